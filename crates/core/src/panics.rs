@@ -4,7 +4,7 @@ use std::any::Any;
 
 use crate::error::{Error, ErrorKind};
 
-/// Returns what a panic said, if it said text.
+/// Returns the message of a panic, if the message is a text.
 pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()
@@ -13,7 +13,7 @@ pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
         .unwrap_or("no message")
 }
 
-/// Makes the error of a request that panicked in code of the application.
+/// Creates the error of a request during which code of the application panicked.
 pub(crate) fn request_panicked(panic: &(dyn Any + Send)) -> Error {
     let text = panic_text(panic);
     let message = format!(

@@ -23,10 +23,10 @@ struct OnceState<T> {
     notify: Notify,
 }
 
-/// The sending end. If it is dropped, every receiver learns that no value will come.
+/// The sending end of the channel. If it is dropped without sending, every receiver learns that no value will arrive.
 pub(crate) struct OnceSender<T>(Arc<OnceState<T>>);
 
-/// The receiving end. Its clones receive the same value.
+/// The receiving end of the channel. All its clones receive the same value.
 pub(crate) struct OnceReceiver<T>(Arc<OnceState<T>>);
 
 impl<T> Clone for OnceReceiver<T> {
@@ -36,7 +36,7 @@ impl<T> Clone for OnceReceiver<T> {
 }
 
 impl<T> OnceSender<T> {
-    /// Sends the value. Later values are dropped.
+    /// Sends the value. If a value was already sent, the new value is dropped.
     pub(crate) fn send(&self, value: T) {
         if self.0.value.set(value).is_ok() {
             self.0.notify.notify_waiters();
@@ -62,7 +62,7 @@ impl<T> OnceReceiver<T> {
         self.0.value.get()
     }
 
-    /// Waits for the value. Returns `None` if the sender was dropped without one.
+    /// Waits for the value. Returns `None` if the sender was dropped without sending.
     ///
     /// Cancel safe: the call can be repeated.
     pub(crate) async fn recv(&self) -> Option<&T> {
@@ -80,7 +80,7 @@ impl<T> OnceReceiver<T> {
 }
 
 impl<T> fmt::Debug for OnceReceiver<T> {
-    /// Omits the value.
+    /// Formats the channel without the value.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OnceReceiver").finish_non_exhaustive()
     }

@@ -9,7 +9,7 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-/// Creates a queue without a bound.
+/// Creates a queue without a limit on the number of items.
 pub(crate) fn queue<T>() -> (Sender<T>, Receiver<T>) {
     let lane = Lane { items: VecDeque::new(), waker: None, closed: false };
     let lane = Arc::new(Mutex::new(lane));
@@ -28,14 +28,14 @@ fn lock<T>(lane: &Mutex<Lane<T>>) -> MutexGuard<'_, Lane<T>> {
     lane.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The receiver was dropped, together with the sent items.
+/// The error of a send to a queue whose receiver was dropped. The items that were not received are dropped too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueueClosed;
 
-/// The sending end. There may be many.
+/// The sending end of the queue. A queue may have many senders.
 pub(crate) struct Sender<T>(Arc<Mutex<Lane<T>>>);
 
-/// The receiving end. Dropping it drops the items.
+/// The receiving end of the queue. If it is dropped, the items in the queue are dropped too.
 pub(crate) struct Receiver<T>(Arc<Mutex<Lane<T>>>);
 
 impl<T> Clone for Sender<T> {
@@ -45,7 +45,7 @@ impl<T> Clone for Sender<T> {
 }
 
 impl<T> Sender<T> {
-    /// Returns whether both send to the same receiver.
+    /// Returns whether both senders send to the same receiver.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -54,12 +54,13 @@ impl<T> Sender<T> {
     ///
     /// # Errors
     ///
-    /// [`QueueClosed`] if the receiver was dropped.
+    /// Returns [`QueueClosed`] if the receiver was dropped.
     pub(crate) fn send(&self, item: T) -> Result<(), QueueClosed> {
         self.send_unless(item, |_| false)
     }
 
-    /// As [`send`](Self::send), unless `is_said` returns true for the last item of the queue. `is_said` may update that item.
+    /// Appends an item, like [`send`](Self::send), but appends nothing if `is_said` returns true for the last item of the queue. `is_said` may change
+    /// that last item.
     ///
     /// # Errors
     ///
@@ -133,7 +134,7 @@ impl<T> Drop for Receiver<T> {
 }
 
 impl<T> fmt::Debug for Sender<T> {
-    /// Omits the items.
+    /// Formats the queue without its items.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sender").finish_non_exhaustive()
     }
@@ -226,7 +227,7 @@ mod tests {
         assert!(in_time(answer).await.is_err());
     }
 
-    /// A notice for each of thousands of records would cause one store read each.
+    /// Without this, a notice for each of thousands of records would cause one read of the store each.
     #[test]
     fn queue_skips_repeat_of_last_item() {
         let (sender, mut receiver) = queue();

@@ -12,27 +12,27 @@ use crate::state::{Channels, Patch, Schema, State};
 pub(crate) trait AnyGraph: Send + Sync {
     fn plan(&self) -> &Arc<GraphPlan>;
 
-    /// Returns the workflow, version and fingerprint that a run records about its graph.
+    /// Returns the name of the workflow, its version and the fingerprint of the graph, which a run records.
     fn identity(&self) -> (WorkflowName, String, Fingerprint);
 
     /// Returns the channels and the version of the state's type.
     fn schema(&self) -> &Schema;
 
-    /// Migrates channels of `version` to those of the state's type.
+    /// Migrates stored channels from `version` to the current version of the state's type.
     ///
     /// # Errors
     ///
     /// The errors of [`Graph::migrated`].
     fn migrated(&self, stored: &Channels, version: u32) -> Result<Channels>;
 
-    /// Migrates a change of channels of `version` to a change of the migrated channels.
+    /// Migrates a change of stored channels from `version` to the current version of the state's type.
     ///
     /// # Errors
     ///
     /// The errors of [`Graph::migrated_patch`].
     fn migrated_patch(&self, stored: &Channels, version: u32, patch: &Patch) -> Result<Patch>;
 
-    /// Decodes channels as the state's type, and encodes them again.
+    /// Decodes channels as the state's type, encodes the state again, and returns the result.
     ///
     /// # Errors
     ///

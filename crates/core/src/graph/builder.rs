@@ -32,14 +32,14 @@ use crate::state::{Draft, IntoUpdate, State};
 #[must_use = "a graph is made by `build`"]
 pub struct GraphBuilder<S: State> {
     pub(super) outline: GraphOutline,
-    /// By index of the node.
+    /// The functions of the nodes, by node index.
     nodes: Vec<NodeFunctions<S>>,
-    /// By index of the edge.
+    /// The predicates of conditional edges, by edge index.
     predicates: Vec<Option<Arc<Predicate<S>>>>,
     routes: Vec<(String, Arc<RouteFn<S>>)>,
     pub(super) subgraphs: Vec<EmbeddedGraph<S>>,
     pub(super) migrations: Vec<Migration>,
-    /// The edges for the next edge modifier.
+    /// The edges to which the next edge modifier applies.
     last_edges: Option<Range<usize>>,
     /// The number of calls that declared edges or routes.
     calls: usize,
@@ -102,7 +102,7 @@ impl<S: State> GraphBuilder<S> {
         self.push(name, Arc::new(TypedNode(node)))
     }
 
-    /// Adds a node that always waits: for an answer, a message, or a child.
+    /// Adds a node whose activations always wait for an answer, a message or a child.
     pub(crate) fn add_waiting(self, name: impl Into<String>, node: impl Node<S>) -> Self {
         let mut graph = self.add(name, node);
         if let Some(node) = graph.outline.nodes.last_mut() {

@@ -11,7 +11,8 @@ use crate::graph::{Route, RouteContext, RoutePart};
 use crate::state::{State, as_stored};
 
 impl<S: State> Graph<S> {
-    /// Computes [`fire`](Self::fire) for the stored state, and skips the route if there is no choice.
+    /// Returns the edges that fire, like [`fire`](Self::fire), for the state as it is stored. If the node has only one edge and this edge always
+    /// fires, no function is called.
     ///
     /// # Errors
     ///
@@ -26,7 +27,7 @@ impl<S: State> Graph<S> {
     /// Returns the edges that fire after `node` succeeded and its update produced `state`. They are in the order of declaration, and for one edge in
     /// the order of the items.
     ///
-    /// An empty list ends the branch. After a failure only the `OnFailure` edges of the plan fire.
+    /// If the list is empty, the branch ends. After a failure, this function is not used: then only the `OnFailure` edges of the plan fire.
     ///
     /// # Errors
     ///
@@ -84,7 +85,7 @@ fn follow(plan: &GraphPlan, node: NodeIx, route: Route) -> Result<Vec<EdgeToken>
     Ok(fired)
 }
 
-/// Finds the token of an edge without an item, and adds the token if there is none.
+/// Returns the token (fired edge) without an item for an edge. If the list has none, a token is added.
 fn once(fired: &mut Vec<EdgeToken>, edge: EdgeIx) -> &mut EdgeToken {
     let found = fired.iter().position(|fired| fired.edge == edge && fired.item.is_none());
     let at = found.unwrap_or(fired.len());

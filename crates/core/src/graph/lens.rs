@@ -49,9 +49,9 @@ pub struct Lens<S: State, P: State>(Arc<LensParts<S, P>>);
 struct LensParts<S: State, P: State> {
     get: LensGetter<S, P>,
     put: Box<Put<S, P>>,
-    /// The direct mapping of the state, if the part is the whole.
+    /// The direct mapping, if the part is the whole outer state.
     same: Option<IdentityLens<S, P>>,
-    /// The channels of the outer state that the lens declares, given those of the part.
+    /// Computes the channels of the outer state that the lens declares, from the channels of the part.
     declares: Option<Box<Declare>>,
     /// The prefix of the part's keys, if the part consists of keys.
     prefix: Option<String>,
@@ -112,7 +112,7 @@ impl<S: State, P: State> Lens<S, P> {
         self.0.prefix.as_deref()
     }
 
-    /// Reads the part.
+    /// Calls `read` with the part of the state.
     fn read<R>(&self, state: &S, read: impl FnOnce(&P) -> R) -> R {
         match &self.0.get {
             LensGetter::Lent(get) => read(get(state)),
@@ -120,13 +120,13 @@ impl<S: State, P: State> Lens<S, P> {
         }
     }
 
-    /// Converts a condition on the part to one on the outer state.
+    /// Converts a condition on the part to a condition on the outer state.
     pub(super) fn predicate(&self, holds: &Arc<Predicate<P>>) -> Arc<Predicate<S>> {
         let (lens, holds) = (self.clone(), Arc::clone(holds));
         Arc::new(move |state| lens.read(state, |part| holds(part)))
     }
 
-    /// Converts the functions of a subgraph's node to those of a node of the outer graph. `path` is the prefix of the names of the subgraph's nodes.
+    /// Converts the functions of a node of the subgraph to functions over the outer state. `path` is the prefix of the names of the subgraph's nodes.
     pub(super) fn behaviour(&self, own: &NodeFunctions<P>, schema: &Schema, path: &str) -> NodeFunctions<S> {
         let node = EmbeddedNode { node: Arc::clone(&own.node), lens: self.clone(), schema: schema.clone() };
         let route = own.route.as_ref().map(|choose| {
@@ -197,7 +197,7 @@ impl<S: State, P: State> fmt::Debug for Lens<S, P> {
     }
 }
 
-/// A node of a subgraph as a node of the outer graph.
+/// The work of a node of a subgraph, as work over the outer state.
 struct EmbeddedNode<S: State, P: State> {
     node: Arc<dyn StartWork<P>>,
     lens: Lens<S, P>,

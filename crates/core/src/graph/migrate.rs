@@ -12,7 +12,7 @@ use crate::graph::GraphIssue;
 use crate::panics::panic_text;
 use crate::state::{Channels, Op, Patch, Reducer, State};
 
-/// Converts the channels of one version to those of the next.
+/// A function that converts channels of one version to the next version.
 pub(crate) type MigrateFn =
     dyn Fn(&mut Map<String, Value>) -> Result<(), Box<dyn std::error::Error + Send + Sync>> + Send + Sync;
 
@@ -70,7 +70,8 @@ impl<S: State> Graph<S> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::GraphChanged`] with the versions, if a newer type wrote the channels, or if a step is missing or fails.
+    /// Returns [`ErrorKind::GraphChanged`] with the versions if a newer version of the state type wrote the channels, or if a step is missing or
+    /// fails.
     pub(crate) fn migrated(&self, stored: &Channels, version: u32) -> Result<Channels> {
         let wanted = self.schema().version();
         if version == wanted {
@@ -134,7 +135,8 @@ impl<S: State> Graph<S> {
         Patch::from_ops(&ops)
     }
 
-    /// Writes the change of one channel, if possible as an input of its reducer, because other writers may change the channel concurrently.
+    /// Writes the change of one channel. If possible, it writes an input of the channel's reducer, because other writers may change the channel
+    /// concurrently.
     fn change(&self, name: &str, before: Option<&Value>, after: &Value, ops: &mut Vec<Op>) {
         match (self.schema().reducer(name), before, after) {
             (Reducer::Append, Some(Value::Array(before)), Value::Array(after))

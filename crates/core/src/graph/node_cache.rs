@@ -12,10 +12,10 @@ use crate::node::{NodeContext, NodeError, StartWork, Work};
 use crate::state::strict::to_json_string;
 use crate::state::{Draft, KeptUpdate, State};
 
-/// Returns everything that the work of an activation depends on, as text.
+/// A function that returns the cache key of an activation as text.
 pub(crate) type KeyFn<S> = dyn Fn(&S, &NodeContext) -> Result<String, NodeError> + Send + Sync;
 
-/// A node that works only if the cache has no result.
+/// The work of a cached node: it uses the result in the cache, and does the inner work only if there is none.
 pub(crate) struct CachedNode<S: State> {
     node: Arc<dyn StartWork<S>>,
     key: Box<KeyFn<S>>,
@@ -25,7 +25,7 @@ pub(crate) struct CachedNode<S: State> {
 
 struct CachedResults<S: State> {
     by_key: HashMap<Arc<str>, CachedUpdate<S>>,
-    /// The keys in the order of their results.
+    /// The keys, ordered by the time at which their results were stored.
     order: VecDeque<Arc<str>>,
 }
 

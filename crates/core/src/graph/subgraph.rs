@@ -14,38 +14,38 @@ use crate::graph::typed::{NodeFunctions, Predicate};
 use crate::record::effect::Effect;
 use crate::state::{ChannelSpec, State};
 
-/// The reason that a subgraph receives no items.
+/// The error text for a route that sends items to a subgraph.
 const NO_ITEMS: &str =
     "a subgraph has one state for all items; route to it once, or run a child for each item";
 
 /// A subgraph of a graph that is being declared.
 pub(crate) struct EmbeddedGraph<S: State> {
     pub(crate) name: String,
-    /// The number of edges declared before it.
+    /// The number of edges that were declared before the subgraph.
     pub(crate) edges_before: usize,
-    /// Its graph, with paths as names.
+    /// The declared graph of the subgraph. Its nodes have paths as names.
     pub(crate) outline: GraphOutline,
-    /// By index of the node.
+    /// The functions of the nodes, by node index.
     pub(crate) nodes: Vec<NodeFunctions<S>>,
-    /// By index of the edge.
+    /// The predicates of conditional edges, by edge index.
     pub(crate) predicates: Vec<Option<Arc<Predicate<S>>>>,
-    /// Its channels of the outer state.
+    /// The channels of the outer state that the subgraph's lens declares.
     pub(crate) channels: Vec<ChannelSpec>,
-    /// The prefix of its keys in the outer state, if its lens has one.
+    /// The prefix of the subgraph's keys in the outer state, if its lens has a prefix.
     pub(crate) prefix: Option<String>,
 }
 
 /// A declared graph with its functions.
 pub(crate) struct SubgraphSource<S: State> {
     pub(crate) outline: GraphOutline,
-    /// By index of the node.
+    /// The functions of the nodes, by node index.
     pub(crate) nodes: Vec<NodeFunctions<S>>,
-    /// By index of the edge.
+    /// The predicates of conditional edges, by edge index.
     pub(crate) predicates: Vec<Option<Arc<Predicate<S>>>>,
     pub(crate) routes: Vec<(String, Arc<RouteFn<S>>)>,
 }
 
-/// Returns the outline of a graph as that of the subgraph `name`, with paths as names.
+/// Returns the outline of a graph as a part of another graph: the nodes get paths that begin with `name`.
 pub(crate) fn under(name: &str, graph: &GraphOutline) -> GraphOutline {
     let mut outline = graph.clone();
     let path = |own: &String| format!("{name}/{own}");
@@ -82,7 +82,7 @@ enum ExitCondition {
     Unrouted,
 }
 
-/// The connection from a subgraph to its targets.
+/// The way in which the branches of a subgraph continue at the targets of its outgoing edges.
 #[derive(PartialEq, Eq)]
 enum SubgraphOutput {
     /// The outer graph has no edge from the subgraph, so a branch simply ends at its last node.
@@ -122,7 +122,7 @@ impl<S: State> EmbeddedGraph<S> {
         self.outline.nodes.iter().enumerate().filter_map(exit).collect()
     }
 
-    /// Returns the node where every branch ends, with one activation per pass.
+    /// Returns the node at which every branch ends, if there is one and it runs once in each pass through the subgraph.
     fn sole_exit<'a>(&'a self, exits: &[SubgraphExit]) -> Option<&'a str> {
         let [SubgraphExit { node, how: ExitCondition::Always }] = exits else { return None };
         let node = &self.outline.nodes[*node];
@@ -146,7 +146,7 @@ impl<S: State> EmbeddedGraph<S> {
         }
     }
 
-    /// Adds edges from every exit to these nodes, for the case that the exit's branch would end.
+    /// Adds edges from every exit node to these nodes. Each edge fires if the branch would otherwise end at the exit node.
     fn lead(&mut self, to: &[String], call: usize) -> Vec<SubgraphEdge<S>> {
         let mut edges = Vec::new();
         for SubgraphExit { node: at, how } in self.exits() {
@@ -249,7 +249,7 @@ pub(crate) fn dissolve<S: State>(
     whole
 }
 
-/// Joins the edges. Those of each subgraph are at the position of its declaration.
+/// Joins the edges of the graph and of its subgraphs. The edges of each subgraph are placed at the position where the subgraph was declared.
 fn join_edges<S: State>(
     whole: &mut SubgraphSource<S>,
     subgraphs: &mut [EmbeddedGraph<S>],
@@ -308,7 +308,7 @@ fn join_edges<S: State>(
 }
 
 impl<S: State> EmbeddedGraph<S> {
-    /// Returns the nodes without an edge of their own graph that handles their failure.
+    /// Returns the nodes whose failure is not handled by an edge of their own graph.
     fn uncaught(&self) -> impl Iterator<Item = &str> {
         let edges = self.outline.edges.iter();
         let caught: HashSet<&String> =
@@ -317,7 +317,8 @@ impl<S: State> EmbeddedGraph<S> {
         nodes.filter(move |name| !caught.contains(name)).map(String::as_str)
     }
 
-    /// Makes those nodes use the retry targets of their own graph before an outer edge handles their failure.
+    /// Makes the nodes whose failure no edge of their own graph handles use the retry targets of that graph first. Only then an edge of the outer
+    /// graph handles their failure.
     fn return_first(&mut self) {
         let uncaught: HashSet<String> = self.uncaught().map(str::to_owned).collect();
         for node in self.outline.nodes.iter_mut().filter(|node| uncaught.contains(&node.name)) {
@@ -326,7 +327,7 @@ impl<S: State> EmbeddedGraph<S> {
     }
 }
 
-/// Puts the nodes of each subgraph at its position.
+/// Puts the nodes of each subgraph at the position where the subgraph was declared.
 fn put_nodes<S: State>(
     whole: &mut SubgraphSource<S>,
     subgraphs: Vec<EmbeddedGraph<S>>,

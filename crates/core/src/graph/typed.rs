@@ -22,7 +22,7 @@ pub(crate) type Predicate<S> = dyn Fn(&S) -> bool + Send + Sync;
 #[derive(Clone)]
 pub(crate) struct NodeFunctions<S: State> {
     pub(crate) node: Arc<dyn StartWork<S>>,
-    /// Returns whether the goal is met.
+    /// The predicate of a goal gate. It returns whether the goal is met.
     pub(crate) goal: Option<Arc<Predicate<S>>>,
     pub(crate) route: Option<Arc<RouteFn<S>>>,
 }
@@ -71,11 +71,11 @@ pub struct Graph<S: State> {
 
 struct GraphInner<S: State> {
     plan: Arc<GraphPlan>,
-    /// The source of the plan, for an enclosing graph that inlines this one.
+    /// The declarations from which the plan was made. They are needed if another graph inlines this graph.
     outline: GraphOutline,
-    /// By index of the node.
+    /// The functions of the nodes, by node index.
     nodes: Vec<NodeFunctions<S>>,
-    /// By index of the edge; there for conditional edges.
+    /// The predicates of conditional edges, by edge index.
     predicates: Vec<Option<Arc<Predicate<S>>>>,
     migrations: Vec<Migration>,
 }
@@ -203,7 +203,7 @@ impl<S: State> Graph<S> {
         Arc::clone(&self.inner.nodes[node.as_usize()].node).begin(cx, state)
     }
 
-    /// Returns whether the stored state meets the goal of a node. Always true if the node is not a goal gate.
+    /// Returns whether the stored state meets the goal of a node. Returns true if the node is not a goal gate.
     pub(crate) fn goal_met(&self, node: NodeIx, state: &S) -> bool {
         self.inner.nodes[node.as_usize()].goal.as_ref().is_none_or(|met| met(&as_stored(state)))
     }

@@ -17,14 +17,14 @@ use crate::record::child::{ActivationChild, ChildNote, child};
 use crate::record::codec::to_raw;
 use crate::record::parent_link::{ChildRef, start_of};
 
-/// The parts of the driving runtime that the nodes of a run can reach.
+/// The parts of the runtime that the nodes of a run need to start children.
 #[derive(Clone)]
 pub(crate) struct RuntimeAccess {
-    /// The runtime's own data. The runtime knows the type.
+    /// The data of the runtime. Only the runtime knows its type.
     pub(crate) runtime: Weak<dyn Any + Send + Sync>,
-    /// The number of ancestor runs that wait for this one.
+    /// The number of ancestors of the run in its run tree.
     pub(crate) depth: u32,
-    /// The topmost ancestor.
+    /// The root of the run tree.
     pub(crate) root: RunKey,
     /// The number of runs that the nodes of this run have started.
     pub(crate) children: Arc<AtomicU64>,
@@ -37,7 +37,7 @@ pub(crate) struct StartedChildren {
     all: OnceLock<Mutex<BTreeMap<String, ActivationChild>>>,
     /// The number of children that no earlier attempt has started.
     new: AtomicUsize,
-    /// The number of children before this attempt.
+    /// The number of children that the activation had before this attempt.
     before: OnceLock<usize>,
 }
 
@@ -63,8 +63,8 @@ impl StartedChildren {
         self.all.get().is_none()
     }
 
-    /// Lists the children that end with their activation, by name: those of this attempt, and those of earlier attempts that this one has not
-    /// resumed.
+    /// Lists the children that are cancelled when their activation ends, by name. The list contains the children of this attempt, and the children of
+    /// earlier attempts that this attempt has not found again.
     pub(crate) fn open_with(&self, before: &[ActivationChild]) -> Vec<ActivationChild> {
         let started = self.lock();
         let unknown = before.iter().filter(|child| !started.contains_key(&child.name));
@@ -78,7 +78,7 @@ impl StartedChildren {
 /// A recorded child that a node starts or has started.
 pub(crate) struct NotedChild {
     pub(crate) child: ActivationChild,
-    /// Whether this attempt created the note. If so, no earlier attempt can have started the child.
+    /// Whether this attempt recorded the child. If so, no earlier attempt can have started it.
     pub(crate) is_new: bool,
 }
 
@@ -100,11 +100,11 @@ impl NodeContext {
         self.scope.started_children.new.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts the start of a run, unless the nodes of the run have already started `most`.
+    /// Counts the start of a run, unless the nodes of this run have already started `most` runs.
     ///
     /// # Errors
     ///
-    /// The number of runs that they have started.
+    /// Returns the number of runs that the nodes have started, if the limit is reached.
     pub(crate) fn count_start(&self, most: u64) -> Result<(), u64> {
         let started = &self.host().children;
         let more = |started: u64| (started < most).then(|| started + 1);
@@ -148,7 +148,7 @@ impl NodeContext {
     ///
     /// # Errors
     ///
-    /// As [`record_child`](Self::record_child).
+    /// Returns the errors of [`record_child`](Self::record_child).
     pub(crate) async fn record_children(&self, notes: Vec<(String, ChildNote)>) -> Result<Vec<NotedChild>> {
         let named = |(name, note): &(String, ChildNote)| Ok((child(1, name), to_raw(note)?));
         let all = notes.iter().map(named).collect::<Result<Vec<_>>>()?;
@@ -162,11 +162,11 @@ impl NodeContext {
         Ok(kept.collect())
     }
 
-    /// Finds a child that an earlier attempt recorded, at its position among the finished waits.
+    /// Finds a child that an earlier attempt recorded. The call returns in the recorded order of ended waits.
     ///
     /// # Errors
     ///
-    /// As [`record_child`](Self::record_child).
+    /// Returns the errors of [`record_child`](Self::record_child).
     pub(crate) async fn find_child(&self, known: ActivationChild) -> Result<NotedChild> {
         if self.scope.memos.has_order() {
             self.request(child(known.round, &known.name), NodeRequest::Recall).await?;
@@ -179,17 +179,17 @@ impl NodeContext {
     ///
     /// # Errors
     ///
-    /// As [`record_child`](Self::record_child).
+    /// Returns the errors of [`record_child`](Self::record_child).
     pub(crate) async fn record_child_start(&self, child: &ActivationChild) -> Result<()> {
         self.request(child.began_name(), NodeRequest::Mark).await.map(|_| ())
     }
 
-    /// Waits for the result of a child, now or after a restart months later, and records without waiting that the child was started. `since` is a
-    /// wait that began before the start.
+    /// Waits for the result of a child, even for months and across restarts. It also records that the child was started, without waiting for this
+    /// record. `since` is a wait that began before the start.
     ///
     /// # Errors
     ///
-    /// As [`record_child`](Self::record_child).
+    /// Returns the errors of [`record_child`](Self::record_child).
     pub(crate) async fn wait_for_child(
         &self,
         child: &ActivationChild,
@@ -212,7 +212,7 @@ impl NodeContext {
     ///
     /// # Errors
     ///
-    /// As [`record_child`](Self::record_child).
+    /// Returns the errors of [`record_child`](Self::record_child).
     pub(crate) async fn join_group(
         &self,
         group: &str,
@@ -231,7 +231,7 @@ impl NodeContext {
     ///
     /// # Errors
     ///
-    /// As [`record_child`](Self::record_child).
+    /// Returns the errors of [`record_child`](Self::record_child).
     pub(crate) async fn wait_group_ends(
         &self,
         group: &str,

@@ -4,14 +4,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::context::NodeContext;
 
-/// The part of an attempt in the cleanup of its run.
+/// The data of an attempt about the cleanup of its run.
 #[derive(Debug, Default)]
 pub(crate) struct AttemptCleanup {
-    /// Whether the attempt began after the cancellation, to clean up.
+    /// Whether the attempt is a cleanup, which began after the cancellation of the run.
     is_cleanup: bool,
     /// Whether the run was cancelled while the attempt was running.
     is_due: AtomicBool,
-    /// Whether the node said that it has nothing to clean up.
+    /// Whether the node has reported that it needs no cleanup.
     is_needless: AtomicBool,
 }
 

@@ -64,8 +64,8 @@ pub(crate) enum DriverRequest {
     Parked((u32, Visit)),
 }
 
-/// Identifies an attempt: its activation, by the machine's numbers, and the path on which the run reached it. A run may leave a path while attempts
-/// of it are running, and reach the same activation on another path with other inputs.
+/// The key of an attempt. It contains the activation (by the numbers of the machine) and a number that differs if the run reaches the same activation
+/// again with other inputs. This can happen after a write conflict, while earlier attempts of the activation are still running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AttemptKey {
     pub(crate) activation: (u32, Visit),
@@ -78,7 +78,7 @@ pub(crate) struct NodeScope {
     pub(crate) node: NodeName,
     pub(crate) visit: Visit,
     pub(crate) attempt: u32,
-    /// The number of earlier visits of the node that received a message: the messages of a conversation.
+    /// The number of earlier visits of the node that received a message. For a conversation, this is the number of its messages so far.
     pub(crate) message_count: u32,
     pub(crate) item: Option<Arc<RawValue>>,
     pub(crate) inputs: Inputs,
@@ -94,17 +94,17 @@ pub(crate) struct NodeScope {
     pub(crate) transactions: AttemptTransactions,
     /// The outputs of a successful attempt other than its return value.
     pub(crate) outputs: Mutex<LeftBehind>,
-    /// Whether the attempt requested a resource that is not registered. Another attempt would not find it either.
+    /// Whether the attempt requested a resource that is not registered. Another attempt would not find the resource either, so none follows.
     pub(crate) lacks_resource: AtomicBool,
     /// For an `External` node: checks whether its process owns the run.
     pub(crate) ownership: Option<Arc<dyn Ownership>>,
-    /// Whether the work was about to begin and did not.
+    /// Whether the work was not begun, because this process may no longer own the run.
     pub(crate) is_not_begun: AtomicBool,
     pub(crate) cleanup: AttemptCleanup,
 }
 
 impl NodeScope {
-    /// Adds to the outputs of the attempt. Returns false if the attempt has ended, because no process would read the addition.
+    /// Adds to the outputs of the attempt. Returns false if the attempt has ended, because its outputs have already been read.
     fn add_output(&self, add: impl FnOnce(&mut AttemptOutputs)) -> bool {
         let mut left = self.lock_outputs();
         if !left.has_ended {
@@ -136,7 +136,7 @@ impl NodeScope {
         may
     }
 
-    /// Returns whether the work was about to begin and did not.
+    /// Returns whether the work was not begun, because this process may no longer own the run.
     pub(crate) fn is_not_begun(&self) -> bool {
         self.is_not_begun.load(Ordering::Relaxed)
     }
@@ -152,7 +152,7 @@ impl NodeScope {
 /// The outputs of an attempt so far.
 #[derive(Default)]
 pub(crate) struct LeftBehind {
-    /// Boxed, because few attempts have outputs.
+    /// The outputs. They are boxed, because few attempts have outputs.
     leavings: Option<Box<AttemptOutputs>>,
     has_ended: bool,
 }
@@ -205,7 +205,7 @@ impl Input {
 }
 
 impl fmt::Debug for Input {
-    /// Never shows the output.
+    /// Formats the input without its output, which may be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}@{}", self.from, self.visit)
     }
@@ -475,7 +475,7 @@ impl NodeContext {
         if self.scope.add_output(add) { Ok(()) } else { Err(self.ended_error()) }
     }
 
-    /// Rejects requests in the name of an attempt that has ended.
+    /// Returns an error if the attempt has ended.
     pub(crate) fn check_not_over(&self) -> Result<()> {
         if self.scope.has_ended() { Err(self.ended_error()) } else { Ok(()) }
     }

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use crate::record::parent_link::ChildRef;
 
-/// The children with parents in this process that wait for their end.
+/// The children whose parents are in this process and wait for the end of the child.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EndWaiters(Arc<Mutex<HashMap<ChildRef, Arc<ChildEndCell>>>>);
 
@@ -19,7 +19,7 @@ struct ChildEndCell {
     end: OnceLock<Arc<RawValue>>,
 }
 
-/// A wait for the end of a child. It sees every notice since its creation. Its clones are one wait.
+/// A wait for the end of a child. It receives every notice after its creation. All its clones together are one wait.
 #[derive(Clone, Debug)]
 pub(crate) struct EndWaiter(Arc<EndWaiterInner>);
 
@@ -43,7 +43,7 @@ impl EndWaiters {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).contains_key(child)
     }
 
-    /// Reports the end of a child and its result, if known. Returns whether a parent waits for it.
+    /// Reports that a child has ended, with its result if it is known. Returns whether a parent waits for the child.
     pub(crate) fn notify(&self, child: &ChildRef, end: Option<Arc<RawValue>>) -> bool {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(awaited) = all.get(child) else { return false };
@@ -57,9 +57,9 @@ impl EndWaiters {
 }
 
 impl EndWaiter {
-    /// Waits until the child may have ended. Returns the result of the child, if known.
+    /// Waits until the child may have ended. Returns the result of the child if it is known.
     ///
-    /// Cancel safe: a dropped call leaves its result for the next call.
+    /// Cancel safe: if the future is dropped, the next call returns the result.
     pub(crate) async fn wait_for_end(&self) -> Option<Arc<RawValue>> {
         let awaited = &self.0.awaited;
         if awaited.end.get().is_none() {

@@ -154,7 +154,7 @@ pub trait Fatal<T> {
     ///
     /// # Errors
     ///
-    /// The original error, marked as fatal.
+    /// Returns the original error, marked as fatal.
     fn fatal(self) -> Result<T, NodeError>;
 }
 

@@ -10,16 +10,16 @@ use super::{Node, NodeContext, NodeError, NodeResult};
 use crate::ask::{Ask, AskError, DeclineReason};
 use crate::state::{Draft, State};
 
-/// The name of a gate's question: its id is `node@visit:gate`.
+/// The name of a gate's question. The id of the question is `node@visit:gate`.
 const NAME: &str = "gate";
 
 /// The result of a gate's function: it accepted the answer, or it returns the reason why it rejects the answer.
 pub trait GateResult {
-    /// Returns the reason to reject the answer.
+    /// Converts the return value of the gate's function to a result.
     ///
     /// # Errors
     ///
-    /// The error of the function.
+    /// Returns the error of the function, which is the reason to reject the answer.
     fn into_result(self) -> Result<(), NodeError>;
 }
 
@@ -35,7 +35,7 @@ impl<E: Into<NodeError>> GateResult for Result<(), E> {
     }
 }
 
-/// A question as a node.
+/// A node that asks a question.
 pub(crate) struct GateNode<A, Q, T> {
     pub(crate) ask: Q,
     pub(crate) take: T,

@@ -79,12 +79,12 @@ pub type NodeResult<S> = Result<Update<S>, NodeError>;
     note = "implement `Node<{S}>`, or pass an `async fn(NodeContext, Draft<{S}>)` to `.node(..)` instead of `.add(..)`"
 )]
 pub trait Node<S: State>: Send + Sync + 'static {
-    /// Does the work once.
+    /// Does the work of one attempt.
     ///
     /// # Errors
     ///
-    /// Any error fails this attempt. The node's retry policy decides whether another attempt follows, unless the error is [fatal](NodeError::fatal).
-    /// After an error of an [`External`](crate::graph::Effect::External) node, the run first asks, unless the error is [not
-    /// done](NodeError::not_done).
+    /// If the node returns an error, this attempt fails. The retry policy of the node decides whether another attempt follows, unless the error is
+    /// marked [fatal](NodeError::fatal). After an error of an [`External`](crate::graph::Effect::External) node, the run asks for the outcome, unless
+    /// the error is marked [not done](NodeError::not_done).
     async fn run(&self, cx: NodeContext, state: Draft<S>) -> NodeResult<S>;
 }

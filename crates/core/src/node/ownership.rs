@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// Checks whether a process owns the run of an attempt that must not be repeated.
 pub(crate) trait Ownership: Send + Sync {
-    /// Returns whether no other process can have claimed the run since the last read of the log.
+    /// Returns whether it is certain that no other process has claimed the run since the last read of the log.
     fn is_certain(&self) -> bool;
 
     /// Reads the log until the owner of the run is certain. Returns whether this process is the owner.

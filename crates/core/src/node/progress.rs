@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::record::memo::{Memo, PROGRESS};
 use crate::state::strict;
 
-/// The maximum size in bytes. The value stays in memory and in each full record of the run until the activation ends.
+/// The maximum size of a progress value in bytes. The value stays in memory, and in each record with the full state, until the activation ends.
 const LONGEST: usize = 64 * 1024;
 
 impl NodeContext {

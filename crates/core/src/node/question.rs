@@ -9,7 +9,7 @@ use crate::ask::{Answer, AnswerShape, Ask, AskError};
 use crate::error::{Error, ErrorKind};
 use crate::record::memo::Reply;
 
-/// Beginning of the problem that a question shows if its default is not a valid answer.
+/// The beginning of the problem text that a question shows if its default is not a valid answer.
 const DEFAULT_REFUSED: &str = "its deadline has passed, and its default cannot be read: ";
 
 impl NodeContext {

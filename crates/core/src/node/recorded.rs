@@ -37,26 +37,26 @@ pub enum RecordedKind {
     Step(Arc<RawValue>),
     /// A timer of [`NodeContext::sleep_as`].
     Timer {
-        /// When it ends.
+        /// The time at which the timer ends.
         until: Timestamp,
     },
     /// A question.
     Question {
-        /// Whether an answer, a rejection or the end of its deadline is recorded.
+        /// Whether an answer, a rejection or the expiry of the question is recorded.
         is_closed: bool,
     },
     /// A wait of [`NodeContext::receive_as`].
     Message {
-        /// Whether the wait has ended: with a message, or without one in time.
+        /// Whether the wait has ended, either with a message or because its time had passed.
         has_ended: bool,
     },
     /// A child.
     Child {
-        /// Whether its start is recorded.
+        /// Whether the start of the child is recorded.
         has_begun: bool,
-        /// Whether its result is recorded.
+        /// Whether the result of the child is recorded.
         has_ended: bool,
-        /// The position of its end, as [`RecordedOperation::place`].
+        /// The position of the child's end in the recorded order of results, like [`RecordedOperation::place`].
         end_place: Option<usize>,
     },
 }

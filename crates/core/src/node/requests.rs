@@ -20,7 +20,7 @@ use crate::record::memo::AskedQuestion;
 use crate::record::parent_link::ChildRef;
 use crate::record::pause::MessageRecord;
 
-/// A request of an activation: to record a value, or to wait.
+/// A request of an activation to record a value or to wait.
 #[derive(Debug)]
 pub(crate) enum NodeRequest {
     /// Records the result of a step.
@@ -55,10 +55,10 @@ pub(crate) enum NodeRequest {
     AskAgain { problem: String, by_default: bool },
 }
 
-/// A child with a parent that waits for its end.
+/// A child for whose end its parent waits.
 #[derive(Debug)]
 pub(crate) struct ChildWait {
-    /// The name of the record of its start, unless the start is already recorded.
+    /// The name under which the start of the child must be recorded. `None` if the start is already recorded.
     pub(crate) began: Option<String>,
     pub(crate) child: ChildRef,
     /// The time at which the child is cancelled.
@@ -101,13 +101,13 @@ pub(crate) struct AttemptWaits {
     start_count: AtomicU32,
     /// The number of replies, sent or promised, that the node has not read yet.
     unread_count: AtomicU32,
-    /// The number of waits outside of the run that pause the timeout.
+    /// The number of guards that pause the timeout of the attempt.
     pause_count: AtomicU32,
-    /// Polls the attempt when it has work again. The timeout then restarts even if the node continues in a task of its own.
+    /// Wakes the attempt when it has work again, so that its timeout starts again even if the node continues in a task of its own.
     timeout_waker: Mutex<Option<Waker>>,
     /// The number of live guards that keep the run active.
     hold_count: AtomicU32,
-    /// Whether the node was polled at all. Its waits are unknown before the first poll.
+    /// Whether the node was polled at least once. Before the first poll, its waits are unknown.
     was_polled: AtomicBool,
     /// Whether the node is being polled.
     is_polling: AtomicBool,
@@ -120,16 +120,16 @@ pub(crate) struct AttemptWaits {
 impl AttemptWaits {
     /// Returns whether the attempt has no work until one of its waits ends.
     ///
-    /// `poll` clears `parked` before reading a reply, so checking `unread`, then `parked`, cannot miss work. After a poll, the node's requests are in
-    /// the driver's queue.
+    /// `poll` clears `is_parked` before it reads a reply. So if this function reads `unread_count` first and then `is_parked`, it cannot miss work.
+    /// After a poll, the node's requests are in the driver's queue.
     pub(crate) fn is_parked(&self) -> bool {
         self.unread_count.load(Ordering::SeqCst) == 0
             && self.hold_count.load(Ordering::SeqCst) == 0
             && self.is_parked.load(Ordering::SeqCst)
     }
 
-    /// Returns whether all waits of the node are known: it has read every reply and made every request that follows, and the driver has accepted
-    /// these. Otherwise the driver gets a notice when this may have changed.
+    /// Returns whether the driver knows all waits of the node. This is so if the node has read every reply and made all following requests, and the
+    /// driver has accepted them. If the result is false, the driver gets a notice when this may have changed.
     pub(crate) fn is_quiet(&self) -> bool {
         if self.check_quiet() {
             return true;
@@ -147,7 +147,7 @@ impl AttemptWaits {
             && self.unaccepted_count.load(Ordering::SeqCst) == 0
     }
 
-    /// Returns whether the attempt has more in progress than one wait.
+    /// Returns whether the attempt has more than one wait or step in progress.
     pub(crate) fn has_rivals(&self) -> bool {
         self.request_count.load(Ordering::SeqCst) > 1
             || self.step_count.load(Ordering::SeqCst) > 0
@@ -164,7 +164,7 @@ impl AttemptWaits {
         self.step_count.load(Ordering::SeqCst) + self.start_count.load(Ordering::SeqCst) > 0
     }
 
-    /// Returns whether the attempt waits, which stops its timeout. If so, `waker` is woken when the attempt has work again.
+    /// Returns whether the attempt only waits, so that its timeout must be paused. If so, `waker` is woken when the attempt has work again.
     pub(crate) fn pauses_timeout(&self, waker: &Waker) -> bool {
         // Register before reading the counts: a wait that ends in another task then wakes the attempt or is counted below.
         *self.paused() = Some(waker.clone());
@@ -222,12 +222,12 @@ impl AttemptWaits {
         self.names.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
     }
 
-    /// Numbers a timer.
+    /// Returns the number of the next timer without a name.
     pub(super) fn next_sleep(&self) -> u32 {
         self.sleeps.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Numbers a wait for a message.
+    /// Returns the number of the next wait for a message without a name.
     pub(super) fn next_receive(&self) -> u32 {
         self.receives.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -255,7 +255,7 @@ impl AttemptWaits {
     }
 }
 
-/// The channel of a reply to the node. Until the node reads the reply, it has work.
+/// The sending end of the channel for a reply to the node. From the send of the reply until the node reads it, the attempt counts as having work.
 pub(crate) struct ReplySender {
     sender: Option<oneshot::Sender<Result<NodeReply>>>,
     scope: Arc<NodeScope>,
@@ -263,14 +263,14 @@ pub(crate) struct ReplySender {
 }
 
 impl ReplySender {
-    /// Promises the reply: until the node reads it, the attempt gets no other.
+    /// Promises the reply. Until the node has read it, the attempt receives no other reply.
     pub(crate) fn promise(&mut self) {
         if !std::mem::replace(&mut self.promised, true) {
             self.scope.waits.unread_count.fetch_add(1, Ordering::SeqCst);
         }
     }
 
-    /// Sends the reply. The node may be gone.
+    /// Sends the reply. If the node was dropped, the reply is dropped too.
     pub(crate) fn send(mut self, reply: Result<NodeReply>) {
         self.promise();
         if self.sender.take().is_some_and(|sender| sender.send(reply).is_ok()) {
@@ -311,7 +311,7 @@ impl fmt::Debug for ReplySender {
     }
 }
 
-/// The node's end of a reply channel.
+/// The receiving end of the channel for a reply.
 struct ReplyReader<'a> {
     answer: oneshot::Receiver<Result<NodeReply>>,
     scope: &'a NodeScope,
@@ -374,7 +374,7 @@ impl Drop for BusyGuard {
 }
 
 impl NodeScope {
-    /// Marks the attempt as polled and waiting, if it waits only for its own requests.
+    /// Marks the attempt as polled, and as waiting if it waits only for replies to its requests.
     pub(crate) fn park(&self) {
         let waits = &self.waits;
         let parked = waits.awaits_wishes();

@@ -33,7 +33,7 @@ impl Resources {
 }
 
 impl fmt::Debug for Resources {
-    /// Shows the types only, because values may hold secrets.
+    /// Formats only the types, because the values may contain secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.by_type.values().map(|(name, _)| name)).finish()
     }

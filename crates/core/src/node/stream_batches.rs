@@ -8,8 +8,8 @@ use super::context::{DriverRequest, NodeContext};
 use crate::error::Result;
 use crate::id::Epoch;
 
-/// The permit of a batch. The driver returns it to the sender after it has accepted the batch. If the permit is dropped instead, the sender learns
-/// that the driver accepts no more.
+/// The permit for a batch of chunks. The driver returns the permit to the sender after it has accepted the batch. If the permit is dropped instead,
+/// the sender learns that the driver accepts no further batches.
 pub(crate) struct BatchTurn(Option<OwnedSemaphorePermit>);
 
 impl BatchTurn {
@@ -47,7 +47,7 @@ impl NodeContext {
         self.scope.memos.rounds_of(stream)
     }
 
-    /// Sends a batch of a durable stream to the driver, which returns `taken` once the batch has its position in the log.
+    /// Sends a batch of a durable stream to the driver. The driver returns the permit `taken` when the batch has its position in the log.
     ///
     /// # Errors
     ///

@@ -19,13 +19,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::record::effect::Effect;
 use crate::state::{HandIn, strict};
 
-/// The driver's permission to begin a transaction. The run has no unfinished append, and makes none while the lease lives.
+/// The permission of the driver to begin a transaction. The run has no unfinished append, and starts no append while the lease exists.
 pub(crate) struct TransactionGrant {
     pub(crate) store: Arc<dyn CheckpointStore>,
     pub(crate) lease: TransactionLease,
 }
 
-/// The exclusive turn of a transaction. Dropping the lease ends the turn.
+/// The exclusive right of one transaction of the run. The right ends when the lease is dropped.
 pub(crate) struct TransactionLease {
     pub(crate) run: Arc<RunScope>,
     pub(crate) number: u64,
@@ -38,7 +38,7 @@ impl Drop for TransactionLease {
     }
 }
 
-/// A transaction that a node has handed in. It commits with the node's record.
+/// A transaction that a node has passed to the driver. It commits together with the node's record.
 pub(crate) struct HandedIn {
     // The order matters: a dropped transaction must roll back before the turn ends.
     pub(crate) transaction: AnyTransaction,
@@ -55,16 +55,16 @@ impl fmt::Debug for HandedIn {
 #[derive(Default)]
 pub(crate) struct AttemptTransactions {
     slot: Mutex<TransactionSlot>,
-    /// Whether the attempt conflicted with another transaction. Such an attempt is not a failure of the node.
+    /// Whether the attempt must run again because of another transaction. Such an attempt does not count as a failure of the node.
     gave_way: AtomicBool,
-    /// Whether the conflict was that no transaction could begin: the store is unavailable, or has no free connection.
+    /// Whether the reason was that no transaction could begin, because the store is unavailable or has no free connection.
     not_begun: AtomicBool,
 }
 
 #[derive(Default)]
 struct TransactionSlot {
     is_open: bool,
-    /// Whether the work of a step in a transaction is being polled.
+    /// Whether the node is in the work of a step that runs in a transaction.
     in_step: bool,
     handed_in: Option<Box<HandedIn>>,
     store: Option<Arc<dyn CheckpointStore>>,
@@ -86,7 +86,7 @@ impl AttemptTransactions {
         self.gave_way.store(true, Ordering::Relaxed);
     }
 
-    /// Takes the transaction that the node handed in.
+    /// Takes the transaction that the node has passed with its result.
     pub(crate) fn take(&self) -> Option<Box<HandedIn>> {
         self.slot().handed_in.take()
     }
@@ -110,7 +110,7 @@ impl AttemptTransactions {
     }
 }
 
-/// The open transaction of an attempt. The attempt counts as running.
+/// A guard for the open transaction of an attempt. While it exists, the attempt counts as running.
 struct OpenGuard {
     scope: Arc<NodeScope>,
     _busy: BusyGuard,
@@ -329,7 +329,7 @@ impl NodeContext {
         Ok(result)
     }
 
-    /// Waits for the turn of a transaction, and begins the transaction.
+    /// Waits until the driver permits a transaction, and begins it.
     async fn begin_transaction<D: Database>(&self) -> Result<(Box<D::Transaction>, TransactionLease)> {
         let (reply, granted) = oneshot::channel();
         let command = DriverRequest::Transaction { by: self.scope.attempt_key, reply };
@@ -361,7 +361,7 @@ impl NodeContext {
         Error::new(ErrorKind::Invalid, message).with_node(self.node())
     }
 
-    /// Rejects waits for a record while the attempt has an open transaction, because the run appends no record then.
+    /// Returns an error if the attempt has an open transaction. A wait for a record would never end then, because the run appends no record.
     pub(super) fn check_no_transaction(&self) -> Result<()> {
         if !self.scope.transactions.is_open() {
             return Ok(());

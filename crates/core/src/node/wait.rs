@@ -66,8 +66,8 @@ impl NodeContext {
         self.request(format!("#sleep.{name}"), NodeRequest::Until(moment)).await.map(|_| ())
     }
 
-    /// Waits for the time of an attempt without another timer. A retry of the run restarts the count of attempts, but not the rounds of the run's
-    /// child.
+    /// Waits for a time with a timer that belongs to one start (round) of a child. The round, and not the attempt, identifies the timer, because a
+    /// retry of the run counts attempts from the beginning again.
     ///
     /// # Errors
     ///
@@ -148,7 +148,7 @@ impl NodeContext {
         self.next_message_as(patience, read_message::<M>)
     }
 
-    /// Takes the next message that `read` can decode, and sets others aside.
+    /// Takes the next message that `read` can decode. Messages that it cannot decode are set aside.
     pub(super) fn next_message_as<'a, M, R>(
         &'a self,
         patience: Option<Duration>,

@@ -7,16 +7,16 @@ use std::sync::Arc;
 use super::{Node, NodeContext, NodeError, NodeResult};
 use crate::state::{Draft, IntoUpdate, State};
 
-/// The work of one attempt.
+/// The future that does the work of one attempt.
 pub(crate) type Work<S> = Pin<Box<dyn Future<Output = NodeResult<S>> + Send>>;
 
 /// Starts the work of a node.
 pub(crate) trait StartWork<S: State>: Send + Sync + 'static {
-    /// Returns the work. The user's code first runs when the work is polled.
+    /// Returns the future of the work. The user's code runs only when the future is polled.
     fn begin(self: Arc<Self>, cx: NodeContext, state: Draft<S>) -> Work<S>;
 }
 
-/// A node as a type.
+/// A node whose work is a type that implements [`Node`].
 pub(crate) struct TypedNode<N>(pub(crate) N);
 
 impl<S: State, N: Node<S>> StartWork<S> for TypedNode<N> {
@@ -25,7 +25,7 @@ impl<S: State, N: Node<S>> StartWork<S> for TypedNode<N> {
     }
 }
 
-/// A function as a node. Its future is polled directly, without the box that [`Node`] needs to be an object.
+/// A node whose work is a function. The future of the function is polled directly, without the additional box that the trait [`Node`] needs.
 pub(crate) struct FnNode<F>(pub(crate) F);
 
 impl<S, F, Fut, R> StartWork<S> for FnNode<F>

@@ -1,4 +1,4 @@
-//! Checks a log for consistency with itself, without its graph.
+//! Checks whether the records of a log are consistent with each other, without the graph.
 
 use std::collections::BTreeMap;
 
@@ -18,11 +18,11 @@ use crate::store::{At, CheckpointStore, RunHead};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CheckedLog {
-    /// Number of records read.
+    /// The number of records that were read.
     pub records: u64,
-    /// Number of records that are bases.
+    /// The number of these records that are bases (records with the full state).
     pub bases: u64,
-    /// Total size of the bodies in bytes.
+    /// The total size of the bodies in bytes.
     pub bytes: u64,
     /// The oldest stored record.
     pub first: Seq,
@@ -52,7 +52,7 @@ pub(crate) async fn check_log(store: &dyn CheckpointStore, run: &RunKey) -> Resu
 /// The result of one read of a log.
 enum LogCheck {
     Whole(CheckedLog),
-    /// The segment that starts with this record does not follow the end of the previous segment.
+    /// A part of the log is missing: the segment that starts with this record does not follow the end of the previous segment.
     Hole(Seq),
 }
 

@@ -1,4 +1,4 @@
-//! A run as of one record, as JSON for people and other programs.
+//! Checkpoints, which show a run as it was after one record, in a JSON form for people and other programs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,14 +27,14 @@ use crate::record::{Failure, Labels, Parent, RecordKind, RunStatus};
 use crate::state::{Artifact, MemoryRead, Secrets};
 use crate::store::{At, CheckpointStore};
 
-/// A run as of one record.
+/// A checkpoint: the run as it was after one record of its log.
 ///
-/// Serializes to JSON with these field names; `docs/reference/checkpoints.md` describes each field. `extra` stores the fields of newer versions and writes
-/// them back.
+/// It serializes to JSON with the names of these fields. The page `docs/reference/checkpoints.md` describes each field. If a newer version of Ferrata
+/// wrote further fields, `extra` contains them, and they are written back.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Checkpoint {
-    /// The version of this document: 1.
+    /// The version of this JSON form, which is 1.
     pub schema: u32,
     /// The key of the run.
     pub run: RunKey,
@@ -44,13 +44,13 @@ pub struct Checkpoint {
     pub version: String,
     /// The graph's fingerprint at the start of the run.
     pub graph: Fingerprint,
-    /// The record's number in the run's log.
+    /// The number of the record in the run's log.
     pub index: Seq,
-    /// The record's id.
+    /// The id of the record.
     pub record: RecordId,
     /// The kind of the record.
     pub kind: RecordKind,
-    /// The status of the run.
+    /// The status of the run after the record.
     pub status: RunStatus,
     /// The reason of the failure, if the run had failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -61,19 +61,19 @@ pub struct Checkpoint {
     /// The reason of the cancellation request, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancelled: Option<String>,
-    /// Time of the record, by its writer's clock.
+    /// The time of the record, by its writer's clock.
     pub at: Timestamp,
-    /// Time at which the run was started.
+    /// The time at which the run was started.
     pub created: Timestamp,
-    /// Time at which the run continues without an event, if it waits for a time.
+    /// The time at which the run continues if no event arrives earlier, if it waits for a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wake_at: Option<Timestamp>,
-    /// How often the run had been claimed.
+    /// The epoch: how often the run had been claimed.
     pub epoch: Epoch,
-    /// The owner of the run at that record.
+    /// The process that owned the run after the record, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<ExecutorId>,
-    /// The run it was forked from, and where.
+    /// The source and the position from which the run was forked, if it is a fork.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
     /// The user for whom the run was started.
@@ -85,10 +85,10 @@ pub struct Checkpoint {
     /// The configuration of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<Value>,
-    /// The activation that ended last.
+    /// The activation that ended last, as `node@visit`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<String>,
-    /// The activations that had started and not ended. They run next.
+    /// The activations that had not ended. They run next.
     pub next: Vec<PendingActivation>,
     /// The state of the run.
     pub state: Value,
@@ -100,7 +100,7 @@ pub struct Checkpoint {
     pub input: Option<Value>,
     /// The ended activations, in order.
     pub history: Vec<PastActivation>,
-    /// The last result of each node along its edges, if it returned one.
+    /// The last output of each node that sent an output along its edges.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub results: BTreeMap<NodeName, Value>,
     /// The number of activations of each node.
@@ -108,38 +108,38 @@ pub struct Checkpoint {
     /// The nodes that can no longer run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<NodeName>,
-    /// The tokens that waited at a join.
+    /// The tokens (fired edges) that waited at a join.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<WaitingToken>,
-    /// Whether each visited goal gate last succeeded.
+    /// For each goal gate that was visited, whether its last activation succeeded.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub gates: BTreeMap<NodeName, bool>,
     /// The open questions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub questions: Vec<Question>,
-    /// The external artifacts of nodes, by node, in the order of the stored records.
+    /// The artifacts that each node created outside of the run, in the order of the stored records.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub artifacts: BTreeMap<NodeName, Vec<Artifact>>,
     /// The memory reads of nodes, and their pending memory writes.
     #[serde(default, skip_serializing_if = "MemorySnapshot::is_empty")]
     pub memory: MemorySnapshot,
-    /// Number of messages that no node had received.
+    /// The number of messages that no node had received.
     #[serde(default)]
     pub unread: usize,
-    /// The replans, with their reasons.
+    /// The replans (deliberate returns to a node), with their reasons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replans: Vec<ReplanEntry>,
-    /// The failures so far, including attempts that were retried.
+    /// The failed attempts so far, including attempts that were retried.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub diagnostics: Vec<Diagnostic>,
-    /// Fields of newer versions.
+    /// Fields that a newer version of Ferrata wrote.
     #[serde(flatten)]
     pub extra: BTreeMap<String, Value>,
 }
 
 impl Checkpoint {
-    /// Replaces the values of secret channels in the state and the input with [`HIDDEN`](crate::state::HIDDEN). Results, questions and notes of
-    /// nodes outside the state stay unchanged.
+    /// Replaces the values of secret channels in the state and the input with [`HIDDEN`](crate::state::HIDDEN). Outputs, questions and notes of nodes
+    /// are not part of the state and stay unchanged.
     pub fn hide_secrets(&mut self) {
         self.secret.hide(&mut self.state);
         if let Some(input) = &mut self.input {
@@ -174,58 +174,58 @@ pub struct MemorySnapshot {
 }
 
 impl MemorySnapshot {
-    /// Returns whether there is no read and no pending write.
+    /// Returns whether there are neither reads nor pending writes.
     pub fn is_empty(&self) -> bool {
         self.reads.is_empty() && self.pending_writes.is_empty()
     }
 }
 
-/// An activation that had started and not ended.
+/// An activation that had not ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct PendingActivation {
-    /// The node.
+    /// The name of the node.
     pub node: NodeName,
-    /// The visit number.
+    /// The visit of the node.
     pub visit: Visit,
-    /// Number of failed attempts.
+    /// The number of failed attempts.
     #[serde(default)]
     pub failed: u32,
-    /// Time of the next attempt.
+    /// The time of the next attempt, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_at: Option<Timestamp>,
-    /// Whether this activation stopped the run.
+    /// Whether the failure of this activation stopped the run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stopped: bool,
-    /// The fan-out item of the activation.
+    /// The item for which a route started the activation, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<Value>,
-    /// The last [progress](crate::node::NodeContext::progress) of its attempts.
+    /// The last [progress](crate::node::NodeContext::progress) value that its attempts recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Value>,
-    /// The names of its completed steps.
+    /// The names of the completed steps of the activation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<String>,
-    /// The pending deadlines of its timers and message waits, as of the record's time.
+    /// The times at which the timers and the waits for messages of the activation end. Only times after the time of the record are listed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub timers: Vec<Timestamp>,
-    /// Whether the idle run waited for a message to this activation.
+    /// Whether the run was idle and this activation waited for a message.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub receiving: bool,
-    /// The child runs whose results the activation had not taken. Detached children are not listed.
+    /// The child runs whose results the activation had not received. Detached runs are not listed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub children: Vec<PendingChild>,
 }
 
-/// A child run whose result its activation had not taken.
+/// A child run whose result its activation had not received.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct PendingChild {
-    /// The child's name in the activation.
+    /// The name of the child in its activation.
     pub name: String,
     /// The child's run id, in the tenant of its parent.
     pub run: RunId,
-    /// The value of the child's label `ferrata.child`. A run of this id with another value is not the child.
+    /// The value of the child's label `ferrata.child`. If a run has the child's id but another value of this label, it is not the child.
     pub start: String,
 }
 
@@ -233,42 +233,42 @@ pub struct PendingChild {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct PastActivation {
-    /// The node.
+    /// The name of the node.
     pub node: NodeName,
-    /// The visit number.
+    /// The visit of the node.
     pub visit: Visit,
     /// Whether the activation succeeded.
     pub ok: bool,
-    /// Number of attempts. Absent, like the fields below, after its record was pruned.
+    /// The number of attempts. If the record of the activation was pruned, this field and the following fields are empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempts: Option<u32>,
-    /// Duration of the last attempt in milliseconds.
+    /// The duration of the last attempt in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub took_ms: Option<u64>,
     /// Time of its record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<Timestamp>,
-    /// Number of its record.
+    /// The number of the record that contains the end of the activation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<Seq>,
-    /// The node's effect, if the graph declared one.
+    /// The declared effect of the node, if the log contains it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effect: Option<crate::graph::Effect>,
-    /// The nodes that its edges started.
+    /// The targets of the edges that fired.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub led_to: Vec<NodeName>,
-    /// Its notes for people.
+    /// The note that the node wrote for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notes: Option<String>,
-    /// The reason of its failure.
+    /// The failure of the activation, if it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
-    /// The verdict of the activation on its own work, if that was not success. The run may continue after work that failed.
+    /// The verdict of the node on its own work, if the verdict was not `success`. The run may continue after such a verdict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
 }
 
-/// A token that waited at a join.
+/// A token (a fired edge) that waited at a join.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct WaitingToken {
@@ -280,7 +280,7 @@ pub struct WaitingToken {
     pub visit: Visit,
 }
 
-/// A replan and its reason.
+/// A replan (a deliberate return to a node), with its reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ReplanEntry {
@@ -300,15 +300,15 @@ pub struct ReplanEntry {
 pub struct Diagnostic {
     /// Time of its record.
     pub at: Timestamp,
-    /// The node.
+    /// The name of the node.
     pub node: NodeName,
-    /// The visit number.
+    /// The visit of the node.
     pub visit: Visit,
-    /// The attempt number.
+    /// The number of the attempt, counted from 1.
     pub attempt: u32,
     /// The reason of the failure.
     pub failure: Failure,
-    /// Time of the next attempt, if one was to follow.
+    /// The time of the next attempt, if another attempt was planned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_at: Option<Timestamp>,
 }

@@ -1,4 +1,4 @@
-//! Reads the details of each activation that a fold drops, record by record, for a checkpoint.
+//! Reads details of activations from the records of a log, for checkpoints. A replay of the log does not keep these details.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! The difference between two states.
+//! Computes the difference between two states.
 
 use std::fmt;
 
@@ -9,8 +9,8 @@ use serde_json::Value;
 use crate::error::{Error, ErrorKind, Result};
 use crate::state::{HIDDEN, Secrets};
 
-/// An ordered list of changes that turns one state into another. Each change names a JSON pointer (RFC 6901). The form is a JSON patch (RFC 6902)
-/// whose operations also hold the previous value.
+/// An ordered list of changes that turns one state into another. Each change names a value by a JSON pointer (RFC 6901). The JSON form is a JSON
+/// patch (RFC 6902) whose operations also contain the previous value.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Diff {
@@ -18,7 +18,7 @@ pub struct Diff {
     pub changes: Vec<Change>,
 }
 
-/// One change.
+/// A change of one value.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -79,8 +79,8 @@ impl Diff {
         Self { changes }
     }
 
-    /// Returns the changes that turn one state into another, without secret values. A secret channel that differs is listed with [`HIDDEN`] in
-    /// place of its values.
+    /// Returns the changes that turn `from` into `to`, without secret values. If a secret channel differs, the change contains [`HIDDEN`] in place of
+    /// the values.
     pub fn redacted(from: &Value, to: &Value, secrets: &Secrets) -> Self {
         let open = |state: &Value| {
             let mut state = state.clone();
@@ -115,7 +115,7 @@ impl Diff {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the changes do not fit the value. The value is then unchanged.
+    /// Returns [`ErrorKind::Invalid`] if the changes do not fit the value. The value then stays unchanged.
     pub fn apply(&self, value: &mut Value) -> Result<()> {
         let invalid = |source: serde_json::Error| {
             Error::new(ErrorKind::Invalid, "the differences are not a JSON patch").with_source(source)

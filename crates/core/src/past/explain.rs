@@ -1,4 +1,4 @@
-//! Why a run has its status, including its children. The inspector and the command show this text.
+//! Explains why a run has its status, including the reasons in its children. The inspector and the command show this text.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -26,20 +26,20 @@ const SINGLE: usize = 20;
 const EXPLAINED: usize = 3;
 const LEVELS: usize = 6;
 
-/// Why a run has its status, and the questions of its children.
+/// The reasons why a run has its status, and the questions of its children.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RunExplanation {
-    /// The reasons, the most urgent first. Empty for a completed run.
+    /// The reasons, with the most urgent reason first. Empty for a completed run.
     pub reasons: Vec<RunReason>,
-    /// The questions of the descendants that the reasons name, each with its path, as in
+    /// The open questions of the descendants that the reasons name. Their ids contain the path to the descendant, as in
     /// [`Runtime::questions`](crate::runtime::Runtime::questions).
     pub questions: Vec<Question>,
 }
 
-/// A cache of the log data behind explanations. An entry is valid while the run's head stays the same.
+/// A cache of the data that explanations need from logs. An entry is valid while the head of its run stays the same.
 ///
-/// A caller that explains the same runs repeatedly reads each log only once per new record.
+/// If a caller explains the same runs repeatedly, a log is read again only after the run has changed.
 #[derive(Default)]
 pub struct ReasonCache(Mutex<VecDeque<KnownRun>>);
 
@@ -57,7 +57,7 @@ impl ReasonCache {
         Self::default()
     }
 
-    /// Adds the data of a checkpoint, so that an explanation does not read the log.
+    /// Adds the data of a checkpoint to the cache, so that an explanation does not need to read the log.
     pub fn insert(&self, now: &Checkpoint) {
         self.insert_facts(&now.run, now.record, ReasonFacts::of(now));
     }

@@ -1,4 +1,4 @@
-//! The ancestry of a run: its chain of forks, back to the run that was started.
+//! The lineage of a run: the chain of runs from which it was forked, back to the run that was started.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ pub struct Ancestor {
     pub run: RunKey,
     /// The record at which this run was forked from the previous one. `None` for the first run.
     pub forked_at: Option<Seq>,
-    /// Its status; none if it was purged, if another run has its id now, or if it cannot be read.
+    /// The status of the run. `None` if the run was purged, if another run now has its id, or if it cannot be read.
     pub status: Option<RunStatus>,
 }
 

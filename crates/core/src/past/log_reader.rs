@@ -1,4 +1,5 @@
-//! Reads a run's log from its oldest record, one base at a time. Memory holds one segment, not the whole log.
+//! Reads the log of a run from its oldest record, in segments. A segment begins with a base (a record with the full state). Only one segment is in
+//! memory at a time.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Operations on a run's log: inspect, fork, check and prune.
+//! Operations on the logs of runs, which inspect, fork, check and prune them.
 
 mod archive;
 mod check;

@@ -1,4 +1,4 @@
-//! The origin of a run that a node started, from its labels.
+//! The origin of a run that a node started, which is stored in the labels of the run.
 
 use serde::Serialize;
 
@@ -14,17 +14,18 @@ pub struct RunOrigin {
     pub parent: RunKey,
     /// The activation that started this run, as `node@visit`.
     pub at: String,
-    /// The run's name in that activation.
+    /// The name of the run in that activation.
     pub name: String,
-    /// The bond to the parent: `cancel`, `leave` or `detached`.
+    /// The bond to the parent. `cancel` means that the run is cancelled if its activation ends first, `leave` that it continues, and `detached` that
+    /// no parent waits for it.
     pub bond: String,
 }
 
 impl RunOrigin {
-    /// The label that contains the parent's id. A listing by it returns the child runs of a run.
+    /// The label that contains the parent's id. A listing with this label returns the child runs of a run.
     pub const PARENT_LABEL: &str = PARENT;
 
-    /// The label that contains the id of the root of a run tree. A listing by it returns all descendants of the root.
+    /// The label that contains the id of the root of a run tree. A listing with this label returns all descendants of the root.
     pub const ROOT_LABEL: &str = ROOT;
 
     /// Returns the origin of a run, or `None` if no node started it.
@@ -38,7 +39,7 @@ impl RunOrigin {
         Some(Self { at: at.to_owned(), name: name.to_owned(), parent: link.parent, bond })
     }
 
-    /// Returns whether the parent waits for the run. A detached run is the root of its own run tree.
+    /// Returns whether the run is a child of a parent. It is false for a detached run, which is the root of its own run tree.
     #[must_use]
     pub fn is_bound(&self) -> bool {
         self.bond != "detached"

@@ -8,22 +8,22 @@ use super::checkpoint::{Checkpoint, PendingActivation};
 use crate::clock::Timestamp;
 use crate::record::RunStatus;
 
-/// The phase of an activation that has not ended, from the log of its run.
+/// The phase of an activation that has not ended, as the log of its run shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ActivationPhase {
     /// The activation failed and stopped the run.
     Stopped,
-    /// Waits for the answer to a question.
+    /// The activation waits for the answer to a question.
     Asking,
-    /// Waits for child runs.
+    /// The activation waits for child runs.
     WaitingForRuns,
-    /// Waits for a message.
+    /// The activation waits for a message.
     WaitingForMessage,
-    /// Waits for a timer.
+    /// The activation waits for a timer.
     Sleeping,
-    /// Waits for its next attempt.
+    /// The activation waits for its next attempt.
     Retrying,
     /// The run is paused or waits for another event.
     Waiting,
@@ -58,8 +58,9 @@ impl fmt::Display for ActivationPhase {
 }
 
 impl Checkpoint {
-    /// Returns the phase of an activation of [`next`](Self::next). `is_driven` states whether a live process owns the run. For the newest record
-    /// pass [`RunHead::owner_alive`](crate::store::RunHead::owner_alive). For an older record pass whether the run [had an owner](Self::owner).
+    /// Returns the phase of an activation of [`next`](Self::next). `is_driven` says whether a live process owns the run. If the checkpoint is of the
+    /// newest record, pass [`RunHead::owner_alive`](crate::store::RunHead::owner_alive). For an older record, pass whether the run [had an
+    /// owner](Self::owner).
     ///
     /// # Examples
     ///

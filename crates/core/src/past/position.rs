@@ -1,4 +1,4 @@
-//! A position in a run's log, as callers write it.
+//! A position in the log of a run, with the text forms that callers can use.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,9 +12,9 @@ use crate::id::{NodeName, RecordId, RunKey, Seq, Visit};
 use crate::record::RecordKind;
 use crate::store::{At, CheckpointStore, HeaderRange};
 
-/// A position in a run's log: directly after a record.
+/// A position in the log of a run. A position is always directly after a record.
 ///
-/// The text form is `latest`, a number, a record id, or `node@visit`.
+/// Its text form is `latest`, the number of a record, the id of a record, or `node@visit`.
 ///
 /// # Examples
 ///
@@ -29,14 +29,14 @@ use crate::store::{At, CheckpointStore, HeaderRange};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Position {
-    /// After the last record.
+    /// The position after the last record.
     #[default]
     Latest,
-    /// After the record with this number.
+    /// The position after the record with this number.
     Seq(Seq),
-    /// After the record with this id.
+    /// The position after the record with this id.
     Record(RecordId),
-    /// After the record that ended this activation.
+    /// The position after the record with the end of this activation.
     Visit(NodeName, Visit),
 }
 

@@ -1,4 +1,4 @@
-//! Why a run has its status, from its own log and head: one sentence per reason.
+//! Explains why a run has its status, from its own log and head. Each reason is one sentence.
 
 use serde::Serialize;
 
@@ -18,21 +18,21 @@ use crate::wording::count;
 /// Maximum number of reasons of one kind that are listed one by one.
 const LISTED: usize = 3;
 
-/// Why a run has its status.
+/// A reason why a run has its status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RunReason {
     /// The kind of the reason.
     pub kind: ReasonKind,
-    /// The predicate of a sentence about the run, such as "waits for a message at `chat@1`". It may contain text of nodes and callers.
+    /// A sentence about the run without its subject, such as "waits for a message at `chat@1`". It may contain text that nodes and callers wrote.
     pub text: String,
-    /// The time at the end of the sentence, if there is one.
+    /// The time until which the reason holds, if there is one. It is shown at the end of the sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
     /// The descendant that the reason is about, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<RunKey>,
-    /// The question that an answer to the run or to that descendant must name.
+    /// The id of the question to answer, if the reason is a question. The answer goes to the run, or to the descendant in `run`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub question: Option<String>,
 }
@@ -56,29 +56,29 @@ pub enum ReasonKind {
     Message,
     /// The run waits for a child run.
     Child,
-    /// The run waits in a queue.
+    /// The run waits for a slot of a queue.
     Queue,
     /// An activation waits for its next attempt.
     Retry,
     /// An activation waits for a timer.
     Timer,
-    /// No process has started the run.
+    /// The run is recorded, but no process has started it.
     Queued,
-    /// No live process owns the run.
+    /// The run needs a process, but no live process owns it.
     Orphaned,
-    /// A process owns the run.
+    /// A live process owns the run and works on it.
     Working,
     /// The log of the run is unreadable.
     Unreadable,
 }
 
 impl RunReason {
-    /// Creates a reason from the predicate of a sentence.
+    /// Creates a reason. `text` is a sentence about the run without its subject.
     pub fn new(kind: ReasonKind, text: impl Into<String>) -> Self {
         Self { kind, text: text.into(), until: None, run: None, question: None }
     }
 
-    /// Sets the time at the end of the sentence.
+    /// Sets the time until which the reason holds, which is shown at the end of the sentence.
     #[must_use]
     pub fn until(mut self, until: Option<Timestamp>) -> Self {
         self.until = until;
@@ -123,8 +123,8 @@ pub(super) struct ReasonFacts {
 }
 
 impl Checkpoint {
-    /// Returns why the run has its status at time `now`, from its own log and `head`. The most urgent reason comes first. For the state of its
-    /// children, see [`Runtime::explain`](crate::runtime::Runtime::explain).
+    /// Returns the reasons why the run has its status at the time `now`, from its own log and `head`. The most urgent reason comes first. To include
+    /// the reasons of its children, use [`Runtime::explain`](crate::runtime::Runtime::explain).
     #[must_use]
     pub fn reasons(&self, head: &RunHead, now: Timestamp) -> Vec<RunReason> {
         let facts = ReasonFacts::of(self);

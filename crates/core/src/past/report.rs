@@ -1,4 +1,4 @@
-//! The history of a run from its log: a timeline, and a Markdown report for the operator on call.
+//! Describes the history of a run from its log, as a timeline and as a Markdown report for the operator on call.
 
 use std::fmt::Write;
 
@@ -11,15 +11,16 @@ use crate::record::body::{RecordEvent, StatusChange};
 use crate::store::{At, CheckpointStore};
 use crate::wording::{count, duration, times};
 
-/// One event of a run, in words.
+/// An event of a run, described in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TimelineEntry {
     /// The header of the event's record.
     pub header: RecordHeader,
-    /// The activation that the event belongs to: its attempts, steps, questions and end. `None` for a signal to the run.
+    /// The activation to which the event belongs, such as the activation of a step or a question. `None` for an event of the whole run, such as a
+    /// signal.
     pub activation: Option<(NodeName, Visit)>,
-    /// The event in one line. The text may contain text of nodes, answers and errors.
+    /// The description of the event in one line. It may contain text of nodes, answers and errors.
     pub text: String,
 }
 

@@ -1,4 +1,4 @@
-//! Retention of logs: the part of a run that is stored, and for how long.
+//! Retention policies, which decide which records of a run are stored and for how long.
 
 use std::time::Duration;
 
@@ -11,10 +11,11 @@ use crate::record::body::RecordBase;
 use crate::record::{Record, RecordHeader, RecordKind, RunStatus, codec};
 use crate::store::{At, CheckpointStore, HeaderRange, PruneCut, RunHead};
 
-/// The retention rules for runs.
+/// A retention policy: the rules by which old records and ended runs are removed.
 ///
-/// A pruned run can always continue: its oldest stored record contains the full state, with open questions, messages, timers and steps. A record
-/// stays if any of the limits keeps it. A policy without limits keeps every record.
+/// A run can always continue after old records were removed, because the oldest remaining record then contains the full state, with open questions,
+/// messages, timers and steps. If a policy has several limits, a record is kept if at least one limit keeps it. A policy without limits keeps every
+/// record.
 ///
 /// # Examples
 ///
@@ -42,7 +43,7 @@ pub struct RetentionPolicy {
 }
 
 impl RetentionPolicy {
-    /// Keeps every record.
+    /// Creates a policy that keeps every record.
     pub fn keep_all() -> Self {
         Self::default()
     }
@@ -53,29 +54,30 @@ impl RetentionPolicy {
         self
     }
 
-    /// Keeps records that are younger than `age`.
+    /// Keeps the records of each run that are younger than `age`.
     pub fn keep_for(mut self, age: Duration) -> Self {
         self.age = Some(age);
         self
     }
 
-    /// Keeps the last records of each run whose bodies total at most `bytes`. The oldest stored record does not count, because a cut turns it into
-    /// a base with the full state.
+    /// Keeps the last records of each run whose bodies have together at most `bytes` bytes. The oldest kept record does not count, because it is
+    /// rewritten with the full state.
     pub fn keep_bytes(mut self, bytes: u64) -> Self {
         self.bytes = Some(bytes);
         self
     }
 
-    /// Restricts pruning to runs in these statuses; by default all. [`purge_after`](Self::purge_after) has its own status.
+    /// Restricts the removal of old records to runs with these statuses. By default it applies to all runs. The restriction does not apply to
+    /// [`purge_after`](Self::purge_after), which names its own status.
     pub fn only(mut self, statuses: impl IntoIterator<Item = RunStatus>) -> Self {
         self.statuses = statuses.into_iter().collect();
         self
     }
 
-    /// Removes whole runs that have had this status for longer than `age`. The sweep removes only ended runs. It skips a run with a pinned record,
-    /// a run with active [children](https://docs.rs/ferrata), and a run whose parent has not recorded its result. A signal to an ended run, such as
-    /// a pin, does not restart the age; a retry does. [`only`](Self::only) does not limit this rule. The clock of the sweeping process determines
-    /// the age, so a clock that is ahead removes runs early.
+    /// Removes whole runs that have had this status for longer than `age`. Only ended runs are removed. A run is skipped if it has a pinned record or
+    /// active [children](https://docs.rs/ferrata), or if its parent has not recorded its result. The age counts from the end of the run. A signal to
+    /// an ended run, such as a pin, does not change this, but a retry does. [`only`](Self::only) does not limit this rule. The age is measured by the
+    /// clock of the sweeping process. If this clock is ahead, runs are removed too early.
     pub fn purge_after(mut self, status: RunStatus, age: Duration) -> Self {
         self.purge.push((status, age));
         self

@@ -1,4 +1,4 @@
-//! The relations that block the removal of a run: children that depend on it, and a parent that has not recorded its result.
+//! Checks the relations that prevent the removal of a run: children that depend on it, and a parent that has not recorded its result.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -18,20 +18,21 @@ use crate::store::{At, CheckpointStore, RunHead};
 /// The relation of a parent to its child.
 #[derive(Debug)]
 pub(crate) enum ParentRelation {
-    /// The parent waits for the run, or may wait. The log shows whether the run was started. The parent may be paused.
+    /// The parent waits or may wait for the run. The fields say what the parent's log contains about the start of the run, and whether the parent is
+    /// paused.
     Waits {
         began: bool,
         paused: bool,
     },
     /// The parent has recorded the run's result.
     Told,
-    /// The parent's log is unreadable.
+    /// The parent's log cannot be read, so the relation is unknown.
     Unknown,
     /// The parent was purged, even if a new run has its id.
     Gone,
     Completed,
     Cancelled,
-    /// The activation that started the run has ended.
+    /// The activation that started the run has ended, so the parent no longer waits.
     WentOn,
 }
 
@@ -181,7 +182,7 @@ pub(crate) async fn check_purge(
 pub struct OpenQuestions {
     /// The questions. The run's own questions come first.
     pub questions: Vec<Question>,
-    /// Errors of unreadable descendants, whose questions are missing. Each error names its [run](Error::run).
+    /// The errors of descendants that could not be read. Their questions are missing. Each error names its [run](Error::run).
     pub unreadable: Vec<Error>,
 }
 

@@ -1,4 +1,4 @@
-//! Sweeps a store: applies a retention policy to all runs, one part at a time.
+//! Sweeps a store, which means that it applies a retention policy to all runs, one part of the runs at a time.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
@@ -27,19 +27,19 @@ type SweepTarget<'a> = (&'a dyn CheckpointStore, &'a Purge);
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SweepLimits {
-    /// Maximum number of runs to check.
+    /// The maximum number of runs that the call checks.
     pub runs: u32,
-    /// The cursor of the previous report.
+    /// The cursor of the previous report, at which the sweep continues.
     pub cursor: Option<Cursor>,
-    /// Maximum number of runs to process concurrently; by default 16.
+    /// The maximum number of runs that are processed at the same time. The default is 16.
     ///
-    /// A higher number adds that many concurrent calls to the load of the store. A lower number makes the sweep slower.
+    /// With a higher number, the sweep is faster but makes more concurrent calls to the store. With a lower number, the sweep is slower.
     pub at_once: NonZeroUsize,
-    /// How long the sweep rests after each page of a hundred runs, as a multiple of the time that the page took. From 0, the default, to
-    /// [`MAX_NICE_RATIO`](Self::MAX_NICE_RATIO).
+    /// How long the sweep pauses after each page of a hundred runs, as a multiple of the time that the page took. The value is between 0, the
+    /// default, and [`MAX_NICE_RATIO`](Self::MAX_NICE_RATIO).
     ///
-    /// With 1 the sweep rests as long as it works. On a busy store a page takes longer, and so does the rest. The sweep does not rest after the
-    /// last page of the store. After the last page of a part it rests before it returns the report.
+    /// With 1, the sweep pauses as long as it works. If the store is busy, a page takes longer, so the pause is longer too. After the last page of
+    /// the store there is no pause. After the last page of a call, the sweep pauses before it returns the report.
     pub nice_ratio: f64,
 }
 
@@ -51,40 +51,40 @@ impl Default for SweepLimits {
 }
 
 impl SweepLimits {
-    /// The highest ratio of rest to work.
+    /// The highest allowed value of [`nice_ratio`](Self::nice_ratio).
     pub const MAX_NICE_RATIO: f64 = 100.0;
 
-    /// Returns limits for a sweep of a store with active runs: one run at a time. After each page of a hundred runs, the sweep rests for half the
-    /// time that the page took.
+    /// Returns limits for the sweep of a store that has active runs at the same time. The sweep processes one run at a time. After each page of a
+    /// hundred runs, it pauses for half the time that the page took.
     ///
-    /// A busy store answers more slowly, so the sweep calls it less often.
+    /// If the store is busy, its answers take longer, so the sweep calls it less often.
     #[must_use]
     pub fn gentle() -> Self {
         Self { at_once: NonZeroUsize::MIN, nice_ratio: 0.5, ..Self::default() }
     }
 
-    /// Sets the maximum number of runs to check.
+    /// Sets the maximum number of runs that the call checks.
     #[must_use]
     pub fn with_runs(mut self, runs: u32) -> Self {
         self.runs = runs;
         self
     }
 
-    /// Sets the maximum number of runs to process concurrently.
+    /// Sets the maximum number of runs that are processed at the same time.
     #[must_use]
     pub fn with_at_once(mut self, runs: NonZeroUsize) -> Self {
         self.at_once = runs;
         self
     }
 
-    /// Sets the rest after each page of a hundred runs, as a multiple of the time that the page took.
+    /// Sets the pause after each page of a hundred runs, as a multiple of the time that the page took.
     #[must_use]
     pub fn with_nice_ratio(mut self, ratio: f64) -> Self {
         self.nice_ratio = ratio;
         self
     }
 
-    /// Continues from the cursor of a report.
+    /// Continues the sweep at the cursor of a previous report.
     #[must_use]
     pub fn with_cursor(mut self, cursor: Cursor) -> Self {
         self.cursor = Some(cursor);
@@ -92,23 +92,23 @@ impl SweepLimits {
     }
 }
 
-/// The result of a sweep. A dry run reports what a sweep would do.
+/// The report of a sweep. The report of a dry run says what a sweep would do.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct SweepReport {
-    /// Number of runs checked.
+    /// The number of runs that were checked.
     pub runs: u64,
-    /// Number of runs that lost records.
+    /// The number of runs from which old records were removed.
     pub pruned: u64,
-    /// Number of runs removed.
+    /// The number of runs that were removed.
     pub purged: u64,
-    /// Number of records dropped.
+    /// The number of records that were removed.
     pub records: u64,
-    /// Total size of the dropped bodies in bytes.
+    /// The total size of the removed bodies in bytes.
     pub bytes: u64,
-    /// The runs whose sweep failed, each with the error.
+    /// The runs that could not be processed, each with the error.
     pub failed: Vec<(RunKey, Error)>,
-    /// The cursor for the next sweep. `None` after the last part.
+    /// The cursor at which the next call continues. `None` if all runs were checked.
     pub next: Option<Cursor>,
 }
 
@@ -179,11 +179,11 @@ async fn rest_after_work(clock: &dyn Clock, worked: Duration, ratio: f64) {
 /// The result for one run.
 #[derive(Clone, Copy)]
 enum SweepOutcome {
-    /// No record was dropped, or another caller removed the run.
+    /// No record was removed, or another caller removed the run.
     Left,
-    /// The run lost this many records and bytes.
+    /// Old records of the run were removed, with these numbers of records and bytes.
     Pruned(u64, u64),
-    /// The run was removed, with this many records and bytes.
+    /// The run was removed, with these numbers of records and bytes.
     Purged(u64, u64),
 }
 
@@ -290,11 +290,11 @@ async fn ended_at(
 
 /// The result of a removal.
 enum Removal {
-    /// The run was removed, with this many records and bytes.
+    /// The run was removed, with these numbers of records and bytes.
     Removed(u64, u64),
-    /// Since the listing, another caller removed the run or a signal restarted it.
+    /// After the listing, another caller removed the run, or a signal made it active again.
     Gone,
-    /// The run stays: a pin, an active child or a waiting parent blocks its removal.
+    /// The run was not removed, because it has a pinned record or an active child, or its parent still waits for it.
     Held,
 }
 

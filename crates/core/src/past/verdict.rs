@@ -8,15 +8,16 @@ use serde_json::value::RawValue;
 /// The outcome word that means success and is not shown.
 const SUCCESS: &str = "success";
 
-/// The verdict of an activation on its own work. See [`Update::with_output`](crate::state::Update::with_output).
+/// The verdict of a node on its own work. The node gives it in its output; see [`Update::with_output`](crate::state::Update::with_output).
 ///
-/// For the graph the activation succeeded, and the run continued. The work itself may have failed, such as a command whose failure an edge handles.
+/// An activation with a verdict counts as successful in the graph, and the run continues. Its work may still have failed, such as a command whose
+/// failure an edge handles.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Verdict {
-    /// A word such as `fail` or `skipped`; never `success`.
+    /// The outcome, which is a word such as `fail` or `skipped`. It is never `success`.
     pub outcome: String,
-    /// The reason, or an empty string.
+    /// The reason of the outcome, or an empty string.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }

@@ -19,28 +19,28 @@ use crate::store::{At, CheckpointStore};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Verified {
-    /// Number of records read.
+    /// The number of records that were read.
     pub records: u64,
-    /// Number of activations whose decision was repeated.
+    /// The number of activations for which the current graph was asked for its decision.
     pub checked: u64,
-    /// Number of activations with a weaker check: only that an edge leads to their targets. If several activations ended in one record, the log
-    /// lacks the states between them, so only the last one gets the full check.
+    /// The number of activations with a weaker check, which only checks that the graph has edges to the recorded targets. If several activations
+    /// ended in one record, the log does not contain the states between them, so only the last of these activations gets the full check.
     pub unchecked: u64,
     /// The first difference. `None` if the current graph makes the same decisions.
     pub divergence: Option<Divergence>,
 }
 
-/// The first position at which the current graph makes another decision.
+/// The first position in the log at which the current graph makes another decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Divergence {
-    /// Number of the record.
+    /// The number of the record.
     pub seq: Seq,
-    /// The node.
+    /// The node whose decision differs, if the difference concerns one.
     pub node: Option<NodeName>,
-    /// The visit number.
+    /// The visit of the node.
     pub visit: Option<Visit>,
-    /// The difference: the recorded decision and the current one.
+    /// A description of the difference, with the recorded decision and the decision of the current graph.
     pub what: String,
 }
 

@@ -16,7 +16,7 @@ use crate::runtime::children::closing;
 use crate::state::{State, Update};
 use crate::telemetry::{AttemptMeter, AttemptResult};
 
-/// How an attempt ended.
+/// The end of an attempt.
 pub(crate) enum AttemptEnd<S: State> {
     Done(Update<S>),
     /// The node did not start, because the ownership check could not rule out that another process has claimed the run.
@@ -41,30 +41,30 @@ impl<S: State> AttemptEnd<S> {
     }
 }
 
-/// An ended attempt: its key, its end and its duration.
+/// An ended attempt, with its key, its end and its duration.
 pub(crate) type EndedAttempt<S> = (AttemptKey, AttemptEnd<S>, Duration);
 
 type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Limits the working time of an attempt.
+/// The timeout of an attempt, which limits its working time.
 struct Timeout {
     after: Duration,
-    /// Runs while the node has work. A new one starts with each stretch of work, because waiting time does not count.
+    /// The timer, which runs while the node has work. When the node has work again after a wait, a new timer starts.
     sleep: Option<Sleep>,
 }
 
-/// The end of an attempt, while its remaining children receive their stop.
+/// The end of an attempt whose remaining children are being cancelled.
 struct AttemptClosing<S: State> {
     end: AttemptEnd<S>,
     closed: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
-/// The future of one attempt. It is spawned directly: an async block around it would reserve its size twice.
+/// The future of one attempt. It is spawned directly, because an async block around it would reserve its size twice.
 pub(crate) struct AttemptFuture<S: State> {
-    /// `None` once the node has ended. The node's future is dropped before its end is reported.
+    /// The future of the node. `None` after the node has ended: its future is dropped before its end is reported.
     work: Option<Work<S>>,
     had_a_turn: bool,
-    /// The pending check that this process owns the run. The work continues once ownership is certain.
+    /// The pending check whether this process owns the run. The work continues when the ownership is certain.
     confirmation: Option<Pin<Box<dyn Future<Output = bool> + Send>>>,
     timeout: Option<Timeout>,
     scope: Arc<NodeScope>,
@@ -72,7 +72,7 @@ pub(crate) struct AttemptFuture<S: State> {
     attempts: u32,
     /// The end of the attempt, while its remaining children receive their stop.
     closing: Option<Box<AttemptClosing<S>>>,
-    /// The start time, if a subscriber wants the duration.
+    /// The start time of the attempt, if a subscriber needs its duration.
     begun: Option<Duration>,
     meter: AttemptMeter,
 }
@@ -178,10 +178,10 @@ impl<S: State> Future for AttemptFuture<S> {
 }
 
 impl<S: State> AttemptFuture<S> {
-    /// Is ready while this process certainly owns a run whose work must not be repeated. A process that was suspended notices here, before the
-    /// work continues.
+    /// Waits until this process certainly owns the run. It is for work that must not be repeated. If the process was suspended, this check stops the
+    /// work before it continues.
     ///
-    /// Stays pending forever if the run is lost: the driver drops the attempt.
+    /// If the run is lost, the result stays pending until the driver drops the attempt.
     fn poll_ownership(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(ownership) = &self.scope.ownership else { return Poll::Ready(()) };
         while !ownership.is_certain() {

@@ -28,25 +28,27 @@ use crate::telemetry::{Telemetry, TraceContext};
 /// The default limit of a record's body, in bytes.
 const MAX_BODY: usize = 8 * 1024 * 1024;
 
-/// The maximum number of pending records of a run. It bounds the overlap with work and the pure work that a crash repeats.
+/// The maximum number of pending records of a run. It limits how far the nodes of a run can be ahead of durable records, and so how much `Pure` work
+/// a crash repeats.
 const MAX_PENDING: usize = 1_024;
 
 /// The default limit of waiting messages in a run.
 const MAX_WAITING_MESSAGES: usize = 1_000;
 
-/// The number of events by which a subscriber may lag before it misses some.
+/// The number of events that are kept for a slow subscriber. If a subscriber is further behind, it misses events.
 const EVENTS: usize = 4_096;
 
-/// The shortest heartbeat TTL. A busy machine pauses for less than this without being dead.
+/// The shortest allowed heartbeat TTL. A process on a busy machine may pause for a part of this time without being dead.
 const SHORTEST_TTL: Duration = Duration::from_secs(1);
 
-/// The default time limit of one store call. It exceeds the stores' own limits, because their errors say more.
+/// The default time limit of one call of the store. It is longer than the limits of the stores themselves, because the errors of the stores contain
+/// more information.
 const STORE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The shortest time limit of a store call.
 const SHORTEST_CALL: Duration = Duration::from_millis(1);
 
-/// The longest TTL: stores write down the expiry, and some cannot represent a later time.
+/// The longest allowed heartbeat TTL. Stores write the expiry time, and some stores cannot represent a later time.
 const LONGEST_TTL: Duration = Duration::from_secs(365 * 86_400);
 
 /// The shortest polling interval. Without a pause, polling would leave no time for other work.

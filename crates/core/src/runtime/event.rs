@@ -34,65 +34,65 @@ pub enum Event {
     Started,
     /// This process claimed the run. `recorded` activations have already ended and will not run again.
     Resumed {
-        /// The number of claims of the run, this one included.
+        /// The epoch of the run: the number of its claims, including this claim.
         epoch: Epoch,
-        /// The number of recorded activations.
+        /// The number of activations whose end is recorded.
         recorded: u64,
-        /// Whether the graph differs from the one at the start, outside the frontier.
+        /// Whether the graph of this process differs from the graph at the start of the run. Nodes with unfinished activations do not differ.
         graph_changed: bool,
     },
     /// An attempt of an activation began.
     NodeStarted {
-        /// The node.
+        /// The node of the activation.
         node: NodeName,
-        /// The visit number.
+        /// The visit of the activation.
         visit: Visit,
-        /// The attempt number, from 1.
+        /// The number of the attempt, counted from 1.
         attempt: u32,
     },
     /// An activation succeeded.
     NodeCompleted {
-        /// The node.
+        /// The node of the activation.
         node: NodeName,
-        /// The visit number.
+        /// The visit of the activation.
         visit: Visit,
         /// The duration of the attempt.
         took: Duration,
-        /// The verdict of the activation on its work, unless it was success.
+        /// The verdict of the node on its own work, if the verdict was not `success`.
         verdict: Option<Verdict>,
     },
     /// An attempt failed. If a delay is set, another attempt follows after it.
     NodeFailed {
-        /// The node.
+        /// The node of the activation.
         node: NodeName,
-        /// The visit number.
+        /// The visit of the activation.
         visit: Visit,
         /// The failure.
         failure: Failure,
-        /// The delay before the next attempt; `None` after the last.
+        /// The delay before the next attempt. `None` if no further attempt follows.
         retry_in: Option<Duration>,
     },
     /// An attempt of an `External` node ended with an unknown outcome. The run does not repeat the attempt on its own. It asks a question, which must
     /// be answered with a [`Resolution`](crate::record::Resolution).
     NodeInDoubt {
-        /// The node.
+        /// The node of the activation.
         node: NodeName,
-        /// The visit number.
+        /// The visit of the activation.
         visit: Visit,
-        /// The end of the attempt.
+        /// A description of how the attempt ended.
         failure: Failure,
     },
     /// All records up to and including this record are durable.
     Durable {
-        /// The position of the record.
+        /// The number of the record.
         seq: Seq,
     },
     /// The store lost records that it had acknowledged to this process. This process stops the run with [`ErrorKind::Corrupt`]. If work had started
     /// that must not be repeated, the run asks for its outcome.
     RecordsLost {
-        /// The last acknowledged record.
+        /// The number of the last record that the store acknowledged to this process.
         acknowledged: Seq,
-        /// The last record in the store.
+        /// The number of the last record that the store now has.
         found: Seq,
     },
     /// The run's status changed.
@@ -102,40 +102,40 @@ pub enum Event {
     },
     /// The run asked a question.
     Asked {
-        /// The node.
+        /// The node of the activation.
         node: NodeName,
-        /// The visit number.
+        /// The visit of the activation.
         visit: Visit,
         /// The name of the question. Its id is `node@visit:name`.
         name: String,
     },
     /// A node took a message that it could not deserialize. The run set the message aside, and the message stays in the log.
     MessageRefused {
-        /// The node.
+        /// The node of the activation.
         node: NodeName,
-        /// The visit number.
+        /// The visit of the activation.
         visit: Visit,
-        /// The number of messages sent to the run before this one.
+        /// The number of the message in its run, counted from 0.
         message: u64,
-        /// The defect of the message.
+        /// The reason why the message could not be deserialized.
         why: String,
     },
     /// A node emitted a custom event, see [`NodeContext::emit`](crate::node::NodeContext::emit).
     Custom {
-        /// The node.
+        /// The node of the activation.
         node: NodeName,
-        /// The visit number.
+        /// The visit of the activation.
         visit: Visit,
         /// The name of the event.
         name: String,
-        /// The payload, as JSON text.
+        /// The payload of the event, as JSON text.
         payload: Arc<RawValue>,
     },
 }
 
 /// The subscribers of a runtime's events.
 pub(crate) struct Subscribers {
-    /// Created by the first subscriber: the channel's buffer is most of a runtime's memory.
+    /// The channel of events. The first subscriber creates it, because its buffer would be most of the memory of a runtime.
     sender: OnceLock<broadcast::Sender<RunEvent>>,
     lag: usize,
     /// The number of subscribers and watched runs.
@@ -147,7 +147,7 @@ pub(crate) struct Subscribers {
 }
 
 impl Subscribers {
-    /// Creates the subscribers, each of which may lag by `lag` events.
+    /// Creates an empty list of subscribers. A subscriber misses events if it is more than `lag` events behind.
     pub(crate) fn new(lag: usize) -> Self {
         let count = Arc::default();
         let relayed = Arc::default();
@@ -168,7 +168,7 @@ impl Subscribers {
         }
     }
 
-    /// Returns whether there is no subscriber. Runs for every event, so it takes no lock, which the channel would.
+    /// Returns whether there is no subscriber. The function is called for every event, so it uses a counter and takes no lock.
     pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
     }
@@ -185,7 +185,7 @@ impl Subscribers {
 #[derive(Debug)]
 pub struct EventSubscription {
     receiver: broadcast::Receiver<RunEvent>,
-    /// The number of subscribers, this one included.
+    /// The number of subscribers, including this subscriber.
     subscribers: Arc<AtomicUsize>,
 }
 

@@ -51,7 +51,7 @@ pub enum RunChange {
         run: RunKey,
         /// The start facts of the run.
         facts: Arc<RunFacts>,
-        /// The record that pauses it.
+        /// The record that pauses the run.
         head: HeadRef,
     },
     /// This process purged the run.

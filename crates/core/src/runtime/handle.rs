@@ -27,10 +27,11 @@ use crate::store::RunHead;
 /// The interval of polls for a run that another process drives.
 const WATCH: Duration = Duration::from_millis(200);
 
-/// The share of the waiting time by which the end of an idle run may be noticed late. The poll interval is the upper bound.
+/// The part of the waiting time by which the end of an idle run may be noticed late: one over this number. The poll interval also limits the delay.
 const PATIENT: u32 = 8;
 
-/// The longest interval of polls for a run in line here. There may be thousands, and the line itself notifies first.
+/// The longest interval of polls for a run that waits in line in this process. There may be thousands of such runs, and the line usually notifies the
+/// handle earlier.
 const LINE_WATCH: Duration = Duration::from_secs(2);
 
 /// A handle to a run that was started or resumed. Dropping the handle does not affect the run.
@@ -43,13 +44,13 @@ pub struct RunHandle<S: State> {
     life: Option<Uuid>,
     /// The start time and input of the run, if the start or resume found it in the store.
     started: Option<(Timestamp, Fingerprint)>,
-    /// Whether a wait has returned the error with which the driver here stopped.
+    /// Whether a wait has already returned the error with which the driver in this process stopped.
     has_told: AtomicBool,
     /// Whether the handle has warned that no process continues the run.
     has_warned: AtomicBool,
 }
 
-/// The idle runs for which a watch keeps waiting.
+/// Whether an idle run counts as an outcome, or the watch continues to wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum IdleTolerance {
     /// An idle run always counts as an outcome.
@@ -61,9 +62,9 @@ enum IdleTolerance {
 /// The end of a run's driver in this process.
 pub(crate) struct DriverEnd<S: State> {
     pub(crate) outcome: Result<Outcome<S>>,
-    /// The last record that the driver knew to be durable; absent if there is none.
+    /// The last record that the driver knew to be durable, if there is one.
     pub(crate) head: Option<HeadRef>,
-    /// Whether the store may have the run.
+    /// Whether the store may contain records of the run.
     pub(crate) has_begun: bool,
 }
 
@@ -96,12 +97,12 @@ impl<S: State> RunHandle<S> {
         }
     }
 
-    /// Binds the handle to the run with these facts, like [`of_life`](Self::of_life), if its generation is unknown.
+    /// Binds the handle to the run with these start facts, like [`of_life`](Self::of_life), for the case that the generation is unknown.
     pub(crate) fn of_start(self, facts: &RunFacts) -> Self {
         Self { started: Some((facts.created, facts.input)), ..self }
     }
 
-    /// Binds the handle to this generation of the run id. Later runs under the id do not count.
+    /// Binds the handle to this generation of the run id, so that a later run with the same id does not count.
     pub(crate) fn of_life(self, life: Uuid) -> Self {
         Self { life: Some(life), ..self }
     }
@@ -193,7 +194,7 @@ impl<S: State> RunHandle<S> {
         }
     }
 
-    /// Waits for the end of the driver here, or for the outcome if the run continued after it.
+    /// Waits for the end of the driver in this process. If the run continued after this, it waits for the outcome.
     async fn wait_here(
         &self,
         ended: &OnceReceiver<Box<DriverEnd<S>>>,
@@ -341,7 +342,7 @@ impl<S: State> RunHandle<S> {
         Ok(rests.then(|| Outcome::of(machine, &loaded.state)))
     }
 
-    /// Returns whether another handle is of the same generation, as far as both know it.
+    /// Returns whether another handle belongs to the same generation, as far as both handles know their generation.
     fn is_of_life_of(&self, other: &Self) -> bool {
         self.life.zip(other.life).is_none_or(|(one, other)| one == other)
             && self.started.zip(other.started).is_none_or(|(one, other)| one == other)

@@ -47,7 +47,8 @@ impl std::fmt::Debug for Message {
     }
 }
 
-/// Rejects a message if the run is at its limit. Every load of the run reads all waiting messages.
+/// Returns an error for a new message if the run has its maximum number of waiting messages. There is such a limit because every load of the run
+/// reads all waiting messages.
 pub(crate) fn check_room(machine: &Machine, what: &SignalKind, most: usize) -> Result<()> {
     let waiting = machine.inbox().len();
     if !matches!(what, SignalKind::Message { .. }) || waiting < most {

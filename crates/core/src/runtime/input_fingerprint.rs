@@ -21,7 +21,7 @@ pub(super) fn input_print(text: &RawValue) -> Result<Fingerprint> {
     in_order(text.get()).map(|sorted| Fingerprint::of(sorted.as_bytes()))
 }
 
-/// Rewrites JSON text in canonical form: equal values give equal text, whatever the order of map entries.
+/// Rewrites JSON text in a canonical form, in which equal values have equal text, whatever the order of map entries is.
 ///
 /// # Errors
 ///
@@ -40,7 +40,7 @@ fn sorted(text: &str) -> serde_json::Result<String> {
     Ok(sorted)
 }
 
-/// Appends a value during parsing, without building a tree.
+/// A deserializer that appends the canonical form of a value to a text while it parses, without building a tree.
 struct CanonicalJson<'a>(&'a mut String);
 
 impl CanonicalJson<'_> {
@@ -143,7 +143,7 @@ impl<'de> Visitor<'de> for CanonicalJson<'_> {
     }
 }
 
-/// The key of an entry, borrowed if the input contains it verbatim.
+/// The key of an entry. It is borrowed if the input contains it without escapes.
 struct EntryKey;
 
 impl<'de> DeserializeSeed<'de> for EntryKey {

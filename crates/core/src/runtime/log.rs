@@ -17,7 +17,7 @@ use crate::record::body::{RecordBase, RecordEvent};
 use crate::record::{FORMAT, Record, RecordHeader, RunFacts, RunStatus, codec};
 use crate::store::RunAppend;
 
-/// The write end of one run's log.
+/// The writer of one run's log. It creates the records, and the caller appends them.
 #[derive(Debug)]
 pub(crate) struct LogWriter {
     pub(crate) run: RunKey,
@@ -32,7 +32,7 @@ pub(crate) struct LogWriter {
     ids: Arc<dyn IdSource>,
 }
 
-/// The subject of a record, and the wake time of its run.
+/// The data of a record's header that the caller chooses.
 #[derive(Default)]
 pub(crate) struct RecordOptions {
     pub(crate) node: Option<(NodeName, Visit)>,
@@ -64,7 +64,7 @@ impl LogWriter {
         }
     }
 
-    /// Continues after a load.
+    /// Continues after the last record of a loaded log.
     pub(crate) fn follow(&mut self, folded: &ReplayedRun) {
         self.head = Some(folded.last.head());
         self.epoch = folded.last.epoch;
@@ -96,7 +96,7 @@ impl LogWriter {
         self.seal(event, options, machine, base.as_ref())
     }
 
-    /// Creates the append that starts the run: one record, which is a base. `release` leaves the run without an owner.
+    /// Creates the append that starts the run. It has one record, which is a base. If `release` is set, the run has no owner after it.
     ///
     /// # Errors
     ///
@@ -114,7 +114,7 @@ impl LogWriter {
         Ok(RunAppend { run: self.run.clone(), expected: None, records: vec![record], facts: Some(facts) })
     }
 
-    /// Creates the next record if its base would be too large.
+    /// Creates the next record without the full state, because the state would be too large for a record.
     ///
     /// # Errors
     ///
@@ -183,7 +183,7 @@ impl LogWriter {
     }
 }
 
-/// Rejects a state that is too large, and names the largest channel.
+/// Returns an error if a state is too large. The error names the largest channel.
 pub(crate) fn check_size(state: &RawValue, most: usize) -> Result<()> {
     if state.get().len() <= most {
         return Ok(());

@@ -17,9 +17,9 @@ pub enum Outcome<S> {
     Completed(S),
     /// The run failed. The state is the state after the last successful activation. `Runtime::retry` continues from there.
     Failed {
-        /// The failure.
+        /// The reason why the run failed.
         failure: Failure,
-        /// The current state.
+        /// The current state of the run.
         state: S,
     },
     /// The run waits for answers to these questions. [`Runtime::respond`](super::Runtime::respond) answers a question.
@@ -28,7 +28,7 @@ pub enum Outcome<S> {
     AwaitingInput,
     /// The run is paused. [`Runtime::unpause`](super::Runtime::unpause) continues it.
     Paused {
-        /// The signaller's reason.
+        /// The reason that the caller gave.
         reason: String,
         /// The open questions.
         questions: Vec<Question>,
@@ -37,14 +37,14 @@ pub enum Outcome<S> {
     /// message, the run continues earlier when this arrives. A run that waits for [children](super::ChildHandle::result) has this outcome too: it
     /// continues when a child ends, and `until` is the time when it next checks its children.
     Sleeping {
-        /// The time to resume the run.
+        /// The time at which the run can be resumed.
         until: Timestamp,
     },
     /// The run was cancelled.
     Cancelled {
-        /// The signaller's reason.
+        /// The reason that the caller gave.
         reason: String,
-        /// The current state.
+        /// The current state of the run.
         state: S,
     },
     /// The runtime shut down before the run ended. The process that next claims the run continues it.

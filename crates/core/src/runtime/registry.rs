@@ -16,16 +16,16 @@ use crate::node::EndWaiters;
 
 /// The drivers of this process, by run.
 pub(crate) struct DriverRegistry {
-    /// The sender to each run's driver, and whether recovery claimed the run.
+    /// The channel to the driver of each run, and whether recovery claimed the run.
     active: Mutex<BTreeMap<RunKey, (Sender<DriverCommand>, bool)>>,
     /// The number of drivers.
     count: watch::Sender<usize>,
     stop: watch::Sender<StopSignal>,
     /// Waiters for the end of a run in this process.
     pub(crate) end_waiters: EndWaiters,
-    /// The pending child starts of nodes in this process.
+    /// The starts of children that are in progress in this process.
     pub(crate) starts: ChildStarts,
-    /// Libraries that receive this process's changes of runs.
+    /// The channels of libraries that are notified of the changes that this process makes to runs.
     listeners: Mutex<Vec<UnboundedSender<RunChange>>>,
     doubts: Mutex<UnknownOutcomes>,
 }
@@ -43,7 +43,7 @@ impl UnknownOutcomes {
         self.next
     }
 
-    /// Adds one, and returns its number.
+    /// Adds a start or claim with unknown outcome, and returns its number.
     pub(crate) fn add(&mut self, run: &RunKey) -> u64 {
         let number = self.next;
         self.next += 1;
@@ -51,7 +51,7 @@ impl UnknownOutcomes {
         number
     }
 
-    /// Returns whether the entry exists.
+    /// Returns whether the entry with this number exists.
     pub(crate) fn has(&self, number: u64) -> bool {
         self.open.contains_key(&number)
     }
@@ -60,7 +60,7 @@ impl UnknownOutcomes {
         self.open.remove(&number);
     }
 
-    /// Removes the entries of a run before this number.
+    /// Removes the entries of a run whose number is smaller than `before`.
     pub(crate) fn remove_before(&mut self, run: &RunKey, before: u64) {
         self.open.retain(|number, doubted| *number >= before || doubted != run);
     }
@@ -118,19 +118,19 @@ impl DriverRegistry {
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a stream of this process's changes of runs from now on.
+    /// Returns a stream of the changes that this process makes to runs after this call.
     pub(crate) fn news(&self) -> UnboundedReceiver<RunChange> {
         let (listener, news) = mpsc::unbounded_channel();
         self.listeners().push(listener);
         news
     }
 
-    /// Returns whether a library receives news, which justifies a read to build them.
+    /// Returns whether a library listens to changes. Only then it is worth reading the store to build a change.
     pub(crate) fn has_listeners(&self) -> bool {
         !self.listeners().is_empty()
     }
 
-    /// Sends news to the libraries that receive them.
+    /// Sends a change to the libraries that listen to changes.
     pub(crate) fn publish(&self, news: impl Fn() -> RunChange) {
         self.listeners().retain(|listener| listener.send(news()).is_ok());
     }

@@ -32,8 +32,8 @@ use crate::state::Patch;
 use crate::store::{CheckpointStore, Removed, RunAppend};
 use crate::telemetry::{RunMeter, Telemetry, TraceContext};
 
-/// The factor by which polls of active runs are rarer if the store sends notices. With thousands of runs in a process, polls are most of the
-/// store's load and would delay heartbeats.
+/// If the store sends notices, the poll interval of active runs is longer by this factor. With thousands of runs in a process, polls would otherwise
+/// be most of the store's load and would delay heartbeats.
 const HEARING: u32 = 10;
 
 /// The interval of polls of a watched run's log, if the store sends no notices.
@@ -51,13 +51,13 @@ pub(crate) struct RuntimeLimits {
     pub(crate) cancel_grace: Duration,
     /// The interval at which recovery looks for runs without a driver.
     pub(crate) sweep: Duration,
-    /// The number of active runs from which on recovery claims no more.
+    /// The number of active runs at which recovery stops to claim runs.
     pub(crate) max_recovered: usize,
     /// The maximum number of concurrent claims by recovery.
     pub(crate) recovered_at_once: u32,
     /// The maximum number of log bytes that recovery reads at the same time.
     pub(crate) recovered_bytes: u64,
-    /// The maximum number of claims without progress before a run is parked.
+    /// The maximum number of claims without progress before a run is paused.
     pub(crate) max_claims: u32,
     /// The maximum number of waiting messages in a run.
     pub(crate) max_waiting_messages: usize,
@@ -102,7 +102,7 @@ pub(crate) enum RuntimePhase {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StopSignal {
     pub(crate) phase: RuntimePhase,
-    /// The number of heartbeat losses. A driver of an earlier term is fenced.
+    /// The heartbeat term: the number of times that this process has lost its claims. A driver of an earlier term must stop.
     pub(crate) term: u64,
 }
 
@@ -227,14 +227,15 @@ impl RuntimeInner {
         &self.subscribers.feeds
     }
 
-    /// Starts to listen to the store's notices, unless this runtime already does. A runtime that drives no runs needs them only for watches.
+    /// Starts to listen to the notices of the store, unless this runtime already does so. A runtime that drives no runs needs notices only for
+    /// watches.
     pub(crate) fn listen(self: &Arc<Self>) {
         if self.role == RuntimeRole::Operates && self.feeds().begins_to_listen() {
             spawn(background_tasks::pass_notices(Arc::downgrade(self)));
         }
     }
 
-    /// Registers a run as driven here. This prevents a second driver in this process.
+    /// Registers that this process drives a run, so that it cannot have a second driver in this process.
     ///
     /// # Errors
     ///
@@ -254,7 +255,7 @@ impl RuntimeInner {
         Ok(DriverRegistration { shared, left, term, gaps, owed: None, control, meter, _permit: permit })
     }
 
-    /// Returns the numbers of lost and late heartbeats, if this runtime claims runs now.
+    /// Returns the heartbeat term and the number of late heartbeats, if this runtime can claim runs now.
     ///
     /// # Errors
     ///
@@ -267,7 +268,8 @@ impl RuntimeInner {
         self.may_start(run)
     }
 
-    /// Checks like [`takes`](Self::takes), for a start that leaves the run to other processes if this runtime is closing.
+    /// Checks whether this runtime can start runs, like [`takes`](Self::takes). A closing runtime may still start a run, which other processes then
+    /// drive.
     ///
     /// # Errors
     ///
@@ -293,12 +295,12 @@ impl RuntimeInner {
         Error::new(ErrorKind::Closed, message).with_run(run)
     }
 
-    /// Returns whether the runtime claims nothing new.
+    /// Returns whether the runtime is closing, so that it claims no further runs.
     pub(crate) fn is_closing(&self) -> bool {
         self.registry.stop().phase != RuntimePhase::Open
     }
 
-    /// Rejects driving in an operator's runtime. It sends no heartbeat, so other processes would claim its runs.
+    /// Returns an error if the runtime is an operator's, which must not drive runs. It sends no heartbeat, so other processes would claim its runs.
     pub(crate) fn check_drives(&self) -> Result<()> {
         match self.role {
             RuntimeRole::Drives => Ok(()),
@@ -336,8 +338,8 @@ impl RuntimeInner {
         self.registry.change_stop(change);
     }
 
-    /// Purges a run and removes its cached data. If the run existed, this process never sends its start again, even with an unknown outcome, and
-    /// notifies libraries.
+    /// Purges a run and removes its cached data. If the run existed, libraries are notified. A start of this run with unknown outcome is not repeated
+    /// after the purge.
     ///
     /// # Errors
     ///
@@ -367,7 +369,7 @@ impl RuntimeInner {
         self.registry.driver(run)
     }
 
-    /// Rejects removing a run that this process drives.
+    /// Returns an error if this process drives the run, which must then not be removed.
     ///
     /// # Errors
     ///
@@ -384,15 +386,15 @@ impl RuntimeInner {
 /// The registration of a run that this process drives. Dropping it deregisters the run.
 pub(crate) struct DriverRegistration {
     shared: Arc<RuntimeInner>,
-    /// The news about the run, sent on drop.
+    /// The change that is sent to libraries when the registration is dropped.
     pub(crate) left: LeftRun,
     /// The heartbeat term of the claim: see [`HeartbeatMonitor`].
     pub(crate) term: u64,
     /// The number of late heartbeats when ownership was last certain.
     pub(crate) gaps: u64,
-    /// The tenure under which the log may give the run to this executor, until it has a driver.
+    /// The claim with which the log may name this process as the owner, until the run has a driver.
     owed: Option<ClaimId>,
-    /// Freed when the run is deregistered.
+    /// The capacity that the run uses. It is freed when the run is deregistered.
     _permit: RunPermit,
     pub(crate) control: Receiver<DriverCommand>,
     /// Counts the driver's work.
@@ -400,7 +402,7 @@ pub(crate) struct DriverRegistration {
 }
 
 impl DriverRegistration {
-    /// Appends the record that gives the run to this executor under this tenure. If the reply is lost, a separate task resolves the outcome.
+    /// Appends the record that makes this process the owner of the run with this claim. If the reply is lost, a separate task resolves the outcome.
     ///
     /// # Errors
     ///
@@ -418,8 +420,8 @@ impl DriverRegistration {
         }
     }
 
-    /// Sets the tenure under which the log may give the run to this executor before it has a driver. Unless the caller resets it, dropping this
-    /// releases the run, also after a panic of the start or claim.
+    /// Sets the claim with which the log may name this process as the owner before the run has a driver. If the registration is dropped before the
+    /// caller resets the claim, the run is released. This also happens after a panic during the start or claim.
     pub(crate) fn expect_claim(&mut self, tenure: Option<ClaimId>) {
         self.owed = tenure;
     }

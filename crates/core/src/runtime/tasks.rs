@@ -21,7 +21,7 @@ where
     tokio::spawn(future)
 }
 
-/// Spawns like [`spawn`], for a destructor, which may run after the end of the tokio runtime. Does nothing then.
+/// Spawns a task like [`spawn`]. It is for destructors, which may run after the tokio runtime has ended. In this case it does nothing.
 pub(crate) fn spawn_if_any_can<F>(future: F)
 where
     F: Future<Output: Send> + Send + 'static,
@@ -31,9 +31,9 @@ where
     }
 }
 
-/// Runs a caller's request in its own task and waits for it. From the first poll on it runs to completion, even if the caller stops waiting.
+/// Runs the request of a caller in a task of its own and waits for it. After the first poll, the request completes even if the caller stops waiting.
 ///
-/// Otherwise a record could become durable while its writer is dropped, and give the run to an executor that does not drive it.
+/// Otherwise a record could become durable after its writer was dropped, and this process would own a run that it does not drive.
 ///
 /// # Errors
 ///
@@ -59,7 +59,8 @@ fn unfinished(ended: JoinError) -> Error {
     }
 }
 
-/// Runs a future that drives a run to its end, and turns a panic into an error. The run's waiters then get the error, and the run is released.
+/// Runs the future that drives a run, and converts a panic into an error. The callers that wait for the run then get the error, and the run is
+/// released.
 ///
 /// A panicked future is dropped before this returns, whatever its destructors do.
 ///

@@ -18,13 +18,13 @@ use crate::id::{ExecutorId, HeadRef, RunKey};
 use crate::record::Record;
 use crate::telemetry::{Operation, StoreMeter, spans};
 
-/// The timeout factor of calls that cover a whole run or store.
+/// The factor by which the timeout is longer for calls that process a whole run or store.
 const LONG: u32 = 10;
 
 /// A store whose calls end within a time limit, even if the store hangs.
 ///
-/// A store that never answers would stop a run forever while its process counts as alive, so that no other process claims the run. At the timeout
-/// the call is dropped, and its error follows the store contract for dropped futures.
+/// If a store never answered, a run would stop forever: its process would still count as alive, so no other process would claim the run. At the
+/// timeout, the call is dropped. Its error is the one that the contract of stores defines for a dropped call.
 pub(crate) struct TimeLimitedStore {
     store: Arc<dyn CheckpointStore>,
     clock: Arc<dyn Clock>,
@@ -71,7 +71,7 @@ impl TimeLimitedStore {
     }
 }
 
-/// A conflict is an answer of a healthy store.
+/// Returns whether an error means that the store failed. A conflict, for example, is the answer of a healthy store.
 fn is_failure(kind: &ErrorKind) -> bool {
     *kind != ErrorKind::Conflict
 }
@@ -171,7 +171,7 @@ impl CheckpointStore for TimeLimitedStore {
         self.store.transactions().is_some().then_some(self)
     }
 
-    /// None: a runtime never writes records in other envelopes.
+    /// Returns `None`, because a runtime never writes existing records again in another envelope.
     fn resealing(&self) -> Option<&dyn ferrata_store::Resealing> {
         None
     }

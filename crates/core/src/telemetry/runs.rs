@@ -13,10 +13,11 @@ use crate::error::ErrorKind;
 use crate::id::NodeName;
 use crate::record::{FailureKind, RunStatus};
 
-/// Maximum number of names of one kind with their own series in a runtime: recorders keep every series forever.
+/// The maximum number of names of one kind that get their own time series in a runtime. It is limited because a recorder of metrics keeps every
+/// series forever.
 pub(super) const MOST_NAMES: usize = 500;
 
-/// The label of names beyond the maximum, by OpenTelemetry's conventions.
+/// The label value for all further names, by OpenTelemetry's conventions.
 pub(super) const OTHER: &str = "_OTHER";
 
 /// The meter of the runs of one workflow. Cheap to clone.
@@ -28,7 +29,7 @@ struct WorkflowMeters {
     started: Counter,
     active: Gauge,
     settled: [Counter; RunStatus::ALL.len()],
-    /// One per final status.
+    /// The histograms of run durations, one for each status.
     lasted: [Histogram; RunStatus::ALL.len()],
     won: Counter,
     late: Counter,
@@ -186,7 +187,8 @@ impl RunMeter {
         AttemptMeter(Some(node))
     }
 
-    /// Takes the meter and leaves a silent one: facts that are applied again after a conflict were counted before.
+    /// Takes the meter and puts a meter in its place that counts nothing. It is used while events are applied again after a conflict, because they
+    /// were already counted.
     pub(crate) fn pause(&mut self) -> Self {
         Self(self.0.take())
     }

@@ -25,12 +25,13 @@ pub(crate) struct Telemetry {
     workflows: Mutex<HashMap<WorkflowName, RunMeter>>,
     /// For each queue: the number of waiters, the number of granted slots, and the longest wait.
     queues: Mutex<HashMap<String, [Gauge; 3]>>,
-    /// For workflows beyond the maximum, and for workflows that this process does not know.
+    /// The meter for workflows after the maximum number, and for workflows that this process does not know.
     other: RunMeter,
-    /// Registered before the first value: Prometheus reports no increase for a series that starts with 1.
+    /// The counters of heartbeats. They are registered before the first value, because Prometheus shows no increase for a series that starts with 1.
     beats: [Counter; TRIED.len()],
     beat_at: Gauge,
-    /// Registered at the first poll: a process that serves no workflow would otherwise report zero waiting runs forever.
+    /// The metrics of recovery. They are registered at the first poll, because otherwise a process that serves no workflow would report zero waiting
+    /// runs forever.
     recovery: OnceLock<RecoveryMeter>,
 }
 
@@ -85,7 +86,7 @@ impl Telemetry {
         }
     }
 
-    /// Records the idle time of a run that a signal moved.
+    /// Records how long a run was idle before a signal made it continue.
     pub(crate) fn rested(&self, status: RunStatus, rested: Duration) {
         histogram(&all::RUN_REST_DURATION, &[(STATUS, status.as_str().into())]).record(rested);
     }
@@ -113,7 +114,7 @@ impl Telemetry {
         }
     }
 
-    /// Records the age of the oldest run that a poll of a listing found.
+    /// Records the longest waiting time of the runs that a poll of a listing found.
     pub(crate) fn looked(&self, listing: RunFilter, oldest: Duration) {
         let recovery = self.recovery.get_or_init(RecoveryMeter::new);
         match listing {
@@ -122,7 +123,7 @@ impl Telemetry {
         }
     }
 
-    /// Records the numbers of a queue. Queues beyond the maximum have no metrics, because their numbers cannot be combined.
+    /// Records the metrics of a queue. Queues after the maximum number have no metrics, because the values of several queues cannot be combined.
     pub(crate) fn queue(&self, name: &str, waiting: usize, held: usize, oldest: Duration) {
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         if !queues.contains_key(name) {

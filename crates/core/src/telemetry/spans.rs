@@ -12,8 +12,8 @@ use super::trace::{TraceContext, TraceParent};
 use crate::id::{NodeName, RunKey, Visit, WorkflowName};
 use crate::record::RunStatus;
 
-/// Creates the span of a start, the parent of the run's spans in other processes. It ends once the start is recorded, so a kill does not lose it.
-/// It is below `parent`, if given, and exists only if spans cross processes.
+/// Creates the span of a start, which is the parent of the run's spans in all processes. The span ends when the start is recorded, so it is not lost
+/// if the process is killed later. If `parent` is given, it is the parent of the span. The span exists only if traces cross processes.
 pub(crate) fn start(
     workflow: &WorkflowName,
     context: Option<&dyn TraceContext>,
@@ -52,8 +52,8 @@ pub(crate) fn record_status(status: RunStatus) {
     Span::current().record("run.status", status.as_str());
 }
 
-/// Returns whether spans of this detail are enabled. Check this first: with `log` enabled, even a span without a subscriber costs more than the
-/// rest of a small node.
+/// Returns whether spans of this level are enabled. It is checked before a span is created: if the crate `log` is used, even a span without a
+/// subscriber costs more than the rest of a small node.
 fn is_on() -> bool {
     LevelFilter::current() >= LevelFilter::DEBUG
 }
@@ -87,7 +87,7 @@ pub(crate) fn origin() -> Span {
     if is_on() { Span::current() } else { Span::none() }
 }
 
-/// Creates the span of a batch of appends: below the first append's span, and linked to the others.
+/// Creates the span of a batch of appends. Its parent is the span of the first append, and it has links to the spans of the others.
 pub(crate) fn batch<'a>(mut origins: impl ExactSizeIterator<Item = &'a Span>) -> Option<Span> {
     if !is_on() {
         return None;
@@ -101,7 +101,7 @@ pub(crate) fn batch<'a>(mut origins: impl ExactSizeIterator<Item = &'a Span>) ->
     (!span.is_disabled()).then_some(span)
 }
 
-/// Creates the span of a store call, if enabled and if it has a parent: a poll for runs belongs to no trace.
+/// Creates the span of a store call, if such spans are enabled and there is a parent span. A poll for runs, for example, belongs to no trace.
 pub(crate) fn store(operation: Operation, store: &'static str) -> Option<Span> {
     if !is_on() || Span::current().is_none() {
         return None;

@@ -32,7 +32,7 @@ impl StoreTraffic {
 /// The metrics of calls to one store.
 pub(crate) struct StoreMeter {
     store: &'static str,
-    /// The frequent calls; others are looked up.
+    /// The histogram of appends. Frequent calls have a field, and the histograms of other calls are found by name.
     append: Histogram,
     load: Histogram,
     head: Histogram,
@@ -121,7 +121,7 @@ impl Call<'_> {
 }
 
 impl Drop for Call<'_> {
-    /// A call whose caller gave up is recorded with its duration so far.
+    /// Records a call whose future was dropped, with its duration until then.
     fn drop(&mut self) {
         self.note(Some("dropped"));
     }

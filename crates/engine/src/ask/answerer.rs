@@ -15,19 +15,18 @@ use crate::id::RunKey;
 /// about activations with unknown outcome, because a person must decide these.
 #[async_trait]
 pub trait Answerer: fmt::Debug + Send + Sync + 'static {
-    /// Answers the question, or returns `None` to leave it open for other signallers. An answer that does not fit also leaves it open.
+    /// Answers the question. If it returns `None`, or an answer that does not fit, the question stays open for other answers.
     ///
     /// # Cancel safety
     ///
-    /// The runtime drops the future when another signaller answers first, when the question expires or is asked again, or when this process releases
-    /// the run.
+    /// The runtime drops the future if another answer arrives first, if the question expires or is asked again, or if this process releases the run.
     async fn answer(&self, question: &AnswererQuestion) -> Option<Answer>;
 
-    /// Returns the recorded author of the answers.
+    /// Returns the name that is recorded as the author of the answers.
     fn name(&self) -> String;
 
-    /// Returns the recorded author of the answer to a question, by default [`name`](Self::name). An answerer that decides some questions without a
-    /// person and asks people others returns [`AUTOMATIC`] for the former.
+    /// Returns the name that is recorded as the author of the answer to `question`. The default is [`name`](Self::name). If an answerer asks people
+    /// some questions and decides other questions without a person, it returns [`AUTOMATIC`] for the questions that it decides.
     fn author(&self, question: &AnswererQuestion) -> String {
         let _ = question;
         self.name()

@@ -15,9 +15,9 @@ pub enum AskError {
     Rejected {
         /// The name of the question.
         question: String,
-        /// The comment of the signaller.
+        /// The comment of the person or program that rejected the question.
         comment: String,
-        /// The signaller, if named.
+        /// The author of the rejection, if the caller named one.
         by: Option<String>,
     },
     /// No answer arrived before the deadline.
@@ -25,7 +25,7 @@ pub enum AskError {
     Expired {
         /// The name of the question.
         question: String,
-        /// The deadline for an answer.
+        /// The deadline that has passed.
         deadline: Timestamp,
     },
     /// The question could not be asked, or its answer could not be decoded.
@@ -44,15 +44,15 @@ pub enum DeclineReason {
     /// The question was rejected.
     #[error("rejected{}: {comment}", author_text(.by.as_deref()))]
     Rejected {
-        /// The comment of the signaller.
+        /// The comment of the person or program that rejected the question.
         comment: String,
-        /// The signaller, if named.
+        /// The author of the rejection, if the caller named one.
         by: Option<String>,
     },
     /// No answer arrived before the deadline.
     #[error("no answer by {deadline}")]
     Expired {
-        /// The deadline for an answer.
+        /// The deadline that has passed.
         deadline: Timestamp,
     },
 }

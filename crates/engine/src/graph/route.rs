@@ -100,7 +100,7 @@ impl Route {
         self
     }
 
-    /// Returns whether the route names no target.
+    /// Returns whether the route fires no edge, because it names no target or all its targets have no items.
     #[doc(hidden)]
     pub fn fires_nothing(&self) -> bool {
         self.parts.iter().all(|part| matches!(part, RoutePart::Each(_, Ok(items)) if items.is_empty()))

@@ -1,6 +1,6 @@
 //! The bodies of records, in JSON.
 //!
-//! Bodies name nodes and channels and need neither the user's types nor the graph: a fold needs only the log.
+//! Bodies refer to nodes and channels by name. So a log can be replayed without the user's types and without the graph.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -28,14 +28,14 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// The body of a record of any kind, and the full state if the record is a base.
+/// The body of a record of any kind. If the record is a base, the body also contains the full state.
 #[derive(Clone, Debug)]
 pub struct RecordBody {
     pub event: RecordEvent,
     pub base: Option<RecordBase>,
 }
 
-/// The event of a record, by the record's kind.
+/// The event of a record. Its variant is determined by the record's kind.
 #[derive(Clone, Debug)]
 pub enum RecordEvent {
     Start(StartRecord),
@@ -52,7 +52,7 @@ pub enum RecordEvent {
 }
 
 impl RecordEvent {
-    /// Returns the state change in the record, if its kind has one.
+    /// Returns the state change in the record, if there is one.
     pub fn patch(&self) -> Option<&Patch> {
         match self {
             Self::Node(nodes) => Some(&nodes.patch),
@@ -65,18 +65,19 @@ impl RecordEvent {
 /// The full state of a run after a record.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RecordBase {
-    /// The channels.
+    /// The channels of the state, as a JSON object.
     pub state: Box<RawValue>,
-    /// The rest of the run: frontier, counters, history.
+    /// Everything else about the run: its frontier (unfinished activations), counters and history.
     pub machine: Box<RawValue>,
     /// The version of the state type that wrote the channels.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub version: u32,
 }
 
-/// Tokens of a node that become activations.
+/// Tokens (fired edges) of a node that start activations.
 ///
-/// Without `each`, the plain tokens form one activation together, and each item forms its own. With `each`, every token forms its own.
+/// If `each` is false, all tokens without an item start one activation together, and each item starts an activation of its own. If `each` is true,
+/// every token starts an activation of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum ActivationStart {
@@ -92,21 +93,21 @@ impl ActivationStart {
     }
 }
 
-/// How tokens became activations, beyond those of a record's own fired edges.
+/// How tokens started activations, if this differs from the usual case, in which each fired edge of the record starts its target.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenChanges {
-    /// The tokens that start. Absent in the usual case: every fired edge starts its target.
+    /// The tokens that start activations. Absent in the usual case, in which every fired edge starts its target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start: Option<Vec<ActivationStart>>,
-    /// Nodes that reached their count, so that further tokens of this round are late.
+    /// Nodes with `Join::AtLeast` that have started in this round, so that further tokens of the round are dropped.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spent: Vec<NodeName>,
-    /// Counting nodes whose round is over.
+    /// Nodes with `Join::AtLeast` whose round has ended, so that they may start again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fresh: Vec<NodeName>,
 }
 
-/// `Start`: the run starts; the input is the state of the record's base.
+/// The event of a `Start` record: the run starts. The input is the state in the record's base.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartRecord {
     /// The entry node.
@@ -127,15 +128,15 @@ pub struct StartRecord {
     /// The configuration of the run, which nodes read and cannot change.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub config: Option<FanOutItem>,
-    /// The channels that views hide.
+    /// The secret channels, whose values views hide.
     #[serde(default, skip_serializing_if = "Secrets::is_empty")]
     pub secret: Secrets,
-    /// The first messages in the run's inbox.
+    /// The messages with which the run was started.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub messages: Vec<FirstMessage>,
 }
 
-/// A first message of a run.
+/// A message with which a run was started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FirstMessage {
     pub body: FanOutItem,
@@ -154,7 +155,8 @@ fn no_gates(gates: &BTreeSet<NodeName>) -> bool {
     gates.is_empty()
 }
 
-/// `Node`: ended activations in order, and their common state change: as text, or parsed for a fold.
+/// The event of a `Node` record: ended activations in order, and the state change of all of them together. `P` is the form of this change: text, or
+/// parsed operations for a replay.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct NodesDone<P = Patch> {
     pub done: Vec<NodeDone>,
@@ -178,15 +180,15 @@ fn is_one(value: &u32) -> bool {
     *value == 1
 }
 
-/// A fired edge, or a return to a retry target. A plain one is stored as its target's name.
+/// An edge that fired, or a return to a retry target. An edge without further data is stored as the name of its target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FiredEdge {
     pub to: NodeName,
-    /// The items of a fan-out, one token each.
+    /// The items with which a route fired the edge. Each item is one token.
     pub items: Option<Vec<FanOutItem>>,
-    /// Whether the graph has no such edge, because the run returns to a retry target.
+    /// Whether the run returns to a retry target. The graph then has no such edge.
     pub back: bool,
-    /// The reason of a replan, if this is one.
+    /// The reason, if the edge fired as a replan (a deliberate return).
     pub reason: Option<String>,
 }
 
@@ -249,7 +251,7 @@ impl<'de> Deserialize<'de> for FiredEdge {
     }
 }
 
-/// The item of a fan-out, as JSON text.
+/// An item of a route, as JSON text.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct FanOutItem(pub Arc<RawValue>);
@@ -272,61 +274,61 @@ pub enum RunEnd {
     Failed(Failure),
 }
 
-/// `Attempt`: an attempt failed, and another follows or a question asks about its outcome.
+/// The event of an `Attempt` record: an attempt failed. Another attempt follows, or a question asks about the outcome.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AttemptFailed {
     pub node: NodeName,
     pub visit: Visit,
-    /// Number of failed attempts, including this one.
+    /// The number of failed attempts of the activation, including this one.
     pub failed: u32,
     pub failure: Failure,
-    /// Earliest start of the next attempt. Absent if the outcome is unknown, so that only an answer can repeat the attempt. An older reader rejects
-    /// such a record and therefore does not repeat the attempt.
+    /// The earliest start of the next attempt. Absent if the outcome is unknown, because then the attempt is repeated only if an answer says so. An
+    /// older version of Ferrata rejects a record without this field, and therefore does not repeat the attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_at: Option<Timestamp>,
 }
 
-/// `Intent`: an attempt that must not be repeated is about to start.
+/// The event of an `Intent` record: an attempt that must not be repeated is about to start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Intent {
     pub node: NodeName,
     pub visit: Visit,
 }
 
-/// `Status`: the status changed without the end of an activation, or a question was asked.
+/// The event of a `Status` record: the status of the run changed although no activation ended, or a question was asked or expired.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum StatusChange {
-    /// Only answers can move the run.
+    /// The run is `Interrupted` and continues only after an answer.
     #[serde(rename = "interrupted")]
     Interrupted,
     /// The run failed as a whole.
     #[serde(rename = "failed")]
     Failed(Failure),
-    /// The owner carried out a cancellation.
+    /// The owner of the run has carried out a cancellation.
     #[serde(rename = "cancelled")]
     Cancelled,
-    /// A node asks a question; the status stays.
+    /// A node asks a question. The status does not change.
     #[serde(rename = "asked")]
     Asked(QuestionRecord),
     /// A question expired without an answer.
     #[serde(rename = "expired")]
     Expired(ExpiredRecord),
-    /// The run became idle: only a signal or a time moves it.
+    /// The run became idle. It continues only after a signal or at a time.
     #[serde(rename = "rested")]
     Rested(IdleRecord),
 }
 
-/// `Signal`: a signaller sent a signal to the run.
+/// The event of a `Signal` record: a caller sent a signal to the run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Signal {
     pub what: SignalKind,
-    /// The signaller's name, if given.
+    /// The author of the signal, if the caller named one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// Time of the signal, by the signaller's clock.
+    /// The time of the signal, by the clock of the process that sent it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub at: Timestamp,
-    /// Whether the pause or unpause comes from the parent. It does not affect the run's own pause.
+    /// Whether the parent of the run sent the pause or unpause. Pauses by the parent and pauses of the run itself do not affect each other.
     #[serde(default, skip_serializing_if = "is_default")]
     pub of_parent: bool,
 }
@@ -334,18 +336,18 @@ pub struct Signal {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SignalKind {
-    /// The outcome of an activation that must not be repeated and whose outcome was unknown.
+    /// The decision about an activation that must not be repeated and has an unknown outcome.
     Respond { question: String, resolution: Resolution },
     /// The answer to a node's question.
     Answer { question: String, answer: Answer },
-    /// A message for the next receiving node.
+    /// A message for the next node that receives.
     Message {
         body: Arc<RawValue>,
         /// The idempotency key of the message.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         key: Option<MessageKey>,
     },
-    /// Pins the record with this number: a prune keeps it and all later records.
+    /// Pins the record with this number, so that a prune keeps this record and all later records.
     Pin { seq: Seq },
     /// Removes the pin of the record with this number.
     Unpin { seq: Seq },
@@ -355,7 +357,7 @@ pub enum SignalKind {
     Unpause,
     /// Cancels the run.
     Cancel { reason: String },
-    /// A change of outbox messages of this generation of the run, or of any generation if none is named.
+    /// A change of outbox messages. If a generation of the run is named, the change applies only to this generation.
     Letters {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         life: Option<Uuid>,
@@ -364,7 +366,7 @@ pub enum SignalKind {
     },
     /// Moves an idle run to these nodes, for this reason.
     GoTo { nodes: Vec<NodeName>, reason: String },
-    /// Retries a failed run from its frontier, with attempts counted from zero.
+    /// Retries a failed run: its unfinished activations run again, with attempts counted from zero.
     Retry {
         /// Tokens that start.
         #[serde(default, skip_serializing_if = "is_default")]
@@ -373,7 +375,7 @@ pub enum SignalKind {
 }
 
 impl SignalKind {
-    /// Creates the signal of an answer, by any author.
+    /// Creates the signal that answers a question.
     ///
     /// # Errors
     ///
@@ -386,44 +388,44 @@ impl SignalKind {
     }
 }
 
-/// `Claim`: an executor claimed the run.
+/// The event of a `Claim` record: a process claimed the run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClaimRecord {
     pub executor: ExecutorId,
-    /// The fingerprint of each node, if the graph changed.
+    /// The fingerprint of each node of the current graph, if the graph has changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub graph: Option<Arc<Prints>>,
     /// The targets of each node's edges in the changed graph.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edges: Option<Arc<EdgeTargets>>,
-    /// Secret channels of the current graph that were not secret before.
+    /// The secret channels of the current graph that no earlier record names.
     #[serde(default, skip_serializing_if = "Secrets::is_empty")]
     pub secret: Secrets,
-    /// Tokens that start in the current graph.
+    /// Waiting tokens that start activations in the current graph.
     #[serde(default, skip_serializing_if = "is_default")]
     pub settled: TokenChanges,
 }
 
-/// `Release`: the owner released the run.
+/// The event of a `Release` record: the owner released the run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReleaseRecord {
     pub reason: String,
-    /// When time moves the run, if no event does.
+    /// The time at which the run continues if no event arrives earlier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wake: Option<Timestamp>,
-    /// Whether a message moves the run earlier.
+    /// Whether the run continues earlier if a message arrives.
     #[serde(default, skip_serializing_if = "is_default")]
     pub receiving: bool,
-    /// Intents of started attempts that must not be repeated and whose records the store lost.
+    /// The intents of attempts that must not be repeated and had started, but whose records the store lost.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub begun: Vec<Intent>,
-    /// The waits for a message, as of an idle record.
+    /// The waits for a message, as in an idle record.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub receivers: Vec<Receiver>,
-    /// The polls of a run that waits for children: `wake` is the time of the next poll, or of an earlier timer.
+    /// The polls of a run that waits for children. In this case, `wake` is the time of the next poll or of an earlier timer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub looks: Option<ChildPolls>,
-    /// Whether the owner ended in order: the claim before it then does not count as fruitless.
+    /// Whether the owner released the run in an orderly shutdown. In this case the preceding claim does not count as a claim without progress.
     #[serde(default, skip_serializing_if = "is_default")]
     pub orderly: bool,
 }

@@ -1,7 +1,8 @@
-//! The notes of an activation about its children: their names and contents.
+//! The memos of an activation about its children. A memo is a result that is recorded under a name.
 //!
-//! All notes are results under names that no step can have, so any reader folds them. `#child1.review` precedes the start of the child,
-//! `#began1.review` follows the start, and `#told1.review` contains the result. The number counts the starts of the child.
+//! The names of these memos cannot be names of steps. `#child1.review` is recorded before the child `review` starts, `#began1.review` is recorded
+//! after its start, and `#told1.review` contains its result. The number counts the starts of the child. Every version of Ferrata can replay these
+//! memos, because they have the form of step results.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,16 +22,16 @@ const BEGAN: &str = "#began";
 const TOLD: &str = "#told";
 const AGAIN: &str = "#again";
 
-/// The bond of a child to the activation that started it.
+/// The bond of a child, which decides what happens to the child when the activation that started it ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ParentBond {
-    /// The child is cancelled when the activation ends first.
+    /// The child is cancelled if the activation ends before it.
     #[default]
     Cancel,
-    /// The child continues when the activation ends first.
+    /// The child continues if the activation ends before it.
     Leave,
-    /// No parent waits for the run.
+    /// The run is detached: no parent waits for it.
     Detached,
 }
 
@@ -45,7 +46,7 @@ impl ParentBond {
     }
 }
 
-/// The note about a child before its start.
+/// The memo about a child that is recorded before the child starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChildNote {
     /// The child's id, in the tenant of its parent.
@@ -55,16 +56,16 @@ pub struct ChildNote {
     pub attempt: u32,
     #[serde(default)]
     pub bond: ParentBond,
-    /// When the child is cancelled if its parent still waits.
+    /// The time at which the child is cancelled if its parent still waits for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
 }
 
-/// The end of a child.
+/// The recorded end of a child.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChildEnd {
-    /// The child completed, with this state of this version.
+    /// The child completed. The fields contain its final state and the version of this state.
     Completed {
         state: Box<RawValue>,
         version: u32,
@@ -73,7 +74,7 @@ pub enum ChildEnd {
     Cancelled {
         reason: String,
     },
-    /// The run no longer exists: it was purged.
+    /// The child was purged.
     Gone,
 }
 
@@ -82,22 +83,22 @@ impl ChildEnd {
         Ok(to_raw(self)?.into())
     }
 
-    /// Returns whether the text of an end means that the child completed.
+    /// Returns whether this stored text of a `ChildEnd` means that the child completed.
     pub fn is_good(text: &RawValue) -> bool {
         text.get().starts_with("{\"completed\"")
     }
 }
 
-/// A child from the view of its activation.
+/// A child, as the memos of its activation describe it.
 #[derive(Clone, Debug)]
 pub struct ActivationChild {
     pub name: String,
-    /// Number of starts, including the first.
+    /// The number of starts of the child, including the first.
     pub round: u32,
     pub note: ChildNote,
     /// Whether the start is recorded.
     pub began: bool,
-    /// The end of the child.
+    /// The end of the child, if it is recorded.
     pub told: Option<Arc<RawValue>>,
     /// Whether an operator retried the run since.
     again: bool,
@@ -109,17 +110,17 @@ impl ActivationChild {
         Self { name: name.to_owned(), round, note, began: false, told: None, again: false }
     }
 
-    /// Returns whether the parent's activation waits, or may wait, for the end of this child.
+    /// Returns whether the activation waits or may wait for the end of this child.
     pub fn is_open(&self) -> bool {
         self.told.is_none() && self.note.bond != ParentBond::Detached
     }
 
-    /// Returns whether the child ends with its activation.
+    /// Returns whether the child is cancelled when its activation ends.
     pub fn ends_with_parent(&self) -> bool {
         self.told.is_none() && self.note.bond == ParentBond::Cancel
     }
 
-    /// Returns whether the child must be started and its start is not recorded.
+    /// Returns whether the child still must be started, because its start is not recorded.
     pub fn begins(&self) -> bool {
         !self.began && self.told.is_none()
     }
@@ -128,12 +129,12 @@ impl ActivationChild {
         self.told.as_deref().is_some_and(ChildEnd::is_good)
     }
 
-    /// Returns whether the child belongs to an earlier attempt, or to the time before a retry.
+    /// Returns whether the child was started by an earlier attempt, or before a retry of the run.
     pub fn is_of_before(&self, attempt: u32) -> bool {
         self.again || self.note.attempt < attempt
     }
 
-    /// Returns the name of the note before the start.
+    /// Returns the name of the memo that is recorded before the start.
     pub fn note_name(&self) -> String {
         child(self.round, &self.name)
     }
@@ -147,7 +148,7 @@ impl ActivationChild {
     }
 }
 
-/// Returns the name of the note before a child's start.
+/// Returns the name of the memo that is recorded before the start of a child.
 pub fn child(round: u32, name: &str) -> String {
     format!("{CHILD}{round}.{name}")
 }
@@ -162,7 +163,7 @@ pub(crate) fn end_note_name(round: u32, name: &str) -> String {
     format!("{TOLD}{round}.{name}")
 }
 
-/// The kind of a note about a child.
+/// The kind of a memo about a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Note {
     Child,
@@ -171,7 +172,7 @@ pub enum Note {
     Again,
 }
 
-/// Parses the name of a note: its kind, its round, and the child's name. Returns `None` for any other name.
+/// Parses the name of a memo about a child. Returns its kind, the number of the start, and the name of the child, or `None` for any other name.
 pub fn parse_note_name(text: &str) -> Option<(Note, u32, &str)> {
     let all = [(Note::Child, CHILD), (Note::Began, BEGAN), (Note::Told, TOLD), (Note::Again, AGAIN)];
     all.into_iter().find_map(|(note, prefix)| split(text, prefix).map(|(round, name)| (note, round, name)))

@@ -1,6 +1,7 @@
-//! The notes of an activation about a durable stream: each batch of chunks is a result with a name that no step can have.
+//! The memos of an activation about a durable stream. Each batch of chunks is recorded as a result, under a name that no step can have.
 //!
-//! `#stream2.000007.tokens` is the eighth batch of the stream `tokens`, which the activation has started for the second time.
+//! For example, `#stream2.000007.tokens` is the name of the eighth batch of the stream `tokens`, after the activation has started this stream for the
+//! second time.
 
 use std::sync::Arc;
 
@@ -11,22 +12,22 @@ use super::memo::Memos;
 
 const STREAM: &str = "#stream";
 
-/// Consecutive chunks.
+/// A series of consecutive chunks of a stream.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ChunkSeries {
     /// The attempt of the activation that sent the chunks.
     pub attempt: u32,
-    /// Number of earlier chunks since the start of the stream.
+    /// The number of chunks that were sent before the first chunk of this series since the start of the stream.
     pub first: u64,
     pub chunks: Vec<Arc<RawValue>>,
 }
 
-/// Returns the name of the note of a batch.
+/// Returns the name of the memo of a batch.
 pub fn batch_name(round: u32, batch: u32, stream: &str) -> String {
     format!("{STREAM}{round}.{batch:06}.{stream}")
 }
 
-/// Parses the name of a batch: the number of starts of the stream, and its name. Returns `None` for any other name.
+/// Parses the name of the memo of a batch. Returns the number of starts of the stream and the name of the stream, or `None` for any other name.
 pub fn stream_of(text: &str) -> Option<(u32, &str)> {
     let (round, rest) = text.strip_prefix(STREAM)?.split_once('.')?;
     let (batch, stream) = rest.split_once('.')?;

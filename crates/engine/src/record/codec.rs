@@ -1,4 +1,4 @@
-//! Encodes and decodes bodies. The format is JSON; `docs/reference/format.md` lists every field.
+//! Encodes and decodes the bodies of records. The format is JSON. The page `docs/reference/format.md` lists every field.
 
 use bytes::Bytes;
 use serde::de::Error as _;
@@ -63,7 +63,7 @@ impl RecordEvent {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`] if the body cannot be expressed in JSON. Values from users were checked before.
+/// Returns [`ErrorKind::Invalid`] if the body cannot be expressed in JSON. Values from users are checked earlier.
 pub fn encode(event: &RecordEvent, base: Option<&RecordBase>) -> Result<Bytes> {
     let refuse =
         |source| Error::new(ErrorKind::Invalid, "cannot encode the record as JSON").with_source(source);
@@ -96,7 +96,7 @@ fn with<T: Serialize>(event: &T, base: Option<&RecordBase>, body: &mut Vec<u8>) 
     serde_json::to_writer(body, &EventWithBase { event, base })
 }
 
-/// Decodes the body of a record whose checksum was verified.
+/// Decodes the body of a record. The caller has verified the checksum of the record.
 ///
 /// # Errors
 ///
@@ -159,7 +159,7 @@ pub fn base(run: &RunKey, record: &Record) -> Result<RecordBase> {
 ///
 /// # Errors
 ///
-/// - [`ErrorKind::Unsupported`] if the body is in the envelope of an `EnvelopeStore` that this process does not use.
+/// - [`ErrorKind::Unsupported`] if an `EnvelopeStore` has compressed or encrypted the body, and this process reads the store without it.
 /// - [`ErrorKind::Corrupt`] if the body is not UTF-8.
 pub fn text<'a>(run: &RunKey, record: &'a Record) -> Result<&'a str> {
     std::str::from_utf8(&record.body)

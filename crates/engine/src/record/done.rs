@@ -1,4 +1,4 @@
-//! An ended activation in its record: the common fields, and a box with the rare ones.
+//! An ended activation, as its record contains it. Fields that are rarely set are in a box.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -19,8 +19,9 @@ use crate::state::{Artifact, MemoryRead};
 
 /// An ended activation.
 ///
-/// One is created for each end, even without a record, and moved several times. Rare fields are therefore in a box, created with the first change.
-/// They read and change like fields of this type.
+/// The driver creates this value for each end, even if no record is written, and moves it several times. To keep it small, fields that are rarely set
+/// are in a box, which is allocated when one of them is first changed. The box is reached by dereferencing, so its fields can be used like fields of
+/// this type.
 #[derive(Clone, Debug)]
 pub struct NodeDone {
     pub node: NodeName,
@@ -29,7 +30,7 @@ pub struct NodeDone {
     pub attempts: u32,
     /// Duration of the last attempt in milliseconds.
     pub took_ms: u64,
-    /// The output along the fired edges.
+    /// The output that the fired edges carry to their targets.
     pub output: Option<Arc<RawValue>>,
     /// The fired edges.
     pub fired: SmallVec<FiredEdge>,
@@ -39,31 +40,31 @@ pub struct NodeDone {
 /// The rare fields of an ended activation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RareFields {
-    /// The reason of the failure. Absent after a success.
+    /// The failure of the activation. `None` if it succeeded.
     pub failure: Option<Failure>,
     /// The node's notes for people.
     pub notes: Option<String>,
     /// The targets of the edges that did not fire.
     pub bypassed: Vec<NodeName>,
-    /// The nodes that can no longer run, transitively.
+    /// The nodes that can no longer run because of this end, including nodes that can run only after such nodes.
     pub skipped: Vec<NodeName>,
-    /// The targets that received the token too late and dropped it.
+    /// The targets that dropped the token because they had already run in this round.
     pub dropped: Vec<NodeName>,
-    /// Changes to the usual starts of tokens.
+    /// How tokens start activations, if this differs from the usual case.
     pub settled: TokenChanges,
-    /// The channels that it overwrote while other activations were in flight, to detect concurrent writers.
+    /// The channels that the activation overwrote while other activations were running. They are recorded to detect concurrent writers.
     pub wrote: Vec<String>,
-    /// Whether its successors wait for an answer.
+    /// Whether the next nodes wait for an answer to the question after this node.
     pub hold: bool,
-    /// Whether it ended a conversation without a message.
+    /// Whether the activation ended a conversation without a message.
     pub left: bool,
-    /// Whether the failure is that of a cleanup, after the run was cancelled.
+    /// Whether the failed activation was a cleanup after the cancellation of the run.
     pub cleanup: bool,
-    /// Its outbox messages.
+    /// The outbox messages of the activation.
     pub letters: Vec<OutboxRecord>,
-    /// Its notes next to the state.
+    /// The artifacts and memory reads of the activation, which are not part of the state.
     pub noted: NodeNotes,
-    /// The end of the run, if the run ended with this activation.
+    /// The outcome of the run, if the run ended with this activation.
     pub end: Option<RunEnd>,
 }
 
@@ -85,12 +86,12 @@ static NOTHING: RareFields = RareFields {
 };
 
 impl NodeDone {
-    /// Creates an activation that succeeded at the first attempt without successors.
+    /// Creates an activation that succeeded at the first attempt and fired no edge.
     pub fn new(node: NodeName, visit: Visit) -> Self {
         Self { node, visit, attempts: 1, took_ms: 0, output: None, fired: SmallVec::new(), rare: None }
     }
 
-    /// Returns whether it succeeded and only its fired edges matter for the successors.
+    /// Returns whether the activation succeeded and only its fired edges decide what follows.
     pub fn has_no_more_than_fired(&self) -> bool {
         let Some(rare) = &self.rare else { return true };
         let RareFields { failure, skipped, dropped, settled, wrote, hold, letters, end, .. } = &**rare;

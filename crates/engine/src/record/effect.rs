@@ -4,7 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The effect of a node: the consequence of repeating it. It decides which records must be durable before the node starts.
+/// The effect of a node describes what a repeated attempt would do to the world outside of the run. It decides which records must be durable before
+/// the node starts, and what happens after a crash.
 ///
 /// | effect | the node | starts when | if it was in flight at a crash |
 /// |---|---|---|---|
@@ -15,30 +16,30 @@ use serde::{Deserialize, Serialize};
 /// | `Transactional` | writes in a transaction of the store's database | at once | runs again if it was not committed |
 /// | `Human` | asks a person | all earlier records are durable | runs again, same key: as `Write` |
 ///
-/// Declaring too little is dangerous: a payment declared `Pure` may be made twice. Declaring too much only costs time.
+/// It is dangerous to declare a weaker effect than the node has: a payment that is declared `Pure` may be made twice. If you declare a stronger
+/// effect than the node has, the run is only slower.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Effect {
-    /// Computes its result only from the state.
+    /// The node computes its result only from the state.
     Pure,
-    /// Reads the outside world and does not change it.
+    /// The node reads data from outside of the run, and changes nothing there.
     Read,
-    /// Writes, and a repetition with the same idempotency key is safe.
+    /// The node writes data outside of the run. A repeated write with the same idempotency key is safe.
     #[default]
     Write,
-    /// Performs work that must not be repeated. After any end of an attempt (an error, a timeout, a panic, the death of its process), no further
-    /// attempt follows unless the node reports that nothing was done, or an operator decides so.
+    /// The node does work that must not be repeated. If an attempt ends with an error, a timeout, a panic or the death of its process, another
+    /// attempt follows only if the node reported that nothing was done, or if an operator decides so.
     External,
-    /// Asks a person.
+    /// The node asks a person.
     Human,
-    /// Writes only in one transaction of the store's database. Its writes and its record commit together,
-    /// so it happens exactly once.
+    /// The node writes only in one transaction of the store's database. Its writes and its record commit together, so the writes happen exactly once.
     Transactional,
 }
 
 impl Effect {
-    /// Returns the name, as files contain it.
+    /// Returns the name of the effect, as files contain it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Pure => "pure",

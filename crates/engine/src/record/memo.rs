@@ -1,4 +1,5 @@
-//! The notes of an activation that prevent a repetition, as a base stores them.
+//! The memos of an activation: results that it recorded under names, so that their work is not repeated. This module has the form in which a base (a
+//! record with the full state) stores them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, Deref, DerefMut};
@@ -13,17 +14,17 @@ use crate::ask::{Answer, QuestionRequest};
 use crate::clock::Timestamp;
 use crate::error::Result;
 
-/// A note of an activation under one name.
+/// A result that an activation recorded under a name.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Memo {
     /// The result of a step.
     Result(Arc<RawValue>),
-    /// The end of a timer, or of a wait for a message.
+    /// The time at which a timer or a wait for a message ends.
     Until(Timestamp),
     /// The message that was taken.
     Message(MessageRecord),
-    /// No message arrived in time.
+    /// No message arrived before the wait ended.
     Idle,
     /// A question and its outcome.
     Asked(Arc<AskedQuestion>),
@@ -31,7 +32,7 @@ pub enum Memo {
 
 static NONE: BTreeMap<String, Memo> = BTreeMap::new();
 
-/// The notes of an activation by name. Shared until they are changed, and without memory while empty.
+/// The memos of an activation by name. Clones share the memos until one of them is changed. Empty memos use no memory.
 #[derive(Clone, Debug, Default)]
 pub struct Memos(Option<Arc<BTreeMap<String, Memo>>>);
 
@@ -49,10 +50,11 @@ impl DerefMut for Memos {
     }
 }
 
-/// The name of the last progress report of an attempt.
+/// The name of the memo with the last progress value of an attempt.
 pub const PROGRESS: &str = "#progress";
 
-/// The name of the memo of an idle activation that runs once more if the run is cancelled. Only a process with the graph knows that otherwise.
+/// The name of the memo which says that an idle activation needs a cleanup if the run is cancelled. Without this memo, only a process that has the
+/// graph would know this.
 pub const CLEANUP: &str = "#cleanup";
 
 /// The prefix of the memos that record the ends of waits. A number of [`ENDED_DIGITS`] digits follows, so that the names sort by it.
@@ -68,8 +70,8 @@ fn place_of(name: &str) -> Option<u64> {
 }
 
 impl Memos {
-    /// Lists the waits that ended while the activation had other work or waits, in the order of their ends. If only one wait can end, its end is
-    /// not noted.
+    /// Lists the waits that ended while the activation had other work or waits, in the order in which they ended. If an activation has only one wait,
+    /// the end of this wait is not in the list.
     pub fn ended_waits(&self) -> Vec<String> {
         let noted = self.ends().filter_map(|(_, memo)| match memo {
             Memo::Result(of) => serde_json::from_str(of.get()).ok(),
@@ -78,7 +80,7 @@ impl Memos {
         noted.collect()
     }
 
-    /// Returns whether the end of any wait is noted.
+    /// Returns whether the order of ended waits is recorded for at least one wait.
     pub fn has_order(&self) -> bool {
         self.ends().next().is_some()
     }
@@ -89,17 +91,18 @@ impl Memos {
         self.range::<str, _>(bounds).inspect(|_| visits::count())
     }
 
-    /// Returns whether the notes say that the activation runs once more if the run is cancelled.
+    /// Returns whether a memo says that the activation needs a cleanup if the run is cancelled.
     pub fn require_cleanup(&self) -> bool {
         self.contains_key(CLEANUP)
     }
 
-    /// Returns whether a memo with this name belongs to the node. Names of the library start with a character that step names cannot contain.
+    /// Returns whether the node itself chose this name of a memo. Names that Ferrata chooses start with a character that names of steps cannot
+    /// contain.
     pub fn is_of_node(name: &str) -> bool {
         !name.starts_with('#')
     }
 
-    /// Returns the name for the note of the next ended wait.
+    /// Returns the name of the memo for the next wait that ends.
     pub fn next_ended(&self) -> String {
         let last = self.ends().next_back().and_then(|(name, _)| place_of(name)).unwrap_or(0);
         format!("{ENDED}{:0ENDED_DIGITS$}", last.saturating_add(1))
@@ -128,7 +131,7 @@ impl Memos {
     }
 }
 
-/// Returns the note that the wait with this name ended.
+/// Returns the content of the memo which says that the wait with this name ended.
 pub fn end_note(name: &str) -> Result<Arc<RawValue>> {
     Ok(to_raw(&name)?.into())
 }
@@ -147,21 +150,21 @@ pub struct AskedQuestion {
     pub reply: Reply,
 }
 
-/// The outcome of a question.
+/// The outcome of a question: open, answered or expired.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
-    /// No outcome yet.
+    /// The question is open.
     #[default]
     Open,
-    /// An answer arrived.
+    /// The question was answered.
     Answered {
         answer: Answer,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<String>,
         at: Timestamp,
     },
-    /// No answer arrived in time.
+    /// The deadline passed without an answer.
     Expired { at: Timestamp },
 }
 

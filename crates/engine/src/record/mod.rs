@@ -1,4 +1,4 @@
-//! The entries of a run's log and their encoding.
+//! The records of a run's log: the content of their bodies, and its encoding.
 
 #![allow(
     missing_docs,

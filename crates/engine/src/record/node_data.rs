@@ -1,4 +1,4 @@
-//! Per-node data at the start of a run. All runs of a graph share it, and it is encoded once.
+//! Data for each node of a graph in the first record of a run. All runs of the graph share this data, and it is encoded only once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
@@ -16,7 +16,7 @@ pub(crate) type Prints = ByNode<Fingerprint>;
 /// The targets of each node's edges.
 pub type EdgeTargets = ByNode<BTreeSet<NodeName>>;
 
-/// Data for each node.
+/// A value for each node, by the node's name.
 #[derive(Clone, Debug)]
 pub struct ByNode<T> {
     by_name: BTreeMap<NodeName, T>,

@@ -1,4 +1,4 @@
-//! Outbox messages: data that nodes send out of their runs, and later changes.
+//! Outbox messages in records: the messages that nodes send out of their runs, and the later changes of their delivery.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub struct OutboxRecord {
     /// The topic, which selects the sink.
     pub topic: Arc<str>,
     pub payload: Arc<RawValue>,
-    /// Time at which its node ended.
+    /// The time at which the node of the message ended.
     pub at: Timestamp,
 }
 
@@ -23,7 +23,7 @@ impl PartialEq for OutboxRecord {
     }
 }
 
-/// A change of outbox messages. It names them by their numbers in the run.
+/// A change of outbox messages. The messages are identified by their numbers in the run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LetterChange {
@@ -46,12 +46,12 @@ pub enum LetterChange {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retry_at: Option<Timestamp>,
     },
-    /// Retries these rejected messages, or all rejected ones if none is named.
+    /// The rejected messages with these numbers are retried, or all rejected messages if no number is given.
     Retry {
         /// The numbers of the messages.
         numbers: Vec<u64>,
     },
-    /// Drops these messages, or all rejected ones if none is named.
+    /// The messages with these numbers are dropped, or all rejected messages if no number is given.
     Drop {
         /// The numbers of the messages.
         numbers: Vec<u64>,

@@ -1,4 +1,4 @@
-//! The link between a run and its parent: the labels of the child, and the notes in the parent's log.
+//! The link between a run and its parent, which is stored in the labels of the child and in memos in the parent's log.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -10,14 +10,15 @@ use super::child::ParentBond;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Fingerprint, NodeName, RunId, RunKey, Visit};
 
-/// The labels of a run that a node started: the parent's id, the start of the parent, the bond, the root of the run tree, and the depth.
+/// The labels of a run that a node started. They contain the id of the parent, the identity of the start, the bond, the root of the run tree, and the
+/// depth.
 pub const PARENT: &str = "ferrata.parent";
 pub const CHILD: &str = "ferrata.child";
 pub const BOND: &str = "ferrata.bond";
 pub const ROOT: &str = "ferrata.root";
 pub const DEPTH: &str = "ferrata.depth";
 
-/// The label of a run that was started in a trace: its `traceparent`.
+/// The label that contains the `traceparent` of a run that was started within a trace.
 pub const TRACE: &str = "ferrata.trace";
 
 /// The label that restricts a run to processes with these tags, separated by commas.
@@ -26,17 +27,17 @@ pub const TAGS: &str = "ferrata.tags";
 /// Labels that applications cannot set.
 pub const RESERVED: [&str; 7] = [PARENT, CHILD, BOND, ROOT, DEPTH, TRACE, TAGS];
 
-/// The parent of a run, from the run's labels.
+/// The parent of a run, as the labels of the run describe it.
 #[derive(Clone, Debug)]
 pub struct ParentLink {
     pub parent: RunKey,
-    /// The start of the parent, in the form of [`start_of`].
+    /// The identity of the start, in the form of [`start_of`].
     pub start: Arc<str>,
     pub bond: ParentBond,
 }
 
 impl ParentLink {
-    /// Returns the activation that started the run, and the run's name there, as `node@visit:name`.
+    /// Returns `node@visit:name` with the activation that started the run and the name of the run in this activation.
     pub fn path_segment(&self) -> Option<String> {
         let (rest, name) = self.start.rsplit_once(':')?;
         let (rest, visit) = rest.rsplit_once(':')?;
@@ -46,7 +47,8 @@ impl ParentLink {
     }
 }
 
-/// A child as its parent's log names it: the run id and its start. Another run with that id is not the child.
+/// The identity of a child, as its parent's log contains it: the run id and the identity of the start. A run with the same id and another start is
+/// not the child.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ChildRef {
     pub run: RunKey,
@@ -67,13 +69,13 @@ impl ChildRef {
         Self { run: run.clone(), parent: link.parent.run.clone(), start: Arc::clone(&link.start) }
     }
 
-    /// Returns whether a run with the child's id and these facts is the child.
+    /// Returns whether a run is the child. The run has the child's id and these facts.
     pub fn is(&self, facts: &RunFacts) -> bool {
         facts.labels.get(PARENT) == Some(self.parent.as_str())
             && facts.labels.get(CHILD) == Some(&*self.start)
     }
 
-    /// Returns whether a run with these facts is the child of a copy of the parent: the same start, noted in the same log under another id.
+    /// Returns whether a run is the child of a copy of the parent. The run then has the same start, but its parent has another run id.
     pub fn is_of_copy(&self, facts: &RunFacts) -> bool {
         facts.labels.get(PARENT) != Some(self.parent.as_str())
             && facts.labels.get(CHILD) == Some(&*self.start)
@@ -92,12 +94,12 @@ pub fn parent_link(run: &RunKey, facts: &RunFacts) -> Option<ParentLink> {
     Some(ParentLink { parent: RunKey::new(run.tenant.clone(), parent), start, bond })
 }
 
-/// Returns the unique name of a child's start: the generation and activation of its parent, and the child's name.
+/// Returns the unique identity of the start of a child. It contains the generation and the activation of the parent, and the name of the child.
 pub fn start_of(life: Uuid, node: &NodeName, visit: Visit, name: &str) -> Arc<str> {
     format!("{life}:{node}:{visit}:{name}").into()
 }
 
-/// Returns whether two runs have the same start, or both have none.
+/// Returns whether the same activation started two runs under the same name, or whether no node started either of them.
 pub fn same_start(one: &RunFacts, other: &RunFacts) -> bool {
     one.labels.get(PARENT) == other.labels.get(PARENT) && one.labels.get(CHILD) == other.labels.get(CHILD)
 }
@@ -109,7 +111,7 @@ pub fn place(run: &RunKey, facts: &RunFacts) -> (u32, RunKey) {
     (depth, root.map_or_else(|| run.clone(), |root| RunKey::new(run.tenant.clone(), root)))
 }
 
-/// Creates the id of a child: the same whenever the activation runs again, and different for every other start.
+/// Computes the run id of a child. The id is the same whenever the activation runs again, and differs for every other start.
 pub fn child_id(name: &str, start: &str) -> Result<RunId> {
     let print = Fingerprint::of(start.as_bytes()).to_string();
     RunId::new(format!("{name}-{}", print.get(..32).unwrap_or(&print)))

@@ -1,4 +1,4 @@
-//! The events of running nodes and idle runs: steps, timers, messages, questions, and the idle record.
+//! The events of running nodes and of idle runs: steps, timers, messages, questions, and the record of an idle run.
 
 use std::sync::Arc;
 
@@ -11,32 +11,33 @@ use crate::id::{Fingerprint, NodeName, Visit};
 use crate::record::RunStatus;
 use crate::state::Patch;
 
-/// `Step`: a part of an activation that must not be repeated.
+/// The event of a `Step` record: a part of an activation that must not be repeated.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StepRecord {
     pub node: NodeName,
     pub visit: Visit,
-    /// The name of the note.
+    /// The name under which the result is recorded.
     pub name: String,
     pub what: ActivationNote,
-    /// Whether the activation had other work or waits at this end, so that this must end first again.
+    /// Whether the activation had other work or waits when this operation ended. If so, this operation must end first again when the activation runs
+    /// again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub first: bool,
 }
 
-/// A note of an activation.
+/// A result that an activation records under a name.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ActivationNote {
     /// The result of a step.
     Result(Arc<RawValue>),
-    /// The end of a timer, or of a wait for a message.
+    /// The time at which a timer or a wait for a message ends.
     Until(Timestamp),
     /// The message with this number was taken.
     Took(u64),
-    /// The taken message with this number was unreadable and is set aside.
+    /// The message with this number was taken, but could not be decoded and is set aside.
     Refused { message: u64, why: String },
-    /// No message arrived in time.
+    /// No message arrived before the wait ended.
     Idle,
 }
 
@@ -58,32 +59,32 @@ pub struct ExpiredRecord {
     pub at: Timestamp,
 }
 
-/// The run is idle: only a signal or a time moves it.
+/// The run is idle. It continues only after a signal or at a time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdleRecord {
-    /// The status during the idle time.
+    /// The status of the run while it is idle.
     pub status: RunStatus,
-    /// Whether a message moves the run.
+    /// Whether the run continues when a message arrives.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub receiving: bool,
-    /// When time moves the run.
+    /// The time at which the run continues if no event arrives earlier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wake: Option<Timestamp>,
-    /// The waits for a message, if there are several, the longest first.
+    /// The waits for a message if there are several, ordered from the longest wait to the shortest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub receivers: Vec<Receiver>,
 }
 
-/// A wait for a message: node, visit, and the name of the wait.
+/// A wait for a message, with the node, the visit, and the name of the wait.
 pub type Receiver = (NodeName, Visit, String);
 
-/// The polls of an idle run for its children, in case a notification was lost.
+/// The polls by which an idle run checks its children, in case a notification was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChildPolls {
     /// Number of polls since the run became idle.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub count: u32,
-    /// When time moves the run, if no event does earlier.
+    /// The time at which the run continues because of a timer, if no event arrives earlier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timer: Option<Timestamp>,
 }
@@ -93,24 +94,24 @@ fn is_zero(value: &u32) -> bool {
     *value == 0
 }
 
-/// `Edit`: an operator changed the state.
+/// The event of an `Edit` record: an operator changed the state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EditRecord {
     pub patch: Patch,
-    /// The operator, if named.
+    /// The name of the operator, if the caller gave one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
 }
 
-/// The output of a conversation node that ends without a message.
+/// The reason why a conversation ended without a message. It is the output of the node.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ConversationEnd {
-    /// No message arrived before the timeout.
+    /// No message arrived before the idle timeout.
     Idle,
-    /// A message ended the conversation.
+    /// A message with an exit text ended the conversation.
     Command,
-    /// The node already had all its messages.
+    /// The maximum number of messages was reached.
     Turns,
 }
 
@@ -125,7 +126,7 @@ pub struct MessageKey {
 /// A message that was sent to a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MessageRecord {
-    /// Number of earlier messages.
+    /// The number of messages that were sent to the run before this one.
     pub number: u64,
     pub body: Arc<RawValue>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,11 +1,11 @@
-//! Identifiers of channels for the code that writes them.
+//! Identifiers of channels, for code that writes changes of channels.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use crate::error::{Error, ErrorKind};
 
-/// Identifies a channel by name, and by its position in the schema if it has one.
+/// The identifier of a channel: its name, and its position in the schema if it is declared there.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ChannelId {
     index: Option<usize>,
@@ -13,22 +13,22 @@ pub struct ChannelId {
 }
 
 impl ChannelId {
-    /// Identifies the channel at a position of its schema.
+    /// Creates the identifier of the channel at a position of the schema.
     pub const fn declared(index: usize, name: &'static str) -> Self {
         Self { index: Some(index), name: Cow::Borrowed(name) }
     }
 
-    /// Identifies a channel outside of the schema, such as one that is not stored.
+    /// Creates the identifier of a channel that is not in the schema, such as a channel that is not stored.
     pub const fn undeclared(name: &'static str) -> Self {
         Self { index: None, name: Cow::Borrowed(name) }
     }
 
-    /// Identifies a channel that may or may not be in the schema, such as a key of a [`Context`](super::Context).
+    /// Creates the identifier of a channel that may be in the schema, such as a key of a [`Context`](super::Context).
     pub fn new(index: Option<usize>, name: impl Into<Cow<'static, str>>) -> Self {
         Self { index, name: name.into() }
     }
 
-    /// Returns the position in the schema; `None` for a key that was not declared.
+    /// Returns the position of the channel in the schema, or `None` if the channel is not declared.
     pub fn index(&self) -> Option<usize> {
         self.index
     }

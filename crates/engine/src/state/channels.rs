@@ -1,4 +1,4 @@
-//! Untyped state, and folding of patches.
+//! The untyped state of a run, and the application of patches to it.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map;
@@ -12,9 +12,10 @@ use super::patch::{Patch, corrupt};
 use super::strict;
 use crate::error::{Error, ErrorKind, Result};
 
-/// The untyped state: the value of every channel by name, sorted by name.
+/// The untyped state of a run: the JSON value of every channel, sorted by the channel's name.
 ///
-/// Folding the patches of a run over its base gives the state after them, without user code.
+/// If you apply the patches in the log of a run to the state in a base (a record with the full state), you get the later state without any code of
+/// the user.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Channels(BTreeMap<String, Value>);
@@ -25,7 +26,7 @@ impl Channels {
         Self::default()
     }
 
-    /// Decodes the JSON object of a base.
+    /// Decodes the state from a JSON object, the form in which a base contains it.
     ///
     /// # Errors
     ///
@@ -36,21 +37,21 @@ impl Channels {
         })
     }
 
-    /// Encodes the state as the JSON object of a base.
+    /// Encodes the state as a JSON object, the form in which a base contains it.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if a value cannot be stored, see [`strict`]. State folded from records can always be stored.
+    /// Returns [`ErrorKind::Invalid`] if a value cannot be stored, see [`strict`]. A state that was read from records can always be stored.
     pub fn to_json(&self) -> Result<String> {
         strict::state_to_raw_value(self).map(|text| Box::<str>::from(text).into())
     }
 
-    /// Folds a patch over the state.
+    /// Applies a patch to the state.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Corrupt`] if the patch is damaged or does not fit: an append to a value other than an array, or a merge into a value other than
-    /// an object. Operations before the failed one stay folded, so drop the state.
+    /// an object. The operations before the failed one have then changed the state, so do not use the state any more.
     pub fn apply(&mut self, patch: &Patch) -> Result<()> {
         let text = patch.as_raw_json()?;
         self.fold(serde_json::from_str(text.get()).map_err(corrupt)?)
@@ -61,8 +62,8 @@ impl Channels {
         changes.into_iter().try_for_each(|change| self.fold_one(change))
     }
 
-    /// Returns the operations that restore the current state after the patch was folded, fully or in part. Their size depends on the changes of the
-    /// patch, not on the state.
+    /// Returns the operations that restore the current state if `patch` is applied later, completely or in part. Their size depends on the changes of
+    /// the patch and not on the size of the state.
     ///
     /// # Errors
     ///
@@ -113,7 +114,7 @@ impl Channels {
         Ok(whole)
     }
 
-    /// Folds one operation over the state.
+    /// Applies one operation to the state.
     ///
     /// # Errors
     ///

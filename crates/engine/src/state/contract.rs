@@ -14,22 +14,22 @@ use super::strict;
 use super::writer::PatchWriter;
 use crate::error::{Error, ErrorKind, Result};
 
-/// The typed state of a run, made of channels.
+/// The typed state of a run. Its fields are channels.
 ///
-/// Derive it. [`Context`](super::Context) is the untyped alternative.
+/// Implement this trait with `#[derive(State)]`. If you need no typed state, use [`Context`](super::Context).
 ///
 /// # To ensure correctness, implementors must
 ///
 /// - serialize as a JSON object with one entry per channel, and decode an equal value from it, see
 ///   `check_reads_back` of `ferrata::testing`;
-/// - write exactly the changes of [`State::apply`]: folding the patch over the channels before gives the channels after, for every update and in
-///   every order of updates;
+/// - write exactly the changes of [`State::apply`] to the patch: if the patch is applied to the earlier channels, the result must equal the later
+///   channels, for every update and in every order of updates;
 /// - leave the state unchanged when [`State::apply`] fails;
-/// - apply the update to the state passed to [`State::apply`], not to the one it was made from: after a write conflict the same update is applied
-///   again, to another state;
-/// - neither act nor allocate for an update without changes;
-/// - neither serialize an ephemeral channel nor write it to a patch, and reset it in [`State::forget_ephemeral`] to its value in a state that was
-///   decoded from the log.
+/// - apply the update to the state that is passed to [`State::apply`], and not to the state from which the update was made, because after a write
+///   conflict the same update is applied again to another state;
+/// - do nothing and allocate nothing for an update without changes;
+/// - neither serialize an ephemeral channel nor write it to a patch, and reset it in [`State::forget_ephemeral`] to the value that it has in a state
+///   that was decoded from the log.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a state",
     label = "not a state",
@@ -50,26 +50,26 @@ pub trait State: Clone + Serialize + DeserializeOwned + Send + Sync + 'static {
 
     /// Compares the edited copy with the original, and returns the update between them.
     ///
-    /// A change that the channel's reducer can express becomes an input of the reducer. Any other change becomes a plain overwrite.
+    /// If the channel's reducer can produce the change, the change becomes an input of the reducer. Otherwise the new value overwrites the channel.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] with the channel's name, for a difference that its type cannot represent.
+    /// Returns [`ErrorKind::Invalid`] with the channel's name if the type of the channel cannot represent the difference.
     fn diff(before: &Self, after: Self) -> Result<Self::Update>;
 
     /// Applies an update and writes its changes to `patch`.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] with the channel's name, for a sum that overflows or a value that cannot be stored. The state is unchanged. The caller
-    /// must drop the output in `patch`, as [`Update::apply`](super::Update::apply) does.
+    /// Returns [`ErrorKind::Invalid`] with the channel's name if a sum overflows or a value cannot be stored. The state then stays unchanged, but
+    /// `patch` may contain a part of the changes. The caller must discard them, as [`Update::apply`](super::Update::apply) does.
     fn apply(&mut self, update: &Self::Update, patch: &mut PatchWriter) -> Result<()>;
 
-    /// Encodes the whole state as the JSON object of a base.
+    /// Encodes the whole state as a JSON object, the form in which a base (a record with the full state) contains it.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] with channel and path, for a value that cannot be stored, see [`strict`].
+    /// Returns [`ErrorKind::Invalid`] with the channel and the path if a value cannot be stored, see [`strict`].
     fn to_channels_json(&self) -> Result<Box<RawValue>> {
         let text = strict::state_to_raw_value(self)?;
         if text.get().starts_with('{') {
@@ -90,13 +90,13 @@ pub trait State: Clone + Serialize + DeserializeOwned + Send + Sync + 'static {
         Ok(state)
     }
 
-    /// Passes the channels that the graph declares to the state. Only an untyped state needs them.
+    /// Receives the channels that the graph declares. Only an untyped state needs this method.
     fn bind(&mut self, schema: &Schema) {
         let _ = schema;
     }
 }
 
-/// Returns the state as any process decodes it from the log, without values of ephemeral channels.
+/// Returns the state as every process decodes it from the log. Ephemeral channels have their initial values.
 #[doc(hidden)]
 pub fn as_stored<S: State>(state: &S) -> Cow<'_, S> {
     if !S::EPHEMERAL {

@@ -1,4 +1,4 @@
-//! Decoding of channels into a typed state. Errors name the channel that does not fit.
+//! Decodes channels into a typed state. Errors name the channel that does not fit.
 
 use serde::de::value::StringDeserializer;
 use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, Visitor};

@@ -1,4 +1,4 @@
-//! An editable copy of the state, made at the first edit.
+//! A draft: the state that a node's attempt can edit. The state is copied at the first edit.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -9,9 +9,10 @@ use super::hand_in::HandIn;
 use super::update::Update;
 use crate::error::Result;
 
-/// The state of a node's attempt. It dereferences to `S`, and copies the state at the first write.
+/// The state that an attempt of a node receives and can edit. It dereferences to `S`. The state is copied at the first write.
 ///
-/// A returned draft becomes an [`Update`]: the runtime compares the fields. An unwritten draft is an empty update, without comparison.
+/// When the node returns the draft, it becomes an [`Update`]: the runtime compares the fields with the original state. If the node never wrote to the
+/// draft, the update is empty and nothing is compared.
 ///
 /// # Examples
 ///
@@ -37,25 +38,26 @@ impl<S> Draft<S> {
         Self { before: state, after: None }
     }
 
-    /// Returns the original state.
+    /// Returns the state that the attempt received, without its edits.
     pub fn original(&self) -> &S {
         &self.before
     }
 
-    /// Returns whether the draft was ever borrowed for writing.
+    /// Returns whether the draft was ever borrowed mutably.
     pub fn is_written(&self) -> bool {
         self.after.is_some()
     }
 }
 
 impl<S: State> Draft<S> {
-    /// Hands in the transaction and returns the draft as the node's result. Both commit together, or neither does.
+    /// Returns the draft as the result of the node, together with a transaction. The database commits the result and the transaction together, or
+    /// neither of them.
     ///
-    /// See `NodeContext::transaction`.
+    /// `NodeContext::transaction` begins such a transaction.
     ///
     /// # Errors
     ///
-    /// None. The return type is that of a node.
+    /// Never returns an error. The return type is the type that a node returns.
     pub fn commit_with<T: HandIn>(self, transaction: T) -> Result<Update<S>, T::Error> {
         Ok(Update::from(self).commit_with(transaction))
     }

@@ -1,12 +1,12 @@
-//! Work that commits together with the result of a node.
+//! Transactions that commit together with the result of a node.
 
 /// An open transaction of a node, which commits together with the record of the node's end.
 ///
-/// `node::Transaction` alone implements it.
+/// Only `node::Transaction` implements this trait.
 pub trait HandIn {
     /// The error of a node.
     type Error;
 
-    /// Hands the transaction to the driver, which commits it with the record of the attempt.
+    /// Passes the transaction to the driver of the run, which commits it together with the record of the attempt.
     fn hand_in(self);
 }

@@ -1,4 +1,4 @@
-//! Comparison of values by their stored form.
+//! Compares values by their stored form.
 
 use serde_json::Value;
 

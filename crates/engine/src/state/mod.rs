@@ -1,8 +1,8 @@
-//! Channels, reducers, patches and folding.
+//! The state of a run, with its channels, reducers and patches.
 //!
-//! The state of a run is a typed value with *channels* as its top-level fields. A node returns an [`Update`]. Applying the update changes the live
-//! value and writes a [`Patch`], the same change as plain JSON operations. Folding patches over [`Channels`] needs no user type, and gives exactly
-//! the serialized live value.
+//! The state of a run is a typed value. Its top-level fields are called *channels*. A node returns an [`Update`]. When the runtime applies the
+//! update, it changes the live value and writes a [`Patch`], which contains the same change as JSON operations. A patch can be applied to
+//! [`Channels`], the untyped state, without the user's type. The result is exactly the serialized live value.
 
 mod channel;
 mod channels;

@@ -1,13 +1,13 @@
-//! Notes of a node that are not part of the state: artifacts, and reads from a memory.
+//! Notes that a node records but that are not part of the state: artifacts, and reads from a memory.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// A reference to data that a node made outside of the run: a file, an object, a page.
+/// A reference to data that a node created outside of the run, such as a file, an object in an object store or a web page.
 ///
-/// `NodeContext::artifact` records it. A checkpoint lists artifacts by node.
+/// `NodeContext::artifact` records the reference. A checkpoint of the run lists the artifacts of each node.
 ///
 /// # Examples
 ///
@@ -22,7 +22,7 @@ use serde_json::Value;
 pub struct Artifact {
     /// The name of the artifact.
     pub name: String,
-    /// The location: a path, a URL, or the name of a blob.
+    /// The location of the data: a path, a URL, or the name of a blob.
     pub reference: String,
     /// The size in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -30,7 +30,7 @@ pub struct Artifact {
     /// The media type, such as `application/pdf`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub media_type: Option<String>,
-    /// The hash of the content, with the name of the function: `sha256:..`.
+    /// The hash of the content, with the name of the hash function, such as `sha256:..`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hash: Option<String>,
 }
@@ -56,7 +56,7 @@ impl Artifact {
         self
     }
 
-    /// Sets the hash of the content, with the name of the function: `sha256:..`.
+    /// Sets the hash of the content, with the name of the hash function, such as `sha256:..`.
     #[must_use]
     pub fn with_hash(mut self, hash: impl Into<String>) -> Self {
         self.hash = Some(hash.into());
@@ -64,32 +64,31 @@ impl Artifact {
     }
 }
 
-/// A value that a node read from a memory.
+/// A value that a node read from a memory, such as a vector database.
 ///
-/// `NodeContext::remember_read` records it. A checkpoint then has the knowledge of its nodes, without
-/// another read of the memory.
+/// `NodeContext::remember_read` records the value. A checkpoint of the run then shows what the node read, without access to the memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct MemoryRead {
-    /// The memory's id of the value.
+    /// The id of the value in the memory.
     pub trace_id: String,
     /// The content of the value.
     pub content: String,
-    /// The strength of the memory.
+    /// The strength with which the memory rated the value.
     pub strength: f64,
-    /// Additional fields.
+    /// Additional fields of the entry.
     #[serde(flatten)]
     pub extra: BTreeMap<String, Value>,
 }
 
 impl MemoryRead {
-    /// Creates a record of a read.
+    /// Creates an entry for a value that was read.
     pub fn new(trace_id: impl Into<String>, content: impl Into<String>, strength: f64) -> Self {
         let (trace_id, content) = (trace_id.into(), content.into());
         Self { trace_id, content, strength, extra: BTreeMap::new() }
     }
 
-    /// Adds an additional field. It does not replace a field of the type itself.
+    /// Adds an additional field. The name must not be that of a field of this type.
     #[must_use]
     pub fn with(mut self, field: impl Into<String>, value: impl Into<Value>) -> Self {
         let field = field.into();
@@ -100,7 +99,7 @@ impl MemoryRead {
     }
 }
 
-/// The notes of an attempt.
+/// The artifacts and memory reads of an attempt.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[doc(hidden)]
 pub struct NodeNotes {
@@ -111,7 +110,7 @@ pub struct NodeNotes {
 }
 
 impl NodeNotes {
-    /// Returns the approximate size in a record, in bytes.
+    /// Returns the approximate size of the notes in a record, in bytes.
     pub fn bytes(&self) -> usize {
         serde_json::to_vec(self).map_or(0, |text| text.len())
     }

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// An operation on a channel. Folding it needs no user type.
+/// An operation that changes a channel. It can be applied to the untyped state without the user's type.
 ///
 /// # Examples
 ///
@@ -21,9 +21,10 @@ use serde_json::{Map, Value};
 pub enum Op {
     /// Replaces the value of the channel.
     Set(String, Value),
-    /// Appends items to the channel's array. An absent channel becomes an array first.
+    /// Appends items to the channel's array. If the channel is absent, an empty array is created first.
     Append(String, Vec<Value>),
-    /// Puts entries into the channel's object, and replaces those of the same key. An absent channel becomes an object first.
+    /// Puts entries into the channel's object. An entry replaces an existing entry with the same key. If the channel is absent, an empty object is
+    /// created first.
     Merge(String, Map<String, Value>),
     /// Removes keys from the channel's object. An empty list removes the whole channel. Absent keys are ignored.
     Remove(String, Vec<String>),

@@ -1,4 +1,4 @@
-//! Patches: the changes of an update, as plain operations in JSON.
+//! Patches, which contain the changes of an update as operations in JSON.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use super::secret::{HIDDEN, Secrets};
 use crate::compact::small_vec::SmallVec;
 use crate::error::{Error, ErrorKind, Result};
 
-/// The changes of an update, as plain operations on channels. They are encoded once and stay text.
+/// A patch: the changes of an update, as a list of operations on channels. The operations are encoded once and kept as text.
 ///
-/// In JSON: `[{"set":["draft","text"]},{"append":["notes",["checked"]]},{"merge":["scores",{"a":1}]},
-/// {"remove":["scores",["k"]]}]`, see [`Op`]. Decoded text stays unchanged, and is not parsed until it is folded, merged or listed. A damaged patch
-/// causes an error then, never a panic. Cloning copies no text.
+/// In JSON: `[{"set":["draft","text"]},{"append":["notes",["checked"]]},{"merge":["scores",{"a":1}]}, {"remove":["scores",["k"]]}]`, see [`Op`]. A
+/// patch from a log keeps its text. The text is parsed when the patch is applied, merged or listed. If the patch is damaged, this returns an error
+/// and never panics. Clones share the text.
 ///
 /// # Examples
 ///
@@ -35,9 +35,9 @@ pub struct Patch(Repr);
 
 #[derive(Clone)]
 enum Repr {
-    /// Text from a log or a caller, with unchecked values.
+    /// The patch is text from a log or a caller, whose values are not checked.
     Text(Arc<RawValue>),
-    /// Checked values in the canonical spelling of records. They are joined to text on request, not at every merge.
+    /// The patch consists of checked values in the canonical spelling of records. They are joined to a text only when the text is needed.
     Parts(SmallVec<PatchPart>),
 }
 
@@ -48,7 +48,7 @@ impl Default for Repr {
 }
 
 impl Patch {
-    /// Creates a patch from operations, for example for an operator's edit.
+    /// Creates a patch from operations, for example to edit the state of a run.
     ///
     /// # Errors
     ///
@@ -114,10 +114,10 @@ impl Patch {
         }
     }
 
-    /// Composes two patches into one with the same effect, for checkpoints that are less frequent than updates.
+    /// Combines two patches into one patch with the same effect. It is used when one checkpoint contains several updates.
     ///
-    /// A later `Set` or removal of a channel supersedes earlier operations on it. Appended items are concatenated, and merged entries are combined.
-    /// The cost depends on the size of `later`, not on all earlier merges.
+    /// If the later patch sets or removes a channel, the earlier operations on this channel are dropped. Appended items are concatenated, and merged
+    /// entries are combined. The cost depends only on the size of `later`.
     ///
     /// # Errors
     ///
@@ -135,7 +135,7 @@ impl Patch {
         Ok(Self::from_parts(parts))
     }
 
-    /// Returns the patch in its stored form, with decodable values in the canonical spelling of records.
+    /// Checks the values of the patch, and returns the patch in its stored form, which has the canonical spelling of records.
     ///
     /// # Errors
     ///
@@ -170,7 +170,7 @@ impl Patch {
         Ok(())
     }
 
-    /// Returns the patch with [`HIDDEN`] instead of the changes in secret channels.
+    /// Returns the patch with [`HIDDEN`] in place of the values of secret channels.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Check that a state survives encoding and decoding by its type's own `Serialize` and `Deserialize`.
+//! Checks that a state stays the same when it is encoded and decoded by the `Serialize` and `Deserialize` of its type.
 
 use serde_json::Value;
 
@@ -7,11 +7,11 @@ use super::contract::State;
 use super::schema::Schema;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Decodes the encoded state as after a restart, and returns the result.
+/// Decodes an encoded state, as it is done after a restart, and checks the result.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`] with the channel's name, if the state cannot be decoded, or is encoded differently afterwards.
+/// Returns [`ErrorKind::Invalid`] with the channel's name if the state cannot be decoded, or if the decoded state is encoded differently.
 #[doc(hidden)]
 pub fn reread<S: State>(text: &str, schema: &Schema) -> Result<S> {
     let given = Channels::from_json(text)?;

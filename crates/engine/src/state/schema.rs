@@ -1,4 +1,4 @@
-//! Schemas: the channels of a state and their reducers.
+//! Schemas, which list the channels of a state and their reducers.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,33 +10,34 @@ use serde::{Deserialize, Serialize};
 use super::secret::Secrets;
 use crate::error::{Error, ErrorKind, Result};
 
-/// The reducer of a channel, which joins updates into it.
+/// The reducer of a channel: the rule that joins an update into the channel.
 ///
-/// The text form in pipeline files is the name in lower case. A custom reducer is `custom:` and the path of its function.
+/// Its text form in pipeline files is the name of the variant in lower case. For a custom reducer, it is `custom:` and the path of the function.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Reducer {
-    /// Replaces the value. Two concurrent writers are an error.
+    /// The update replaces the value. If two concurrent activations write the channel, the run fails.
     #[default]
     Last,
-    /// Adds the update's items after the current ones.
+    /// The items of the update are added after the current items.
     Append,
-    /// Replaces entries by key.
+    /// The entries of the update are put into the map. An entry replaces an existing entry with the same key.
     Merge,
-    /// Keeps the greater value.
+    /// The greater of the two values is kept.
     Max,
-    /// Keeps the lesser value.
+    /// The lesser of the two values is kept.
     Min,
-    /// Adds the update.
+    /// The update is added to the current number.
     Sum,
-    /// Adds the update's new items after the current ones.
+    /// The items of the update that the channel does not contain yet are added after the current items.
     Union,
-    /// Keeps the first written value.
+    /// The first written value is kept.
     First,
-    /// Joins both values with a function of the application.
+    /// A function of the application joins the update and the current value.
     Custom {
-        /// The path of the function as written. It is part of the fingerprint, and never called by name.
+        /// The path of the function, as it is written in the code. It is part of the fingerprint of a graph. The function is not looked up by this
+        /// path.
         with: Cow<'static, str>,
     },
 }
@@ -92,7 +93,7 @@ pub struct ChannelSpec {
     pub name: Cow<'static, str>,
     /// The reducer of the channel.
     pub reducer: Reducer,
-    /// Whether views hide its values.
+    /// Whether the channel is secret, so that views hide its values.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub secret: bool,
 }
@@ -111,7 +112,7 @@ impl ChannelSpec {
     }
 }
 
-/// The channels of a state in the order of declaration. Cloning shares them.
+/// The schema of a state: its channels in the order of declaration. Clones share the channels.
 ///
 /// # Examples
 ///
@@ -148,7 +149,7 @@ impl Schema {
         Self(Arc::new(SchemaInner { version, channels: kept, by_name }))
     }
 
-    /// Returns this schema with one more channel, or with another reducer for an existing channel.
+    /// Returns this schema with an additional channel. If the channel already exists, it gets the new reducer.
     #[must_use]
     pub fn with_channel(&self, name: impl Into<Cow<'static, str>>, reducer: Reducer) -> Self {
         let name = name.into();
@@ -156,7 +157,7 @@ impl Schema {
         self.with(ChannelSpec { name, reducer, secret })
     }
 
-    /// Returns this schema with a channel marked as secret. An undeclared channel gets [`Reducer::Last`].
+    /// Returns this schema with a channel marked as secret. If the channel is not declared, it is added with [`Reducer::Last`].
     #[must_use]
     pub fn with_secret(&self, name: impl Into<Cow<'static, str>>) -> Self {
         let name = name.into();
@@ -191,7 +192,7 @@ impl Schema {
         found.ok().map(|at| inner.by_name[at])
     }
 
-    /// Returns the reducer of a channel, by default [`Reducer::Last`].
+    /// Returns the reducer of a channel. For a channel that is not declared, this is [`Reducer::Last`].
     pub fn reducer(&self, name: &str) -> &Reducer {
         const UNDECLARED: &Reducer = &Reducer::Last;
         self.channel_index(name).map_or(UNDECLARED, |at| &self.0.channels[at].reducer)
@@ -218,7 +219,7 @@ impl Schema {
         self.channel_index(name).is_some()
     }
 
-    /// Returns the canonical JSON text for the fingerprint.
+    /// Returns the canonical JSON text of the schema, from which the fingerprint of a graph is computed.
     ///
     /// Channels are sorted by name, because moving a field inside its struct does not change the stored form. Marking a channel as secret does not
     /// change the text either.
@@ -237,7 +238,7 @@ impl Schema {
 }
 
 impl Default for Schema {
-    /// Returns version 1 without declared channels.
+    /// Returns a schema of version 1 without declared channels.
     fn default() -> Self {
         Self::new(1, [])
     }

@@ -1,17 +1,17 @@
-//! Secret channels: their names, and the placeholder for their values.
+//! Secret channels, and the placeholder that views show instead of their values.
 
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The placeholder for a hidden value.
+/// The placeholder that views show instead of a secret value.
 pub const HIDDEN: &str = "…";
 
-/// The names of the channels that `#[state(secret)]` marks.
+/// The names of secret channels. `#[state(secret)]` on a field marks a channel as secret.
 ///
-/// The log of a run contains the names, so tools without the user's types know the secret channels. A run never drops a name: once a process with the
-/// mark has started or claimed the run, the channel is secret at every position of its log.
+/// The log of a run contains the names, so tools without the user's types know which channels are secret. A run never removes a name: after a process
+/// that marks the channel has started or claimed the run, the channel is secret at every position of the log.
 ///
 /// # Examples
 ///
@@ -29,7 +29,7 @@ pub const HIDDEN: &str = "…";
 pub struct Secrets(BTreeSet<String>);
 
 impl Secrets {
-    /// Returns whether no channel is secret.
+    /// Returns whether the set is empty, so that no channel is secret.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Shared JSON text of a value.
+//! The JSON text of a value, which clones share.
 
 use std::cell::Cell;
 use std::fmt;

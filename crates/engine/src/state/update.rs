@@ -17,8 +17,8 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// The result of a node: a change of the state, an output for the nodes after it, and notes for people.
 ///
-/// Create it from a [`Draft`], from a typed update such as `Review::update().draft("text")`, or from `()`. These conversions cannot fail. The update
-/// stores an error, and reports it when it is applied.
+/// Create an update from a [`Draft`], from a typed update such as `Review::update().draft("text")`, or from `()`. These conversions cannot fail. If a
+/// value is invalid, the update stores the error, and the attempt fails when the update is applied.
 ///
 /// # Examples
 ///
@@ -45,16 +45,16 @@ pub struct Update<S: State> {
 }
 
 impl<S: State> Update<S> {
-    /// Hands in the transaction, which commits together with the record of the node's end.
+    /// Adds a transaction to the update. The database commits it together with the record of the node's end.
     ///
-    /// See `NodeContext::transaction`.
+    /// `NodeContext::transaction` begins such a transaction.
     #[must_use]
     pub fn commit_with(self, transaction: impl HandIn) -> Self {
         transaction.hand_in();
         self
     }
 
-    /// Creates an update from a typed one. The derive calls it from `From`.
+    /// Creates an update from a typed update. Derived code calls this function in its `From` implementation.
     pub fn new(change: S::Update) -> Self {
         Self { change: Ok(Some(StateChange::Own(change))), ..Self::default() }
     }
@@ -66,8 +66,9 @@ impl<S: State> Update<S> {
 
     /// Sets the output, which the fired edges carry to their target nodes.
     ///
-    /// An object as output may have the texts `outcome`, for the result of the work, and `failure_reason`. The run's history, log and report show
-    /// them unless the outcome is `success`. The run continues as after any success.
+    /// If the output is an object, it may have the text fields `outcome`, for the result of the work, and `failure_reason`. The history, the log and
+    /// the report of the run show both fields, unless `outcome` is `success`. These fields do not make the node fail: the run continues as after any
+    /// other success.
     #[must_use]
     pub fn with_output(mut self, output: impl Serialize) -> Self {
         self.output = strict::to_raw_value(&output).map(|text| Some(text.into()));
@@ -86,18 +87,18 @@ impl<S: State> Update<S> {
         self.leaves
     }
 
-    /// Adds a note for readers of the run's history.
+    /// Adds a note for people who read the run's history.
     #[must_use]
     pub fn with_notes(mut self, notes: impl Into<String>) -> Self {
         self.notes = Some(notes.into());
         self
     }
 
-    /// Sends an outbox message. The record of the node's end contains the message.
+    /// Adds an outbox message, which leaves the run. The record of the node's end contains the message.
     ///
-    /// The sink of the topic then delivers it at least once, in the order in which the run sent messages to the topic. See
-    /// `RuntimeBuilder::sink`. A topic has 1 to 128 bytes and no control character. An invalid topic or
-    /// payload causes an error when the update is applied.
+    /// After the record is durable, the sink of the topic receives the message at least once, in the order in which the run sent messages to the
+    /// topic. `RuntimeBuilder::sink` registers a sink. A topic has 1 to 128 bytes and no control character. If the topic or the payload is invalid,
+    /// the attempt fails when the update is applied.
     #[must_use]
     pub fn send_out(mut self, topic: impl AsRef<str>, payload: impl Serialize) -> Self {
         let letter = SentOut::new(topic.as_ref(), &payload);
@@ -110,7 +111,7 @@ impl<S: State> Update<S> {
         self
     }
 
-    /// Puts the outbox messages of the attempt before those of the update.
+    /// Adds outbox messages that the attempt sent earlier, before the messages of the update.
     #[doc(hidden)]
     pub fn sent_before(mut self, letters: Vec<SentOut>) -> Self {
         match self.sent.as_deref_mut() {
@@ -122,7 +123,7 @@ impl<S: State> Update<S> {
         self
     }
 
-    /// Adds the notes of the attempt.
+    /// Adds the artifacts and memory reads of the attempt.
     pub fn noting(mut self, noted: NodeNotes) -> Self {
         if !noted.is_empty() {
             self.noted = Some(Box::new(noted));
@@ -144,7 +145,7 @@ impl<S: State> Update<S> {
         }
     }
 
-    /// Returns whether applying the update reports only errors of the change itself.
+    /// Returns whether the update stores no error, so that only its change can fail when it is applied.
     #[doc(hidden)]
     pub fn has_nothing_to_report(&self) -> bool {
         self.output.is_ok() && self.sent.as_deref().is_none_or(Result::is_ok)
@@ -166,12 +167,12 @@ impl<S: State> Update<S> {
         self.notes.as_deref()
     }
 
-    /// Returns whether the update cannot change the state. A typed update may still turn out to change nothing.
+    /// Returns whether the update certainly does not change the state. If it returns false, a typed update may still change nothing.
     pub fn is_none(&self) -> bool {
         matches!(self.change, Ok(None))
     }
 
-    /// Converts the update to one of another state with `change`. Output and notes stay.
+    /// Converts the update to an update of another state type by the function `change`. Output and notes stay the same.
     #[doc(hidden)]
     pub fn map_change<O: State>(
         self,
@@ -183,12 +184,12 @@ impl<S: State> Update<S> {
         Update { sent, noted, change, output, notes, leaves }
     }
 
-    /// Applies the change to `state` and writes it to `patch`, atomically.
+    /// Applies the change to `state` and writes it to `patch`. If the call fails, both stay unchanged.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`], with the channel's name, for an error of [`State::apply`], for a draft without a valid difference, and for an output
-    /// that cannot be stored. State and patch are unchanged.
+    /// Returns [`ErrorKind::Invalid`] with the channel's name if [`State::apply`] fails or an edited draft cannot be stored, and
+    /// [`ErrorKind::Invalid`] if the output cannot be stored.
     pub fn apply(&self, state: &mut S, patch: &mut PatchWriter) -> Result<()> {
         if let Err(error) = &self.output {
             return Err(again(error, "output: "));
@@ -208,8 +209,8 @@ impl<S: State> Update<S> {
 }
 
 impl<S: State> Update<S> {
-    /// Returns the update in a form that another activation may reuse. Returns `None` if the update has more than a change, an output and notes, or
-    /// has an error.
+    /// Returns the update in a form that another activation may reuse. Returns `None` if the update contains more than a change, an output and notes,
+    /// or if it stores an error.
     #[doc(hidden)]
     pub fn make_reusable(&mut self) -> Option<KeptUpdate<S>> {
         if self.sent.is_some() || self.noted.is_some() || self.leaves {
@@ -288,6 +289,8 @@ pub struct SentOut {
 }
 
 impl SentOut {
+    /// Creates an outbox message with its payload as JSON.
+    ///
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] if the topic is not valid, or the payload cannot be expressed in JSON.
@@ -305,9 +308,9 @@ fn again(error: &Error, before: &str) -> Error {
     Error::new(error.kind(), format!("{before}{}", error.message()))
 }
 
-/// The return value of a node: its draft, a typed update, an [`Update`], or `()`.
+/// A type that a node may return: its draft, a typed update, an [`Update`], or `()`.
 ///
-/// The derive of a state implements it for the state's typed update.
+/// `#[derive(State)]` implements this trait for the typed update of the state.
 #[diagnostic::on_unimplemented(
     message = "a node over the state `{S}` cannot return `{Self}`",
     label = "not an update of `{S}`",

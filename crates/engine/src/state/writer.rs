@@ -1,4 +1,4 @@
-//! The writer for the changes of an update.
+//! The writer that encodes the changes of an update as a patch.
 
 use serde::Serialize;
 
@@ -9,13 +9,13 @@ use super::strict;
 use crate::compact::small_vec::SmallVec;
 use crate::error::Result;
 
-/// The kind of write to a channel, which decides whether two concurrent writers are an error.
+/// The kind of a write to a channel. It decides whether two concurrent writers of the channel cause an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Write {
-    /// Joined by the reducer: concurrent writers are expected.
+    /// The reducer joined the value into the channel, so concurrent writers cause no error.
     Reduced,
-    /// Replaced the value: one of two concurrent writes would be lost.
+    /// The value replaced the channel. Two concurrent writers cause an error, because one of the writes would be lost.
     Overwritten,
 }
 
@@ -25,13 +25,13 @@ pub enum Write {
 pub struct Touch {
     /// The channel.
     pub channel: ChannelId,
-    /// The kind of write: [`Write::Overwritten`] if any of several operations was.
+    /// The kind of the write. If several operations wrote the channel and one of them replaced it, the kind is [`Write::Overwritten`].
     pub write: Write,
-    /// The size of its values in the patch, in bytes. 0 if the writer encodes no values.
+    /// The size of the channel's values in the patch, in bytes. It is 0 if the writer encodes no values.
     pub bytes: usize,
 }
 
-/// The output of a writer: the patch and its channels.
+/// The result of a writer: the patch, and the channels that it changes.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct WrittenPatch {
@@ -42,15 +42,15 @@ pub struct WrittenPatch {
 }
 
 impl WrittenPatch {
-    /// Returns the channel with the most bytes, for the error about a record that is too large.
+    /// Returns the channel with the most bytes. The error about a record that is too large names it.
     pub fn largest(&self) -> Option<&Touch> {
         self.touched.iter().max_by_key(|touch| touch.bytes)
     }
 }
 
-/// Writes the changes of an update as JSON, or only the names of changed channels if nothing is stored.
+/// A writer that encodes the changes of an update as JSON. If nothing is stored, it only collects the names of changed channels.
 ///
-/// An unused writer has allocated nothing.
+/// A writer allocates memory only when it is used.
 ///
 /// # Examples
 ///
@@ -73,7 +73,7 @@ pub struct PatchWriter {
     touched: SmallVec<Touch>,
 }
 
-/// A position to rewind to when an update fails midway.
+/// A position in the output of a writer. The writer is rewound to it if an update fails midway.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark {
     parts: usize,
@@ -99,7 +99,7 @@ impl PatchWriter {
 
     /// Sets the value of a channel.
     ///
-    /// Pass [`Write::Reduced`] if the value was computed from the current one.
+    /// Pass [`Write::Reduced`] if the value was computed from the current value of the channel.
     ///
     /// # Errors
     ///
@@ -185,7 +185,7 @@ impl PatchWriter {
         Ok(())
     }
 
-    /// Returns a position to rewind to.
+    /// Returns the current position, for [`rewind`](Self::rewind).
     pub fn mark(&self) -> Mark {
         Mark { parts: self.parts.len(), touched: self.touched.len() }
     }
@@ -201,13 +201,13 @@ impl PatchWriter {
         self.touched.is_empty()
     }
 
-    /// Returns the patch and the channels it touches.
+    /// Returns the patch and the channels that it changes.
     pub fn finish(self) -> WrittenPatch {
         let (patch, touched) = self.close();
         WrittenPatch { patch, touched: touched.into() }
     }
 
-    /// Finishes like [`finish`](Self::finish), without an allocation for a list of one channel.
+    /// Returns the patch and the changed channels, like [`finish`](Self::finish), but needs no allocation for a list of one channel.
     #[doc(hidden)]
     pub fn close(self) -> (Option<Patch>, SmallVec<Touch>) {
         let patch = self.recording.then(|| Patch::from_parts(self.parts));

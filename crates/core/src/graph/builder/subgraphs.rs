@@ -124,7 +124,7 @@ impl<S: State> GraphBuilder<S> {
         }
     }
 
-    /// Reports the settings that would be lost if the graph became a part of this one.
+    /// Reports settings of the graph that would be lost if the graph became a part of this graph.
     fn report_lost_settings<P: State>(&mut self, name: &str, graph: &Graph<P>, outline: &GraphOutline) {
         let mut issue = |message: String| self.outline.issues.push(GraphIssue::node(name, message));
         for (set, what) in [
@@ -154,7 +154,8 @@ impl<S: State> GraphBuilder<S> {
     }
 }
 
-/// The work of the node where the branches of a subgraph meet. It only passes on the output of the branch that left, if there was exactly one.
+/// The work of the extra node where the branches of a subgraph meet. If exactly one branch has ended at it, the node passes the output of this branch
+/// to its targets.
 async fn gather<S: State>(cx: NodeContext, _state: Draft<S>) -> Result<Update<S>, NodeError> {
     Ok(match cx.inputs() {
         [one] => match &one.output {

@@ -6,7 +6,7 @@ use crate::runtime::shared::RuntimeInner;
 use crate::state::State;
 
 impl<S: State> ChildSpec<S> {
-    /// Rejects a child that is too deep, or whose activation has reached its maximum of children.
+    /// Returns an error if a child would be too deep in the run tree, or if its activation already has the maximum number of children.
     pub(super) fn check_limits(&self, shared: &RuntimeInner) -> Result<()> {
         let (depth, children) = (self.depth(), self.cx.count_children());
         let limits = &shared.limits;

@@ -6,10 +6,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::RunKey;
 use crate::runtime::shared::RuntimeInner;
 
-/// Maximum poll interval for a child, as a multiple of a busy run's interval. Notifications come in addition.
+/// The maximum interval between polls of a child, as a multiple of the poll interval of an active run. Notifications usually arrive earlier.
 const RAREST: u32 = 8;
 
-/// Retries of an operation on a child, with growing delays.
+/// The state of the retries of an operation on a child. The delays grow.
 pub(super) struct ChildBackoff<'a> {
     shared: &'a RuntimeInner,
     run: &'a RunKey,
@@ -25,7 +25,7 @@ impl<'a> ChildBackoff<'a> {
     ///
     /// # Errors
     ///
-    /// Returns the last error, if a retry cannot help.
+    /// Returns the error if a retry cannot succeed.
     pub(super) async fn failed(&mut self, error: Error) -> Result<()> {
         if !(error.is_retryable() || error.kind() == ErrorKind::Indeterminate) {
             return Err(error);
@@ -41,7 +41,7 @@ impl<'a> ChildBackoff<'a> {
     }
 }
 
-/// Returns the delay after this one.
+/// Returns the delay that follows the delay `pause`.
 pub(super) fn next(pause: Duration, shared: &RuntimeInner) -> Duration {
     (pause * 2).min(rarest(shared))
 }

@@ -24,14 +24,14 @@ use crate::record::parent_link::{ChildRef, start_of};
 use crate::runtime::shared::RuntimeInner;
 use crate::store::At;
 
-/// Number of children of a run that are cancelled concurrently. High enough to share the appends of a batch, low enough not to delay other runs.
+/// The number of children of a run that are cancelled at the same time. With this number, the appends fill a batch but do not delay other runs.
 pub(crate) const TOLD_AT_ONCE: usize = 64;
 
-/// The reason of a cancellation at the deadline.
+/// The reason that is recorded if a child is cancelled at its deadline.
 pub(super) const OVERDUE: &str = "its deadline has passed";
 
-/// Returns the end of a run from its machine, or `None` while the run is active. Calls `state` for a completed run: its state and the state's
-/// version.
+/// Returns the end of a run from its machine, or `None` if the run has not ended. For a completed run, it calls `state`, which returns the state and
+/// the version of the state.
 ///
 /// # Errors
 ///
@@ -54,7 +54,7 @@ pub(crate) fn end_as(
     })
 }
 
-/// The state of a child, from its own log.
+/// The status of a child, read from the child's own log.
 pub(super) enum ChildStand {
     Active,
     Ended(ChildEnd),
@@ -62,7 +62,7 @@ pub(super) enum ChildStand {
     OfCopy,
 }
 
-/// Reads the state of a child. A different run with the child's id is not the child.
+/// Reads the status of a child. If another run has the child's id, it does not count as the child.
 ///
 /// # Errors
 ///
@@ -97,7 +97,7 @@ pub(super) async fn end_of(shared: &RuntimeInner, child: &ChildRef) -> Result<Op
     })
 }
 
-/// As [`end_of`], but waits for the end of a child under cancellation, and retries after store errors.
+/// Returns the end of a child, like [`end_of`]. If the child is being cancelled, it waits for the end. It retries after errors of the store.
 ///
 /// # Errors
 ///
@@ -120,7 +120,7 @@ pub(super) async fn read_end_with_retries(
     }
 }
 
-/// Returns whether a cancellation of the child is recorded. Also true for a purged child; the next check reports that.
+/// Returns whether a cancellation of the child is recorded. Also returns true if the child was purged; the next check then reports the purge.
 async fn is_ending(shared: &RuntimeInner, child: &ChildRef) -> Result<bool> {
     let Some(records) = shared.store.load(&child.run, At::Latest).await? else { return Ok(true) };
     Ok(fold(&child.run, &records, None)?.machine.cancel().is_some())
@@ -128,7 +128,7 @@ async fn is_ending(shared: &RuntimeInner, child: &ChildRef) -> Result<bool> {
 
 /// Waits for the end of a child and returns it. After a store error, retries with growing delays.
 ///
-/// If the parent `was_paused` and no longer is, unpauses the child where the parent's pause still holds.
+/// If the parent `was_paused` and is not paused any more, the child is unpaused if it is still paused by its parent.
 ///
 /// `since` is a wait that was registered before this process started the child. In that case the first check is skipped.
 pub(crate) async fn await_end(
@@ -167,7 +167,7 @@ pub(crate) async fn await_end(
     }
 }
 
-/// As [`await_end`], and cancels the child at its deadline, by the wall clock like every wait.
+/// Waits for the end of a child, like [`await_end`], and cancels the child at its deadline. The deadline is measured by the wall clock.
 pub(crate) async fn await_in_time(
     shared: &Arc<RuntimeInner>,
     child: &ChildRef,
@@ -246,7 +246,7 @@ pub(crate) async fn record_cancel(
     }
 }
 
-/// As [`cancel`], with one attempt and without a wait.
+/// Records the cancellation of a child, like [`cancel`], but makes only one attempt and does not wait for the end.
 ///
 /// # Errors
 ///
@@ -260,8 +260,8 @@ pub(super) async fn cancel_once(
     send_signal(shared, child, parent, SignalKind::Cancel { reason: reason.to_owned() }).await
 }
 
-/// Cancels the children that end with an activation after its last attempt, and waits for their ends, at most for the grace of a cancelled run.
-/// Returns `None` if there are none.
+/// Returns a future that cancels the children which end with an activation, after the last attempt of the activation. It waits until they have ended,
+/// at most for the grace period of a cancelled run. Returns `None` if there are no such children.
 pub(crate) fn closing(scope: &NodeScope) -> Option<impl Future<Output = ()> + Send + 'static> {
     // Most activations have no children and must not pay for this.
     if scope.memos.is_empty() && scope.started_children.is_empty() {
@@ -284,8 +284,8 @@ pub(crate) fn closing(scope: &NodeScope) -> Option<impl Future<Output = ()> + Se
     Some(close(shared, Arc::clone(&scope.run), children, reason))
 }
 
-/// Cancels children of a run while this process owns it, because another owner may wait for them. First cancels each child without a time limit.
-/// Then waits for their ends, at most for the grace of a cancelled run.
+/// Cancels children of a run, as long as this process owns the run: another owner may wait for these children. First, all cancellations are recorded,
+/// without a time limit. Then it waits until the children have ended, at most for the grace period of a cancelled run.
 pub(super) async fn close(
     shared: Arc<RuntimeInner>,
     parent: Arc<RunScope>,

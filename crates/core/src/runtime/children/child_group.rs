@@ -19,7 +19,7 @@ use crate::runtime::requests::start_extras::StartExtras;
 use crate::runtime::shared::RuntimeInner;
 use crate::state::State;
 
-/// Default maximum of active children.
+/// The default maximum number of active children of a group.
 const RUNNING: usize = 64;
 
 /// A prepared start of several children: one child for each item of a list. `.await` starts the children and returns their final states in the order
@@ -175,8 +175,9 @@ impl<S: State> ChildrenRequest<S> {
         Ok(kept)
     }
 
-    /// Starts the children in order, up to the maximum of active ones, and passes each result to `take`. An error of `take` ends the wait. If
-    /// `enough` is set, `take` also ends the wait once it has enough results; the bond of the other children then decides their fate.
+    /// Starts the children in order, up to the maximum number of active children, and passes each result to `take`. An error of `take` ends the wait.
+    /// If `enough` is set, `take` also ends the wait when it has enough results. The bond of the other children then decides whether they are
+    /// cancelled or continue.
     async fn gather(
         self,
         enough: bool,
@@ -317,7 +318,7 @@ impl NodeContext {
         }
     }
 
-    /// Maximum number of children of an activation.
+    /// Returns the maximum number of children of an activation.
     fn most_children(&self) -> usize {
         self.shared().map_or(usize::MAX, |shared| shared.limits.max_children)
     }
@@ -326,7 +327,7 @@ impl NodeContext {
     ///
     /// # Errors
     ///
-    /// Returns an error if the run was left.
+    /// Returns an error if this process no longer drives the run.
     pub(in crate::runtime) fn shared(&self) -> Result<Arc<RuntimeInner>> {
         let shared = self.host().runtime.upgrade().and_then(|host| host.downcast::<RuntimeInner>().ok());
         shared.ok_or_else(|| self.not_driven_error())

@@ -12,8 +12,9 @@ use crate::record::body::SignalKind;
 use crate::record::parent_link::ChildRef;
 use crate::runtime::shared::RuntimeInner;
 
-/// Pauses a child with its parent, or ends that pause. Returns when the change is durable or unnecessary: the child has ended, was purged, is in
-/// that state already, or the parent has another owner. After a store error, retries with growing delays.
+/// Pauses a child together with its parent, or ends this pause. Returns when the change is durable or not needed. The change is not needed if the
+/// child has ended, was purged or already has the right pause state, or if the parent has another owner. After an error of the store, it retries with
+/// growing delays.
 pub(crate) async fn set_pause(shared: &Arc<RuntimeInner>, child: &ChildRef, parent: &RunScope, pause: bool) {
     let mut tries = ChildBackoff::of(shared, &child.run);
     while let Err(error) = hold_once(shared, child, SendCondition::Owned(parent), pause).await {
@@ -24,7 +25,7 @@ pub(crate) async fn set_pause(shared: &Arc<RuntimeInner>, child: &ChildRef, pare
     }
 }
 
-/// As [`set_pause`], with one attempt.
+/// Changes the pause of a child, like [`set_pause`], but makes only one attempt.
 ///
 /// # Errors
 ///
@@ -49,7 +50,7 @@ pub(super) async fn hold_once(
     }
 }
 
-/// Unpauses a paused child whose parent continues: a former owner may have paused the child too late.
+/// Unpauses a child whose parent is not paused any more. A former owner of the parent may have paused the child too late.
 ///
 /// # Errors
 ///

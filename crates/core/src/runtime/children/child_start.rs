@@ -23,7 +23,7 @@ use crate::runtime::tasks::finish;
 use crate::state::State;
 use crate::store::RunHead;
 
-/// The description of a run to start, with or without a waiter.
+/// The description of a run that a node starts, with or without waiting for its result.
 pub(super) struct ChildSpec<S: State> {
     pub(super) cx: NodeContext,
     pub(super) graph: Graph<S>,
@@ -53,7 +53,7 @@ impl<S: State> ChildSpec<S> {
         Ok(started)
     }
 
-    /// As [`start`](Self::start), but leaves the note of the start to the wait for the child's end.
+    /// Starts the run once, like [`start`](Self::start), but does not record that the child was started. The wait for the child's end records this.
     pub(super) async fn begin_alone(self) -> Result<ChildHandle<S>> {
         let (name, shared) = self.claim()?;
         let kept = match self.fresh(&shared, &name)? {
@@ -63,7 +63,7 @@ impl<S: State> ChildSpec<S> {
         self.start_noted(&shared, kept).await
     }
 
-    /// Starts the run once as a child of a group. `kept` is its note, if the group made it.
+    /// Starts the run once as a child of a group. `kept` is the record of the child, if the group has already made it.
     pub(super) async fn start_in(
         self,
         group: String,
@@ -92,7 +92,7 @@ impl<S: State> ChildSpec<S> {
         Ok((name, self.shared()?))
     }
 
-    /// Returns the note for a run that no earlier attempt noted.
+    /// Returns the memo for a child that no earlier attempt has recorded.
     pub(super) fn fresh(&self, shared: &RuntimeInner, name: &str) -> Result<Option<ChildNote>> {
         if self.cx.known_child(name).is_some() {
             return Ok(None);
@@ -104,7 +104,7 @@ impl<S: State> ChildSpec<S> {
         Ok(Some(note))
     }
 
-    /// Starts the noted child, unless the note already has its result.
+    /// Starts a recorded child, unless its result is already recorded.
     async fn start_noted(self, shared: &Arc<RuntimeInner>, mut kept: NotedChild) -> Result<ChildHandle<S>> {
         let mut named = self.cx.child_ref(&kept.child);
         let mut since = None;
@@ -124,7 +124,7 @@ impl<S: State> ChildSpec<S> {
         Ok(ChildHandle { cx: self.cx, graph: self.graph, child: kept.child, named, since })
     }
 
-    /// As [`begin`](Self::begin), and retries after a store error.
+    /// Starts the run, like [`begin`](Self::begin), and retries after errors of the store.
     async fn begin_until_known(
         &self,
         shared: &Arc<RuntimeInner>,
@@ -140,7 +140,7 @@ impl<S: State> ChildSpec<S> {
         }
     }
 
-    /// Notes the next round of a child, under another id.
+    /// Records the next start of a child, with another run id.
     async fn restart(&self, shared: &RuntimeInner, known: &ActivationChild) -> Result<NotedChild> {
         let round = known.round + 1;
         self.count_start(shared)?;
@@ -151,7 +151,7 @@ impl<S: State> ChildSpec<S> {
         self.cx.shared()
     }
 
-    /// Finds the child that an earlier attempt noted, or notes a new start.
+    /// Finds the child that an earlier attempt has recorded, or records a new start.
     async fn find_or_note(&self, shared: &Arc<RuntimeInner>, name: &str) -> Result<NotedChild> {
         let (cx, attempt) = (&self.cx, self.cx.attempt());
         let Some(known) = cx.known_child(name) else {
@@ -188,7 +188,8 @@ impl<S: State> ChildSpec<S> {
         Ok(NotedChild { is_new: false, ..kept })
     }
 
-    /// Reads the end of an earlier attempt's child. The read counts as work: an idle run would miss the child's notification.
+    /// Reads the end of a child that an earlier attempt started. During the read, the attempt counts as running, because an idle run would miss the
+    /// child's notification.
     async fn read_end_of(
         &self,
         shared: &Arc<RuntimeInner>,
@@ -220,7 +221,7 @@ impl<S: State> ChildSpec<S> {
         if self.is_detached() { 0 } else { self.cx.host().depth + 1 }
     }
 
-    /// Starts the run, or makes sure that a process drives it.
+    /// Starts the run. If the run already exists, the call makes sure that a process drives it.
     async fn begin(
         &self,
         shared: &Arc<RuntimeInner>,
@@ -285,7 +286,7 @@ impl<S: State> ChildSpec<S> {
         }
     }
 
-    /// Decides how to continue if the run with the child's id is not the child.
+    /// Decides what to do if another run has the child's id.
     fn resolve_other_run(
         &self,
         child: &ActivationChild,
@@ -319,7 +320,7 @@ fn id_taken_error(run: &RunKey) -> Error {
     Error::new(ErrorKind::AlreadyExists, message).with_run(run)
 }
 
-/// Claims a child without a driver.
+/// Claims a child that no process drives.
 async fn claim_child<S: State>(shared: &Arc<RuntimeInner>, graph: &Graph<S>, head: RunHead) -> Result<()> {
     let run = head.run.clone();
     if head.status.is_finished() || shared.driver(&run).is_some() || shared.admission.is_waiting(&run) {

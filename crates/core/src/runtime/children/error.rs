@@ -17,14 +17,14 @@ pub enum ChildError {
     Failed {
         /// The key of the child.
         run: RunKey,
-        /// The cause of the failure.
+        /// The failure of the child, with its causes.
         cause: ChildFailure,
     },
     /// The child was cancelled. The next attempt of the node starts a new child.
     Cancelled {
         /// The key of the child.
         run: RunKey,
-        /// The signaller's reason.
+        /// The reason of the cancellation.
         reason: String,
     },
     /// The child was purged before its parent recorded a result.
@@ -43,7 +43,7 @@ pub struct ChildFailure {
     causes: Option<Box<ChildCause>>,
 }
 
-/// A cause, with its own cause.
+/// One cause in the chain, with the next cause.
 #[derive(Clone, Debug)]
 struct ChildCause {
     text: String,

@@ -19,27 +19,27 @@ use crate::state::State;
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// The ends of children, by the names of the waits for them.
+/// The ends of children, each with the name of the wait for it.
 type ChildEnds = Vec<(String, Arc<RawValue>)>;
 
 /// The results of children, each with the index of its item.
 type ChildResults<S> = Vec<(usize, Result<S, ChildError>)>;
 
-/// The children of a group, with a maximum number of active ones.
+/// Starts the children of a group, with a maximum number of active children, and collects their results.
 pub(super) struct ChildGather<S: State, I> {
     cx: NodeContext,
     /// The group name of the waits for the children's ends.
     group: String,
     wanted: std::iter::Enumerate<I>,
     most: usize,
-    /// Whether a subset of the results is enough.
+    /// Whether the caller may need only some of the results.
     enough: bool,
-    /// Number of children that are noted and have not ended.
+    /// The number of children that are recorded and have not ended.
     going: usize,
-    /// Children whose notes are being recorded, by index and name.
+    /// The children that are being recorded, each with its index and name.
     noted: Vec<(usize, String, ChildSpec<S>)>,
     noting: Option<Boxed<Result<Vec<NotedChild>>>>,
-    /// Polls only woken futures. Otherwise each future would be polled for every wake of another.
+    /// The starts in progress. This collection polls only futures that were woken. Otherwise each wake would poll all futures.
     starting: FuturesUnordered<Boxed<(usize, Result<ChildHandle<S>>)>>,
     /// Active children, by the names of the waits for their ends.
     open: HashMap<String, (usize, ChildHandle<S>)>,
@@ -70,7 +70,7 @@ impl<S: State, I: Iterator<Item = ChildSpec<S>>> ChildGather<S, I> {
         poll_fn(|task| self.poll_next(task)).await
     }
 
-    /// Lists the active children that end with their activation. The activation handles children that are still starting.
+    /// Lists the active children that end with their activation. Children that are still being started are handled by the activation.
     pub(super) fn bound(self) -> Vec<ChildRef> {
         self.open.into_values().filter_map(|(_, child)| child.bound()).collect()
     }
@@ -89,7 +89,7 @@ impl<S: State, I: Iterator<Item = ChildSpec<S>>> ChildGather<S, I> {
         }
     }
 
-    /// Notes further children up to the maximum, unless notes are being recorded. Returns whether there were any.
+    /// Records further children up to the maximum number of active children, unless others are being recorded. Returns whether there were any.
     fn note_next(&mut self, came: &mut ChildResults<S>) -> bool {
         if self.noting.is_some() {
             return false;

@@ -36,12 +36,12 @@ pub(crate) use parent_signals::SendCondition;
 pub(crate) use pending_starts::ChildStarts;
 pub use request::{ChildHandle, ChildRequest, OnParentEnd, SpawnRequest};
 
-/// Time from idle to the first poll of a run's children. Each further poll waits twice as long, up to `LONGEST_LOOK`. Up to that limit, a lost
-/// notification at most doubles the time that the run waits.
+/// The time from the moment when a run becomes idle to the first poll of its children. The delay doubles before each further poll, up to
+/// `LONGEST_LOOK`. Until this limit is reached, a lost notification at most doubles the time for which the run waits.
 pub(crate) const FIRST_LOOK: Duration = Duration::from_secs(5);
 pub(crate) const LONGEST_LOOK: Duration = Duration::from_secs(3_600);
 
-/// Doubles the delay with each poll.
+/// Returns the delay before the poll with this number. It doubles with each poll.
 pub(crate) fn pause(count: u32) -> Duration {
     FIRST_LOOK.saturating_mul(1 << count.min(16)).min(LONGEST_LOOK)
 }

@@ -3,16 +3,16 @@
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{RunId, WorkflowName};
 
-/// Maximum length of a child's name. Ids and labels contain it.
+/// The maximum length of a child's name. Run ids and labels contain the name.
 const LONGEST_NAME: usize = 64;
 
-/// Maximum length of an id that the application gives to a child. A restarted child appends `-` and a number.
+/// The maximum length of a run id that the application gives to a child. If the child is started again, `-` and a number are appended to the id.
 const LONGEST_ID: usize = 128 - "-".len() - "4294967295".len();
 
 /// The name of a child, or of a group of children.
 pub(super) struct ChildName {
     pub(super) text: String,
-    /// Whether the name is the default, that of the workflow.
+    /// Whether the name is the default, which is the name of the workflow.
     is_default: bool,
 }
 
@@ -33,7 +33,7 @@ impl ChildName {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] names the valid form.
+    /// Returns [`ErrorKind::Invalid`] with a message that describes the valid form.
     pub(super) fn check(&self) -> Result<()> {
         self.check_with(0)
     }
@@ -42,7 +42,7 @@ impl ChildName {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] names the valid form.
+    /// Returns [`ErrorKind::Invalid`] with a message that describes the valid form.
     pub(super) fn check_group(&self, items: usize) -> Result<()> {
         self.check_with(self.of_item(items.saturating_sub(1)).len() - self.text.len())
     }
@@ -67,11 +67,12 @@ impl ChildName {
     }
 }
 
-/// Returns the id for the given round of a child with an id from the application.
+/// Returns the run id for a start (round) of a child whose id the application has chosen.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`] if the id leaves no room for a number. The first start fails, so that no later start can fail for that reason.
+/// Returns [`ErrorKind::Invalid`] if the id is too long for an appended number. This error occurs already at the first start, so that no later start
+/// can fail for this reason.
 pub(super) fn id_of_round(id: &RunId, round: u32) -> Result<RunId> {
     let bytes = id.as_str().len();
     if bytes > LONGEST_ID {

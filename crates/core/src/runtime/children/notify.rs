@@ -23,9 +23,10 @@ use crate::runtime::requests::run_writer::{RunWriter, WriterRole, amend};
 use crate::runtime::shared::RuntimeInner;
 use crate::runtime::tasks::spawn;
 
-/// Notifies the parent that a run has ended: a parent in this process directly, with the result if known, and an idle parent by its log.
+/// Notifies the parent of a run that the run has ended. A parent in this process is notified directly, with the result if it is known. An idle parent
+/// is notified by a record in its log.
 ///
-/// Best effort: polls of the parent's children find ends that were not notified.
+/// A notification may be lost. The parent then finds the end when it polls its children.
 pub(crate) fn notify_parent(
     shared: &Arc<RuntimeInner>,
     run: &RunKey,
@@ -44,8 +45,9 @@ pub(crate) fn notify_parent(
     spawn(async move { notify_at_rest(&shared, &parent, &child).await });
 }
 
-/// Checks the children of a run that just became idle. A process that saw a child end before the idle record was durable left the notification to
-/// the run's driver, which had stopped checking. Notifies the first ended child; the claimer of the run finds the others.
+/// Checks the children of a run that has just become idle. If a child ended shortly before, the process that saw this end relied on the driver of the
+/// run, which had already stopped checking. The function records the first ended child that it finds. The process that then claims the run finds the
+/// others.
 pub(crate) fn check_children_of_idle(shared: &Arc<RuntimeInner>, parent: &RunKey, children: Vec<ChildRef>) {
     let (shared, parent) = (Arc::clone(shared), parent.clone());
     spawn(async move {
@@ -63,7 +65,7 @@ pub(crate) fn check_children_of_idle(shared: &Arc<RuntimeInner>, parent: &RunKey
     });
 }
 
-/// Notifies the parent that a signal ended a run, if it did and the run has a parent.
+/// Notifies the parent of a run if a signal has ended the run.
 pub(crate) fn notify_parent_after_signal(shared: &Arc<RuntimeInner>, tip: &RunWriter) {
     if !tip.folded.last.status.is_finished() {
         return;
@@ -78,7 +80,7 @@ pub(crate) fn notify_parent_after_signal(shared: &Arc<RuntimeInner>, tip: &RunWr
     });
 }
 
-/// Records the end of a child in the log of an idle parent, and lets any process claim the parent.
+/// Records the end of a child in the log of an idle parent, so that any process can claim the parent.
 async fn notify_at_rest(shared: &Arc<RuntimeInner>, parent: &RunKey, child: &ChildRef) {
     if let Err(error) = record_child_end(shared, parent, child).await {
         let run = &child.run;
@@ -117,12 +119,12 @@ async fn record_child_end(shared: &Arc<RuntimeInner>, parent: &RunKey, child: &C
     Ok(())
 }
 
-/// Polls the children of an idle run: records the ends, or the time of the next poll. Returns false, and writes nothing, if a process must claim
-/// the run instead.
+/// Polls the children of an idle run, and records their ends or the time of the next poll. If a process must claim the run instead, it returns false
+/// and writes nothing.
 ///
 /// # Errors
 ///
-/// Returns store errors. [`ErrorKind::Conflict`] if another writer was first.
+/// Returns the errors of the store, and [`ErrorKind::Conflict`] if another process has written to the run.
 pub(crate) async fn poll_children(shared: &Arc<RuntimeInner>, tip: &mut RunWriter) -> Result<bool> {
     let now = shared.clock.now();
     let machine = &tip.folded.machine;

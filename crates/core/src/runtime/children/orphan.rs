@@ -16,7 +16,7 @@ use crate::record::parent_link::{ChildRef, ParentLink, parent_link};
 use crate::runtime::shared::RuntimeInner;
 use crate::runtime::tasks::spawn;
 
-/// The relation of a run to a parent that may have ended.
+/// The result of checking whether the parent of a run still waits for it.
 enum ParentState {
     /// The run is not an orphan: its parent still waits for it, or lets it continue. If `decided` is false, this may change while the run is active.
     No { decided: bool },
@@ -26,8 +26,8 @@ enum ParentState {
     ToldBefore,
 }
 
-/// Returns whether to claim a run: its parent still waits for it or leaves it alone, or its owner has not carried out a cancellation. Cancels the
-/// run if its parent no longer waits for it.
+/// Returns whether a process should claim a run. It should if the parent still waits for the run or lets it continue, or if a cancellation of the run
+/// is not carried out yet. If the parent no longer waits for the run, this function cancels the run.
 ///
 /// # Errors
 ///
@@ -39,8 +39,8 @@ pub(crate) async fn is_wanted(shared: &Arc<RuntimeInner>, run: &RunKey, facts: &
     }
 }
 
-/// Checks a child that this process started and whose parent this process does not drive. The parent may have ended, or continued without the
-/// child. The check repeats until the parent's log shows that the child is known or not wanted.
+/// Checks a child that this process has started but whose parent it no longer drives. The parent may have ended, or may not wait for the child any
+/// more. The check is repeated until the parent's log shows whether the parent knows the child.
 pub(crate) fn check_parent_after_start(shared: &Arc<RuntimeInner>, run: &RunKey, link: ParentLink) {
     if link.bond != ParentBond::Cancel {
         return;
@@ -67,8 +67,8 @@ async fn check_parent(shared: &Arc<RuntimeInner>, run: &RunKey, link: &ParentLin
     cancel_orphan(shared, run, link, is_there).await
 }
 
-/// Cancels a run if its parent no longer waits for it. The caller states whether the run existed before the read of the parent: the parent's log
-/// knows, or knew, such a run. A run that appears only afterwards may be a new start by the parent's next owner.
+/// Cancels a run if its parent no longer waits for it. The caller says whether the run existed before the parent's log was read. If it did, the
+/// parent's log contains or contained the run. If it did not, the next owner of the parent may have started it after the read.
 async fn cancel_orphan(
     shared: &Arc<RuntimeInner>,
     run: &RunKey,

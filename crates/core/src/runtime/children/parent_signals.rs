@@ -42,7 +42,7 @@ pub(super) async fn send_signal(
     send_if(shared, &child.run, signal, Some(&IsOurs { shared, child, parent })).await
 }
 
-/// Condition that a run is the child, and that the parent is in the expected state.
+/// The precondition that a run is the child, and that the parent is in the expected state.
 struct IsOurs<'a> {
     shared: &'a RuntimeInner,
     child: &'a ChildRef,
@@ -69,7 +69,8 @@ impl WritePrecondition for IsOurs<'_> {
     }
 }
 
-/// Checks that this process still owns a run as it did at the claim: the log says so, and no claimer could have claimed the run meanwhile.
+/// Checks that this process still owns a run with the same claim: the log says so, and the heartbeat rules out that another process has claimed the
+/// run since.
 async fn check_owner(shared: &RuntimeInner, run: &RunScope) -> Result<()> {
     let (term, _) = shared.heartbeat.check_alive()?;
     let gaps = shared.heartbeat.wait_until_certain(term).await?;

@@ -179,7 +179,7 @@ pub struct ChildHandle<S: State> {
     pub(super) child: ActivationChild,
     /// The child's identity in its parent's log.
     pub(super) named: ChildRef,
-    /// A wait for the child's end, registered before its start in this process.
+    /// A wait for the end of the child, which was registered before this process started the child.
     pub(super) since: Option<EndWaiter>,
 }
 

@@ -34,7 +34,7 @@ impl AppendHandle {
         Self(AppendPath::There(answer))
     }
 
-    /// Takes an answer that has arrived. Executes nothing.
+    /// Takes the answer if it has arrived. The call does not execute the append.
     pub(crate) fn try_answer(&mut self) -> Option<Result<HeadRef>> {
         let AppendPath::There(answer) = &mut self.0 else { return None };
         let answer = match answer.try_recv() {
@@ -46,7 +46,8 @@ impl AppendHandle {
         Some(answer)
     }
 
-    /// Executes the append without waiting, and takes an answer that arrives at once. A later waiter is woken.
+    /// Executes the append without waiting, and takes the answer if it arrives at once. If it does not, a later call of [`answer`](Self::answer) is
+    /// woken.
     pub(crate) fn try_here(&mut self) -> Option<Result<HeadRef>> {
         match self.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(answer) => Some(answer),
@@ -54,9 +55,9 @@ impl AppendHandle {
         }
     }
 
-    /// Waits for the answer, which arrives once.
+    /// Waits for the answer. It must not be called again after it has returned.
     ///
-    /// Cancel safe: the append completes, and the next call returns an answer that this call did not return.
+    /// Cancel safe: if the future is dropped, the append still completes, and the next call returns the answer.
     pub(crate) async fn answer(&mut self) -> Result<HeadRef> {
         poll_fn(|cx| self.poll(cx)).await
     }
@@ -75,7 +76,7 @@ impl AppendHandle {
         answer
     }
 
-    /// Detaches the append into a task, because the waiter is about to do other work.
+    /// Moves the append to a task of its own. The waiter calls this before it does other work.
     pub(crate) fn detach(&mut self) {
         self.0 = match std::mem::replace(&mut self.0, AppendPath::Over) {
             AppendPath::Here(append) => {
@@ -90,7 +91,7 @@ impl AppendHandle {
 }
 
 impl Drop for AppendHandle {
-    /// Otherwise a sent append would have an unknown outcome and block its lane.
+    /// Lets the append complete in a task. If it were dropped after it was sent, its outcome would be unknown and it would block its lane.
     fn drop(&mut self) {
         if let AppendPath::Here(append) = std::mem::replace(&mut self.0, AppendPath::Over) {
             spawn_if_any_can(append);

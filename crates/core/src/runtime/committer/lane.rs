@@ -18,7 +18,7 @@ use crate::runtime::tasks::spawn;
 use crate::store::RunAppend;
 use crate::telemetry::spans;
 
-/// How long an append may take before other appends stop waiting to join the next batch: about the sync time of the slowest healthy disk.
+/// The time after which other appends no longer wait for a pending append. It is about the time that the slowest healthy disk needs for a sync.
 const STALL: Duration = Duration::from_millis(20);
 
 /// Sends the batches of one part of the store. A clone is a further lane.
@@ -38,7 +38,8 @@ impl CommitLane {
         self.begin_lane_if(opens);
     }
 
-    /// Opens this lane for one append, sent by [`send_alone`](Self::send_alone), if no pending append could share its batch.
+    /// Reserves this lane for a single append, which [`send_alone`](Self::send_alone) then sends. Returns false if other appends are pending that
+    /// could share a batch with it.
     pub(super) fn opens_alone(&self) -> bool {
         self.lock().opens_alone()
     }
@@ -49,12 +50,13 @@ impl CommitLane {
         }
     }
 
-    /// Returns whether this process may count as dead. In that state it sends no append as an owner.
+    /// Returns whether other processes may count this process as dead. In this case it sends no append as the owner of a run.
     fn may_be_dead(&self, term: Option<u64>) -> bool {
         term.is_some_and(|term| self.committer.0.heartbeat.late_count_if_certain(term).is_none())
     }
 
-    /// Sends one append, and ends. A refused, indeterminate or held append goes the usual way.
+    /// Sends one append, and ends the lane. If the append is refused, has an unknown outcome or is held back, it is handled like an append of a
+    /// batch.
     pub(super) async fn send_alone(self, append: RunAppend, term: Option<u64>) -> Result<HeadRef> {
         let origin = spans::origin();
         let sent = match self.may_be_dead(term) {
@@ -105,7 +107,7 @@ impl CommitLane {
         }
     }
 
-    /// Holds back the appends of owners while this process may count as dead.
+    /// Removes from a batch the appends of owners, which must wait while other processes may count this process as dead.
     fn hold_back(&self, mut batch: Vec<PendingAppend>) -> Vec<PendingAppend> {
         let held: Vec<_> = batch.extract_if(.., |submission| self.may_be_dead(submission.term)).collect();
         // With nothing to send, the lane takes the next batch.
@@ -128,7 +130,7 @@ impl CommitLane {
         batch
     }
 
-    /// Sends a batch. Returns how many of its appends still count as pending: none if the batch was slow.
+    /// Sends a batch. Returns how many of its appends still count as pending. If the batch was slow, this is 0, because slow batches are not counted.
     async fn send<'a>(
         &self,
         batch: Vec<RunAppend>,
@@ -140,7 +142,7 @@ impl CommitLane {
         }
     }
 
-    /// A panic of the store would destroy the lane. Treat it as a lost reply and retry the same records.
+    /// Appends a batch to the store. A panic of the store is treated like a lost reply, so that the same records are retried and the lane continues.
     async fn append(&self, batch: Vec<RunAppend>) -> (Result<Vec<Result<HeadRef>>>, usize) {
         let count = batch.len();
         let (mut batch, mut append) = (Some(batch), None);

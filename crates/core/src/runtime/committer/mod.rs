@@ -30,7 +30,7 @@ use crate::id::{HeadRef, RunKey};
 use crate::store::{At, CheckpointStore, RunAppend};
 use crate::telemetry::{CommitterMeter, spans};
 
-/// How long to retry a failed append before the run stops with its error.
+/// The retry policy of failed appends. After the last attempt, the run stops with the error.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RetryBudget {
     pub(crate) attempts: u32,
@@ -53,7 +53,7 @@ struct CommitterInner {
     clock: Arc<dyn Clock>,
     heartbeat: Arc<HeartbeatMonitor>,
     budget: RetryBudget,
-    /// By part of the store. The number of parts is fixed, so no entry is ever removed.
+    /// The queues, by part of the store. The number of parts is fixed, so no entry is ever removed.
     queues: Mutex<HashMap<u64, Arc<Mutex<AppendQueue>>>>,
     meter: CommitterMeter,
 }
@@ -69,9 +69,10 @@ impl Committer {
         Self(Arc::new(CommitterInner { store, clock, heartbeat, budget, queues, meter }))
     }
 
-    /// Submits the records of one run. The answer arrives when they are durable, refused, or the retries are used up.
+    /// Submits the records of one run. The answer arrives when the records are durable or refused, or after the last retry has failed.
     ///
-    /// An owner's records name the term of its claim. They are not sent after another process may have claimed the run.
+    /// If the writer is the owner of the run, `term` is the heartbeat term of its claim. The records are then not sent any more after this term,
+    /// because another process may have claimed the run.
     pub(crate) fn begin(&self, append: RunAppend, term: Option<u64>) -> AppendHandle {
         let lane = self.lane(&append.run);
         self.0.meter.queued();
@@ -84,7 +85,7 @@ impl Committer {
         AppendHandle::submitted(answer)
     }
 
-    /// Appends the records of one run, as [`begin`](Self::begin), and waits for the result.
+    /// Submits the records of one run, like [`begin`](Self::begin), and waits for the answer.
     ///
     /// # Errors
     ///
@@ -125,7 +126,7 @@ impl Committer {
         lane.enqueue(submission);
     }
 
-    /// Replies, or schedules a retry with the same records: their ids make the retry safe.
+    /// Replies to the writer, or schedules a retry with the same records. The retry is safe, because the records keep their ids.
     fn answer(&self, mut submission: PendingAppend, result: Result<HeadRef>) {
         match result {
             Err(error) if error.is_retryable() && submission.failed + 1 < self.0.budget.attempts => {
@@ -158,21 +159,21 @@ impl Committer {
         }
     }
 
-    /// Checks whether refused records were written by an earlier attempt with a lost reply, before another writer's records.
+    /// Checks whether an earlier attempt, whose reply was lost, has written the refused records.
     ///
-    /// Without this check, a signaller would send its signal twice.
+    /// Without this check, a caller would send its signal a second time.
     async fn done_before(&self, append: &RunAppend, refused: Error) -> Result<HeadRef> {
         let Some(last) = append.records.last() else { return Err(refused) };
         let last = last.header.head();
         if self.is_on_record(&append.run, last).await? { Ok(last) } else { Err(refused) }
     }
 
-    /// Checks whether the log contains a record with unknown outcome.
+    /// Checks whether the log contains a record of an append with unknown outcome.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Indeterminate`] if the log is unreadable, or if another caller pruned the log beyond the record's position and the store does
-    /// not keep the pruned records.
+    /// Returns [`ErrorKind::Indeterminate`] if the log cannot be read, or if the log was pruned beyond the position of the record, so that the answer
+    /// is lost.
     pub(crate) async fn is_on_record(&self, run: &RunKey, record: HeadRef) -> Result<bool> {
         let in_doubt = |message: &str| Error::new(ErrorKind::Indeterminate, message.to_owned()).with_run(run);
         let unread = |error: Error| {

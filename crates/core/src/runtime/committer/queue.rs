@@ -9,25 +9,26 @@ use crate::error::Result;
 use crate::id::HeadRef;
 use crate::store::RunAppend;
 
-/// Number of concurrent batches of one part of the store: enough to keep a store busy while replies travel, few enough for batches to grow.
+/// The number of concurrent batches for one part of the store. It is high enough to keep a store busy while replies are on the network, and low
+/// enough to let batches grow.
 const LANES: usize = 4;
 
-/// Maximum number of runs in a batch. Limits the store's statement and the damage of a lost reply.
+/// The maximum number of runs in a batch. It limits the size of the store's statement, and the number of runs that a lost reply affects.
 const MAX_RUNS: usize = 256;
 
-/// Maximum total size of the bodies in a batch, unless a single run has more.
+/// The maximum total size of the bodies in a batch. A batch with a single run may be larger.
 const MAX_BYTES: usize = 4 * 1024 * 1024;
 
-/// Number of submissions whose memory is kept after any burst.
+/// The number of queued appends for which memory is always kept after a burst.
 const ROOM: usize = 16;
 
-/// The records of one run, until their result is certain.
+/// A submitted append of one run, until its result is certain.
 pub(super) struct PendingAppend {
     pub(super) append: RunAppend,
     pub(super) failed: u32,
-    /// Whether an earlier attempt may have succeeded.
+    /// Whether an earlier attempt of the append may have succeeded.
     pub(super) in_doubt: bool,
-    /// The heartbeat term of the claim. After it ends, the append is not sent. Absent for signallers.
+    /// The heartbeat term of the claim. After this term has ended, the append is not sent. `None` if the writer is not the owner of the run.
     pub(super) term: Option<u64>,
     pub(super) reply: oneshot::Sender<Result<HeadRef>>,
     /// The span that the append belongs to.
@@ -35,7 +36,7 @@ pub(super) struct PendingAppend {
 }
 
 impl PendingAppend {
-    /// Creates a submission without an attempt, and the receiver of its answer.
+    /// Creates an append that was not attempted yet, and the receiver of its answer.
     pub(super) fn new(
         append: RunAppend,
         term: Option<u64>,
@@ -57,20 +58,20 @@ pub(super) struct AppendQueue {
     lanes: usize,
     /// Whether a lane is about to take the waiting appends.
     taking: bool,
-    /// Number of pending submissions.
+    /// The number of pending appends.
     sent: usize,
     /// Size of the last batch.
     last: usize,
 }
 
 impl AppendQueue {
-    /// Appends a submission. Returns whether a lane must take it.
+    /// Adds an append to the queue. Returns whether a lane must be started for it.
     pub(super) fn push(&mut self, submission: PendingAppend) -> bool {
         self.waiting.push_back(submission);
         self.open_lane()
     }
 
-    /// Returns whether the waiting appends leave next to the pending ones. If so, a lane must take them.
+    /// Returns whether the waiting appends must be sent although others are pending. If so, the caller must start a lane for them.
     fn open_lane(&mut self) -> bool {
         let enough = self.waiting.len() * self.lanes >= self.sent;
         let opens = enough && !self.taking && self.lanes < LANES;
@@ -81,8 +82,8 @@ impl AppendQueue {
         opens
     }
 
-    /// Opens a lane for a single append, if none is pending. In that case no append waits either, and no burst is about to arrive, because the lane
-    /// of the last batch yielded once.
+    /// Reserves a lane for a single append if no append is pending. In this case no append waits either. A burst is not expected, because the lane of
+    /// the last batch has yielded once to other tasks.
     pub(super) fn opens_alone(&mut self) -> bool {
         let alone = self.lanes == 0;
         if alone {
@@ -96,7 +97,7 @@ impl AppendQueue {
         self.last > 1
     }
 
-    /// Takes the next batch for a lane. An empty batch ends the lane. Returns whether a further lane must come as well.
+    /// Takes the next batch for a lane. If the batch is empty, the lane ends. The flag says whether a further lane must be started.
     pub(super) fn take(&mut self) -> (Vec<PendingAppend>, bool) {
         let mut full = false;
         let mut batch: Vec<PendingAppend> = Vec::new();
@@ -136,26 +137,26 @@ impl AppendQueue {
         (batch, opens)
     }
 
-    /// Stops counting `held` appends as pending. If there is nothing else to send, their lane takes the next batch.
+    /// Stops counting `held` appends as pending, because they are held back. If `takes_next` is set, their lane takes the next batch.
     pub(super) fn hold_back(&mut self, held: usize, takes_next: bool) {
         self.sent -= held;
         self.taking |= takes_next;
     }
 
-    /// Records an answered batch. Its lane takes the next one.
+    /// Counts a batch as answered. Its lane will take the next batch.
     pub(super) fn count_answered(&mut self, counted: usize) {
         self.sent -= counted;
         self.taking = true;
     }
 
-    /// Records the answer to a single append, whose lane ends. Returns whether another lane must take the waiting appends.
+    /// Counts a single append as answered, whose lane ends. Returns whether a lane must be started for waiting appends.
     pub(super) fn answered_alone(&mut self, counted: usize) -> bool {
         self.sent -= counted;
         self.lanes -= 1;
         !self.waiting.is_empty() && self.open_lane()
     }
 
-    /// Stops counting a slow batch as pending, so that others can leave. Returns whether a lane must take them.
+    /// Stops counting a slow batch as pending, so that waiting appends can be sent. Returns whether a lane must be started for them.
     pub(super) fn count_out(&mut self, slow: usize) -> bool {
         self.sent -= slow;
         !self.waiting.is_empty() && self.open_lane()

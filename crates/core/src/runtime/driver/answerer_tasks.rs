@@ -9,10 +9,10 @@ use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use crate::ask::{Answer, Answerer, AnswererQuestion, Question};
 use crate::id::RunKey;
 
-/// The result of the answerer: the task, the question, and the answer with its author.
+/// The result of a task of the answerer: the id of the task, the question, and the answer with its author.
 pub(super) type AnswererResult = (Id, (String, Option<(Answer, String)>));
 
-/// The questions that the answerer is working on, and its pending answers. Absent until the first question.
+/// The questions that the answerer is working on, and its answers that are not read yet. `None` until the first question.
 #[derive(Default)]
 pub(super) struct AnswererTasks(Option<Box<AnswererWork>>);
 
@@ -74,16 +74,16 @@ impl AnswererTasks {
         posed.is_some_and(|posed| posed.id() == task)
     }
 
-    /// Allows the question to be posed again in the next turn.
+    /// Allows the question to be passed to the answerer again in the next iteration of the driver.
     pub(super) fn allow_again(&mut self, question: &str) {
         if let Some(work) = &mut self.0 {
             work.posed.remove(question);
         }
     }
 
-    /// Waits for the next answer. Returns `None` if no answer is pending.
+    /// Waits for the next answer. Returns `None` if the answerer works on no question.
     ///
-    /// Cancel safe: the next call returns an answer that this call did not return.
+    /// Cancel safe: if the future is dropped, the next call returns the answer.
     pub(super) async fn next_answer(&mut self) -> Option<Result<AnswererResult, JoinError>> {
         match &mut self.0 {
             Some(work) => work.answering.join_next_with_id().await,

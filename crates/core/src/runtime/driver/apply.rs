@@ -37,11 +37,12 @@ pub(super) struct AppliedUpdate {
 impl<S: State> RunDriver<S> {
     /// Rebuilds the live state from the log without the failed update, and records the failure.
     ///
-    /// The driver keeps no copy of the state for this rare case: each node would pay for a copy of the whole state.
+    /// The driver keeps no copy of the earlier state for this rare case, because then every node would have to copy the whole state.
     ///
     /// # Errors
     ///
-    /// Returns the failure itself if checkpoints are held back without a bound: the log then lacks the data for a rebuild.
+    /// Returns the failure itself if the checkpoint policy holds back records without a limit, because the log then does not contain the data for a
+    /// rebuild.
     pub(super) async fn rebuild_state(&mut self, failed: FailedApply) -> Result<()> {
         let FailedApply { key, origin, failure, took } = failed;
         if !self.journal.keeps_ends() {
@@ -116,7 +117,7 @@ impl<S: State> RunDriver<S> {
         Ok(AppliedUpdate { patch: patch.unwrap_or_default(), overwrites, fired })
     }
 
-    /// Rejects changes that exceed the size of a record, and names the largest part.
+    /// Returns an error if changes are larger than the maximum size of a record. The error names the largest channel.
     fn check_size(&self, touched: &[Touch], output: Option<&RawValue>, sent: usize) -> Result<(), Failure> {
         let output_bytes = output.map_or(0, |text| text.get().len());
         let bytes: usize = touched.iter().map(|touch| touch.bytes).sum::<usize>() + output_bytes + sent;
@@ -141,7 +142,7 @@ impl<S: State> RunDriver<S> {
     }
 }
 
-/// Rejects an input that exceeds the size of a record, or that a restart would read back differently.
+/// Returns an error if an input is larger than the maximum size of a record, or if it would be different after a restart.
 pub(crate) fn check_input<S: State>(input: &S, schema: &Schema, most: usize) -> Result<Box<RawValue>> {
     let text = input.to_channels_json()?;
     check_size(&text, most)?;

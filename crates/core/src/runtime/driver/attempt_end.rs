@@ -24,9 +24,10 @@ use crate::runtime::event::Event as RunEventKind;
 use crate::state::{Patch, SentOut, State, Update};
 
 impl<S: State> RunDriver<S> {
-    /// Handles the end of an attempt up to the first wait. [`finish_end`](Self::finish_end) does the rest.
+    /// Handles the end of an attempt up to the first point where it must wait. [`finish_end`](Self::finish_end) does the remaining work.
     ///
-    /// Not one function that waits: the end would then be part of the idle driver's future, which is as large as the largest future that it awaits.
+    /// The two functions are separate to save memory: if one function handled the end and waited, the end would be part of the driver's future while
+    /// the driver is waiting.
     pub(super) fn handle_end(
         &mut self,
         (by, end, took): EndedAttempt<S>,
@@ -96,14 +97,14 @@ impl<S: State> RunDriver<S> {
         Ok(None)
     }
 
-    /// Returns the delay before the next attempt of an activation. It is the same after a resume and differs between runs.
+    /// Returns the delay before the next attempt of an activation. The delay is the same after a resume, and differs between runs.
     pub(super) fn retry_delay(&self, key: ActivationKey, failed: u32) -> Duration {
         let (high, low) = self.machine.generation().as_u64_pair();
         let seed = (u64::from(key.0) << 32 | u64::from(key.1.get())) ^ high ^ low;
         self.plan.node(NodeIx::new(key.0)).retry.delay(failed, seed)
     }
 
-    /// Handles the rest of an attempt's end.
+    /// Does the remaining work after the end of an attempt.
     pub(super) async fn finish_end(&mut self, within: Option<Box<EndWithin<S>>>) -> Result<()> {
         if let Some(within) = within {
             Box::pin(self.end_within(*within)).await?;
@@ -118,10 +119,11 @@ impl<S: State> RunDriver<S> {
         Ok(())
     }
 
-    /// Handles an attempt that broke off because its run stops.
+    /// Handles an attempt that stopped before its end because its run stops.
     ///
-    /// The activation stays in flight. A cancelled run ignores it. The claimer of a released run starts it again, or asks about its outcome. A
-    /// failed run may be retried while this process drives it, so its doubt is recorded at once.
+    /// The activation stays unfinished. If the run is cancelled, nothing more happens. If the run is released, the process that next claims it starts
+    /// the activation again or asks about its outcome. If the run has failed, it may be retried while this process still drives it, so an unknown
+    /// outcome is recorded at once.
     fn handle_abort(&mut self, key: ActivationKey, failure: Failure) -> Result<()> {
         let Some(activation) = self.machine.in_flight().get(&key) else { return Ok(()) };
         let failure = failure.with_node(&self.plan.node(NodeIx::new(key.0)).name);
@@ -140,7 +142,8 @@ impl<S: State> RunDriver<S> {
         self.apply_fact(PendingEvent { key, what: PendingEventKind::Retry { failed, failure, at } })
     }
 
-    /// Absorbs a fact and writes it according to the checkpoint policy. Also re-creates records after a conflict.
+    /// Applies an event to the machine and writes a record according to the checkpoint policy. It is also used to create records again after a write
+    /// conflict.
     pub(super) fn apply_fact(&mut self, fact: PendingEvent<S>) -> Result<()> {
         let PendingEvent { key, what } = fact;
         match what {
@@ -182,9 +185,11 @@ impl<S: State> RunDriver<S> {
         }
     }
 
-    /// Handles the end of an activation, `within` the transaction that includes its record. Returns whether it completed.
+    /// Handles the end of an activation. `within` is the transaction that will commit the record of this end, if there is one. Returns whether the
+    /// activation completed.
     ///
-    /// Within a transaction the end is not a fact before the commit: it is neither kept nor announced.
+    /// The end of an activation with a transaction counts only after the commit. Before that, it is neither kept for a write conflict nor reported to
+    /// subscribers.
     pub(super) fn apply_end(
         &mut self,
         key: ActivationKey,

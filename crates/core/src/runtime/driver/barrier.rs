@@ -17,29 +17,30 @@ use crate::runtime::fleet::heartbeat::HeartbeatMonitor;
 use crate::runtime::shared::RuntimeInner;
 use crate::state::State;
 
-/// Maximum number of reads of the run's owner before a doubt ends the run in this process, and the first delay, which doubles.
+/// The maximum number of reads by which the driver checks the owner of the run. If the owner is still uncertain after the last read, the run stops in
+/// this process. The second constant is the delay after the first read, which doubles each time.
 const LOOKS: u32 = 6;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
 /// The longest delay between two ownership checks of a waiting attempt.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// Whether an activation may start.
+/// The answer whether an activation may start.
 pub(super) enum BarrierState {
     Open,
     /// The activation starts after the records that its effect requires are durable.
     Waits,
 }
 
-/// Confirms that this process owns a run, for an attempt that must not be repeated.
+/// Checks that this process owns a run, for an attempt that must not be repeated.
 struct RunOwnership {
     shared: Weak<RuntimeInner>,
     heartbeat: Arc<HeartbeatMonitor>,
     run: RunKey,
-    /// The claim of this process and its id. Absent if the run has no record.
+    /// The epoch of the claim, and the id of this process. `None` if the run has no record.
     owner: Option<(Epoch, ExecutorId)>,
     term: u64,
-    /// Number of late heartbeats at the last read of the log.
+    /// The number of late heartbeats at the time of the last read of the log.
     gaps: AtomicU64,
 }
 
@@ -82,7 +83,7 @@ impl Ownership for RunOwnership {
 }
 
 impl<S: State> RunDriver<S> {
-    /// Writes the records that must precede the activation, and returns whether it may start at once.
+    /// Writes the records that must be durable before the activation starts, and returns whether it may start at once.
     pub(super) fn barrier(&mut self, key: ActivationKey) -> Result<BarrierState> {
         let node = self.plan.node(NodeIx::new(key.0));
         let (effect, checkpoint) = (node.effect, node.checkpoint);
@@ -119,8 +120,9 @@ impl<S: State> RunDriver<S> {
         Arc::new(RunOwnership { shared, heartbeat, run, owner, term, gaps })
     }
 
-    /// Waits until this process certainly owns the run, for an attempt that must not be repeated: no other process may have claimed the run since
-    /// its intent was recorded. Returns false after a write conflict, when all activations are in line again.
+    /// Waits until this process certainly owns the run, before an attempt starts that must not be repeated. The check must rule out that another
+    /// process has claimed the run since the intent of the attempt was recorded. Returns false after a write conflict, because then all activations
+    /// are in the ready queue again.
     ///
     /// # Errors
     ///

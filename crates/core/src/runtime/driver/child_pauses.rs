@@ -10,14 +10,14 @@ use crate::record::parent_link::ChildRef;
 use crate::runtime::children::set_pause;
 use crate::state::State;
 
-/// The pause state that each child knows.
+/// The pause state that was last sent to each child.
 #[derive(Debug, Default)]
 pub(super) struct ChildPauses {
     /// The pause state last sent to each child, and whether the child's start was durable then.
     told: BTreeMap<(ChildRef, bool), bool>,
     /// Children whose signal is being sent.
     busy: BTreeSet<ChildRef>,
-    /// Whether all children were unpaused since the last pause.
+    /// Whether all children have been unpaused after the last pause.
     all_go_on: bool,
 }
 
@@ -29,10 +29,10 @@ impl ChildPauses {
 }
 
 impl<S: State> RunDriver<S> {
-    /// Pauses the children that end with a paused run, and unpauses them afterwards. Returns whether signals are pending: until then the run does
-    /// not become idle.
+    /// Pauses the children that end with the run when the run is paused, and unpauses them when it continues. Returns whether signals to children are
+    /// pending. The run does not become idle while signals are pending.
     ///
-    /// A child without a recorded start gets its signal once no node runs, because no node can start it any more.
+    /// If the start of a child is not recorded, the child gets its signal only when no node is running, because a running node may still start it.
     pub(super) fn sync_child_pauses(&mut self, is_at_work: bool) -> bool {
         let pause = self.machine.paused().is_some();
         let is_concerned = pause || self.machine.was_paused();

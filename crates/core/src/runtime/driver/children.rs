@@ -58,13 +58,13 @@ pub(super) struct ChildTasks {
     stopped: BTreeSet<ChildRef>,
     /// Limits the number of concurrent cancellations.
     turns: Arc<Semaphore>,
-    /// Number of cancellations being sent.
+    /// The number of cancellations that are being sent.
     telling: usize,
-    /// Number of cancelled children that have not ended.
+    /// The number of cancelled children that have not ended yet.
     stopping: usize,
-    /// End of the grace of cancelled children, by the monotonic clock. The grace starts with the last cancellation.
+    /// The end of the grace period of cancelled children, by the monotonic clock. The grace period starts with the last cancellation.
     grace: Option<Duration>,
-    /// Since when only waits for children are left, by the monotonic clock.
+    /// The time since which the run waits only for children, by the monotonic clock.
     idle: Option<Duration>,
 }
 
@@ -122,7 +122,7 @@ impl ChildTasks {
         }
     }
 
-    /// Handles a sent cancellation, and waits for the child's end.
+    /// Handles the result of a cancellation that was sent, and begins to wait for the child's end.
     fn record_cancel_sent(&mut self, shared: &Arc<RuntimeInner>, child: Option<ChildRef>) {
         self.telling -= 1;
         if let Some(child) = child {
@@ -155,16 +155,16 @@ impl ChildTasks {
 }
 
 impl WaitRegistry {
-    /// Returns the end of the grace of cancelled children, by the monotonic clock. Returns `None` after that time, because the run may have other
-    /// waits.
+    /// Returns the end of the grace period of cancelled children, by the monotonic clock. Returns `None` after this time, because the run may have
+    /// other waits.
     pub(super) fn end_of_stopping(&self, now: Duration) -> Option<Duration> {
         let children = self.children.as_ref().filter(|children| children.stopping > 0)?;
         children.grace.filter(|grace| *grace > now)
     }
 
-    /// Waits for the next event of a child. Returns `None` if none is pending.
+    /// Waits for the next event of a child. Returns `None` if no task for a child is running.
     ///
-    /// Cancel safe: the next call returns an event that this call did not return.
+    /// Cancel safe: if the future is dropped, the next call returns the event.
     pub(super) async fn next_of_child(&mut self) -> Option<Result<ChildEvent, JoinError>> {
         match self.known_children() {
             Some(children) => children.tasks.join_next().await,
@@ -174,8 +174,8 @@ impl WaitRegistry {
 }
 
 impl<S: State> RunDriver<S> {
-    /// Notes a child's start unless that is recorded. Also watches the child for the wait of this name, unless `is_told` shows that its end is
-    /// known.
+    /// Records the start of a child, unless it is already recorded. It also watches the child for the wait of this name, unless `is_told` says that
+    /// the end of the child is already known.
     pub(super) fn await_child(
         &mut self,
         key: ActivationKey,
@@ -235,8 +235,8 @@ impl<S: State> RunDriver<S> {
         end_as(&self.machine, state)?.map(|end| end.to_raw()).transpose()
     }
 
-    /// Lists the children that end with the run and whose start no durable record confirms, with their parent links. If another process owns the
-    /// run by now, it may not know them.
+    /// Lists the children that end with the run but whose start is not in a durable record, with their parent links. If another process owns the run
+    /// now, it may not know these children.
     pub(crate) fn unconfirmed_children(&self) -> Vec<(RunKey, ParentLink)> {
         let parent = self.journal.run();
         let is_doubted = |key: ActivationKey, child: &ActivationChild| {
@@ -251,7 +251,7 @@ impl<S: State> RunDriver<S> {
             .collect()
     }
 
-    /// Cancels the children that end with an ending run. Returns the progress.
+    /// Cancels the children that must end with the run, which is about to end. Returns the progress.
     pub(super) fn stop_children(&mut self, reason: &str) -> StopProgress {
         let run = self.journal.run();
         let open: Vec<_> = self
@@ -275,7 +275,7 @@ impl<S: State> RunDriver<S> {
         open.map(|(key, child)| self.machine.child_ref(run, key, &child)).collect()
     }
 
-    /// Releases a run that waits for children, after a minimum wait in this process. Returns false before that.
+    /// Releases a run that waits for children, if it has waited in this process for a minimum time. Otherwise it returns false.
     pub(super) fn rest_on_children(&mut self) -> Result<bool> {
         let (timer, clock) = (self.next_time(), &self.shared.clock);
         let most = self.shared.limits.release_after;

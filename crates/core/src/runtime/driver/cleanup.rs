@@ -10,7 +10,7 @@ use crate::record::pause::ActivationNote;
 use crate::state::State;
 
 impl<S: State> RunDriver<S> {
-    /// Returns whether activations of the cancelled run must run again before it ends.
+    /// Returns whether activations of the cancelled run must run once more (a cleanup) before the run ends.
     pub(super) fn owes_cleanup(&self) -> bool {
         self.machine.cancel().is_some()
             && self.machine.status() == RunStatus::InProgress
@@ -18,24 +18,24 @@ impl<S: State> RunDriver<S> {
             && self.machine.requires_cleanup()
     }
 
-    /// Returns whether this process does the cleanup of the run.
+    /// Returns whether this process is doing the cleanup of the run.
     pub(super) fn is_cleaning_up(&self) -> bool {
         self.owes_cleanup() && !self.stopping.is_ending()
     }
 
-    /// Returns whether an activation may start: in a cancelled run, only to clean up.
+    /// Returns whether an activation may start. In a cancelled run, it may start only for a cleanup.
     pub(super) fn may_start(&self, key: ActivationKey) -> bool {
         self.machine.cancel().is_none() || self.machine.requires_cleanup_of(key)
     }
 
-    /// Aborts the attempts that began before the cancellation, so that the cleanup begins. Returns false if the run has no cleanup here, or if
-    /// all of its attempts clean up.
+    /// Aborts the attempts that began before the cancellation, so that the cleanup can begin. Returns false if this process has no cleanup to do, or
+    /// if all running attempts are cleanups.
     pub(super) fn begin_cleanup(&mut self) -> bool {
         let machine = &self.machine;
         self.is_cleaning_up() && self.ready_queue.abort_before_cleanup(|key| machine.requires_cleanup_of(key))
     }
 
-    /// Notes which activations need a cleanup, before the run becomes idle: a process without the graph may cancel it then.
+    /// Records which activations need a cleanup, before the run becomes idle. A process without the graph can then decide how to cancel the run.
     pub(super) fn note_cleanups(&mut self) -> Result<()> {
         if self.machine.cancel().is_some() || !self.machine.requires_cleanup() {
             return Ok(());

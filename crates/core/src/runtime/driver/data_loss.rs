@@ -21,10 +21,10 @@ use crate::runtime::event::Event as RunEventKind;
 use crate::runtime::requests::run_writer::ConflictRetries;
 use crate::state::State;
 
-/// The missing records.
+/// Acknowledged records that are missing from the log.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DataLoss {
-    /// The last acknowledged record, and the last existing one.
+    /// The last acknowledged record. The field after it has the last record that still exists.
     acknowledged: Seq,
     found: Seq,
 }
@@ -32,7 +32,7 @@ pub(super) struct DataLoss {
 impl<S: State> RunDriver<S> {
     /// Detects that the last acknowledged record is missing from the log, and notifies subscribers.
     ///
-    /// The records of later writers may start with a base. Earlier records were then not loaded, and count as present.
+    /// If the loaded records start with a base (a record with the full state), earlier records were not loaded and count as present.
     pub(super) fn detect_loss(&self, records: &[Record], found: Seq) -> Option<DataLoss> {
         let durable = self.journal.durable().filter(|durable| is_missing(records, durable))?;
         let lost = DataLoss { acknowledged: durable.seq, found };
@@ -103,7 +103,7 @@ impl<S: State> RunDriver<S> {
         }
     }
 
-    /// Lists the activations that must not be repeated and have started, as this process knows them.
+    /// Lists the activations that must not be repeated and that have started, according to the memory of this process.
     fn started_activations(&self) -> BTreeSet<ActivationKey> {
         let ended = self.machine.history().iter().map(|ended| (ended.node, ended.visit));
         // An intent that is not durable starts no attempt.

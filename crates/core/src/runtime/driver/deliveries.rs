@@ -25,7 +25,7 @@ use crate::record::memo::{Memo, Memos, Reply, end_note};
 use crate::record::pause::{ActivationNote, ExpiredRecord};
 use crate::state::State;
 
-/// The order among deliveries that could end a wait.
+/// The priority of a delivery, if several deliveries are possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum DeliveryPriority {
     /// The wait ended in an earlier attempt, at this position among the ended waits.
@@ -43,7 +43,7 @@ struct PendingDelivery {
     key: ActivationKey,
     name: String,
     turn: DeliveryPriority,
-    /// The wait's position among all waits, by start.
+    /// The position of the wait among all waits, ordered by their start.
     order: u64,
     what: DeliveryKind,
 }
@@ -100,8 +100,8 @@ impl<S: State> RunDriver<S> {
         Ok(())
     }
 
-    /// Returns the wait that takes the next message: the longest one, including waits from before the last idle time. Returns `None` while an
-    /// activation that waited before is about to wait again.
+    /// Returns the wait that receives the next message. This is the longest wait, including waits that began before the last idle time of the run.
+    /// Returns `None` if an activation that waited before the idle time has not started to wait again yet.
     fn first_receiver(&self) -> Option<(ActivationKey, u64)> {
         let before = self.machine.receivers();
         let first = self.waits.first_receiver(before)?;
@@ -116,7 +116,7 @@ impl<S: State> RunDriver<S> {
         (!before.iter().take_while(is_first).any(comes)).then_some(first)
     }
 
-    /// Returns whether `concurrency` allows the activation to continue and no earlier one is in line.
+    /// Returns whether the concurrency limit allows the activation to continue, and whether no earlier activation waits for its turn.
     fn has_place(&self, offer: &PendingDelivery) -> bool {
         let parked =
             self.ready_queue.running(offer.key).is_some_and(|running| running.scope().waits.is_parked());
@@ -129,8 +129,8 @@ impl<S: State> RunDriver<S> {
         self.room() && !waits
     }
 
-    /// Returns whether an activation would receive a delivery if the driver continued: an event that arrived after starts had stopped, or a result
-    /// of a pending command.
+    /// Returns whether an activation would receive a delivery if the driver continued. This may be an event that arrived after the driver had stopped
+    /// starting activations, or the result of a pending request.
     pub(super) fn has_news(&mut self) -> bool {
         let now = self.shared.clock.now();
         let keys: Vec<_> = self.machine.in_flight().keys().copied().collect();
@@ -141,7 +141,8 @@ impl<S: State> RunDriver<S> {
         })
     }
 
-    /// Returns the next delivery to an activation, if it has read the previous one. A `stopping` activation receives no new events.
+    /// Returns the next delivery to an activation, if the activation has read the previous delivery. If the run is `stopping`, the activation
+    /// receives no new events.
     fn next_of(&mut self, key: ActivationKey, now: Timestamp, stopping: bool) -> Option<PendingDelivery> {
         let running = self.ready_queue.running(key)?;
         if !running.scope().waits.is_quiet() {
@@ -210,8 +211,8 @@ impl<S: State> RunDriver<S> {
         Ok(())
     }
 
-    /// Returns the ends of a group's children, and records their position before rival waits. An end is recorded if a rival might have ended
-    /// instead. A failure is always recorded, because the first failure may end the whole wait.
+    /// Returns the ends of a group's children, and records that they came before other waits. An end is recorded only if another wait could have
+    /// ended instead. The end of a failed child is always recorded, because the first failure may end the whole wait.
     fn place_ends(
         &mut self,
         key: ActivationKey,
@@ -235,7 +236,7 @@ impl<S: State> RunDriver<S> {
         Ok(ends)
     }
 
-    /// Delivers a reply. If `strong`, or if the node's effect requires it, waits until the record is durable.
+    /// Delivers a reply to a node. If `strong` is set, or if the node's effect requires it, the reply is sent only after the record is durable.
     fn send_reply(
         &mut self,
         key: ActivationKey,
@@ -252,7 +253,7 @@ impl<S: State> RunDriver<S> {
         }
     }
 
-    /// Checks the waits whose time has come, and records expired questions.
+    /// Handles the waits whose time has passed, and records expired questions.
     fn fire_timers(&mut self, now: Timestamp) -> Result<()> {
         while let Some((at, key, name)) = self.waits.next_due(now) {
             self.waits.mark_dirty(key);
@@ -272,7 +273,8 @@ impl<S: State> RunDriver<S> {
     }
 }
 
-/// Returns the ends of a group to deliver next: ends of an earlier attempt up to the next rival end, and then all others.
+/// Returns the ends of a group that are delivered next. First, these are the ends of an earlier attempt, up to the next end of another wait. Later,
+/// these are all further ends.
 fn ends_of(
     ended: Option<&Vec<String>>,
     place_of: impl Fn(&str) -> Option<usize>,
@@ -289,8 +291,8 @@ fn ends_of(
     Some((DeliveryPriority::Again(first), DeliveryKind::Ends { names, placed: true }))
 }
 
-/// Returns whether a wait is over, and how it ends. `again` is its position among the ends before this attempt, `inbox` the time of a message for
-/// it.
+/// Returns how a wait ends, if it has ended. `again` is the position of the wait among the waits that ended in earlier attempts. `inbox` is the time
+/// of a message for the wait.
 fn end_of(
     waiter: &NodeWait,
     memos: &Memos,

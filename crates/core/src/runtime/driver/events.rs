@@ -13,7 +13,7 @@ use crate::id::HeadRef;
 use crate::runtime::shared::DriverCommand;
 use crate::state::State;
 
-/// The remaining work of an event.
+/// The work that remains after an event, which `follow` does.
 pub(super) enum NextWork<S: State> {
     /// The store has answered an append.
     Acknowledge(Result<HeadRef>),
@@ -30,7 +30,7 @@ pub(super) enum NextWork<S: State> {
 }
 
 impl<S: State> RunDriver<S> {
-    /// Waits for the next event, and handles it up to the first wait.
+    /// Waits for the next event, and handles it up to the first point where it must wait again.
     pub(super) async fn wait(&mut self) -> Result<NextWork<S>> {
         let clock = Arc::clone(&self.shared.clock);
         let now = clock.monotonic();

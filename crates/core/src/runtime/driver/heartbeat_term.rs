@@ -10,11 +10,11 @@ use crate::id::HeadRef;
 use crate::runtime::shared::RuntimeInner;
 use crate::state::State;
 
-/// Waits for an answer while this process may still count as the owner of its claims of this term.
+/// Waits for an answer, but only as long as the heartbeat term lasts, in which this process certainly owns its runs.
 ///
 /// # Errors
 ///
-/// Returns the errors of the answer. [`ErrorKind::Fenced`](crate::ErrorKind::Fenced) once the term is over.
+/// Returns the errors of the answer, and [`ErrorKind::Fenced`](crate::ErrorKind::Fenced) if the term has ended.
 pub(super) async fn in_term<T>(
     shared: &RuntimeInner,
     term: u64,
@@ -32,7 +32,7 @@ pub(super) async fn in_term<T>(
 }
 
 impl<S: State> RunDriver<S> {
-    /// Waits for the store while the term lasts.
+    /// Waits for the store, but only as long as the term lasts.
     ///
     /// # Errors
     ///
@@ -45,7 +45,7 @@ impl<S: State> RunDriver<S> {
         async move { in_term(&shared, term, answer).await }
     }
 
-    /// Waits for the answer to the sent records while the term lasts. Never returns if no record was sent.
+    /// Waits for the store's answer to the sent records, but only as long as the term lasts. If no record was sent, the call never returns.
     ///
     /// # Errors
     ///

@@ -11,7 +11,7 @@ use crate::record::pause::{ChildPolls, IdleRecord, Receiver};
 use crate::state::State;
 
 impl<S: State> RunDriver<S> {
-    /// Makes the run idle if nothing can move it. Returns why the driver stops, if it does.
+    /// Makes the run idle if nothing in this process can advance it. Returns the reason if the driver must stop.
     pub(super) async fn try_become_idle(&mut self) -> Result<Option<DriverExit>> {
         if self.machine.cancel().is_some() && self.machine.status() == RunStatus::InProgress {
             self.ready_queue.note_cancel();
@@ -100,7 +100,8 @@ impl<S: State> RunDriver<S> {
         Box::pin(self.drain()).await.map(|settled| settled.then_some(DriverExit::Settled))
     }
 
-    /// Makes a run idle that only time, answers or messages can move. Returns false if the driver waits in this process.
+    /// Makes the run idle if it waits only for a time, answers or messages. Returns false if the wait is short and the driver waits in this process
+    /// instead.
     fn fall_asleep(&mut self) -> Result<bool> {
         let wake = self.next_time();
         if wake.is_some_and(|at| at <= self.shared.clock.now()) {
@@ -129,7 +130,8 @@ impl<S: State> RunDriver<S> {
         Ok(true)
     }
 
-    /// Releases a run whose runtime ends: until an event moves it if all activations wait, otherwise for an immediate claim.
+    /// Releases the run because the runtime shuts down. If all activations wait, the run becomes idle until an event arrives. Otherwise another
+    /// process can claim it at once.
     fn release_for_shutdown(&mut self, none_in_line: bool) -> Result<()> {
         let reason = match self.shared.is_closing() {
             true => "the runtime was shut down",
@@ -147,7 +149,8 @@ impl<S: State> RunDriver<S> {
         self.release(reason, self.next_time(), None)
     }
 
-    /// Lists the waits for a message, the longest first. A single wait is omitted, because it takes the next message.
+    /// Lists the waits for a message, ordered from the longest wait to the shortest. If there is only one wait, the list is empty, because it is
+    /// clear that this wait takes the next message.
     fn receivers(&self) -> Vec<Receiver> {
         let waiting = self.waits.receivers();
         if waiting.len() < 2 {
@@ -158,7 +161,7 @@ impl<S: State> RunDriver<S> {
         waiting.into_iter().map(named).collect()
     }
 
-    /// Returns when time moves the run, if no event does earlier.
+    /// Returns the time at which the run continues if no event arrives earlier.
     pub(super) fn next_time(&self) -> Option<Timestamp> {
         // A cancelled run has no deadline.
         let deadline = self.stopping.deadline_at().filter(|_| self.machine.cancel().is_none());
@@ -166,8 +169,8 @@ impl<S: State> RunDriver<S> {
         times.into_iter().flatten().min()
     }
 
-    /// Records that the run is idle, under every policy, together with held records. A wait that a caller sees is then in the log for other
-    /// processes.
+    /// Records that the run is idle, whatever its checkpoint policy is, together with the records that were held back. So the log shows every wait of
+    /// the run to other processes.
     fn write_idle(&mut self, rested: IdleRecord) -> Result<()> {
         self.note_cleanups()?;
         let plain = !rested.receiving && rested.wake.is_none() && rested.status == RunStatus::Interrupted;

@@ -11,7 +11,7 @@ use crate::record::{Failure, FailureKind};
 use crate::state::{Channels, Patch, State, Update};
 
 impl<S: State> RunDriver<S> {
-    /// Returns the joined inputs, in the order of the edges, then of the items.
+    /// Returns the joined inputs of an activation, ordered by edge, and within one edge by item.
     pub(super) fn inputs(&self, key: ActivationKey) -> Inputs {
         let Some(activation) = self.machine.in_flight().get(&key) else { return Inputs::default() };
         let input = |token: &Token| Input {

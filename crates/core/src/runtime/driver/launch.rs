@@ -28,7 +28,7 @@ use crate::state::{Draft, State};
 use crate::telemetry::spans;
 
 impl<S: State> RunDriver<S> {
-    /// Starts the next activation that may start. Returns whether there was any work.
+    /// Starts the next activation that may start. Returns whether it did any work.
     pub(super) async fn launch_next(&mut self) -> Result<bool> {
         if self.is_stopping() || !self.room() {
             return Ok(false);
@@ -73,7 +73,8 @@ impl<S: State> RunDriver<S> {
         Ok(true)
     }
 
-    /// Starts an attempt: inline if no other activation could run meanwhile, otherwise as its own task.
+    /// Starts an attempt. If no other activation can run at the same time, the driver polls the attempt itself. Otherwise the attempt becomes a task
+    /// of its own.
     async fn launch(&mut self, key: ActivationKey) -> Result<()> {
         let index = NodeIx::new(key.0);
         self.journal.detach_append();
@@ -134,12 +135,12 @@ impl<S: State> RunDriver<S> {
         Ok(())
     }
 
-    /// Returns whether the graph's deadline has passed. The result stays true: a rejected record of it is made again.
+    /// Returns whether the deadline of the graph has passed. The result stays true, so if the record about it is refused, it is created again.
     pub(super) fn is_overdue(&self) -> bool {
         self.stopping.is_deadline_over() && !self.is_halted()
     }
 
-    /// Fails the run by its deadline after its children were cancelled, because no retry would wait for them.
+    /// Fails the run because of its deadline. Its children are cancelled before, because a retry of the run would not wait for them.
     pub(super) fn exceed_deadline(&mut self) -> Result<()> {
         self.stopping.exceed();
         self.ready_queue.abort_repeatable();
@@ -153,7 +154,7 @@ impl<S: State> RunDriver<S> {
         self.write_event(&RecordEvent::Status(StatusChange::Failed(failure)), None, false).map(|_| ())
     }
 
-    /// Returns the error for an active run that nothing can move: a bug in the machine, never a user error.
+    /// Returns the error for an active run that nothing can advance. This is a bug in the machine and never an error of the user.
     pub(super) fn stuck_error(&self) -> Error {
         let waiting: Vec<_> =
             self.machine.tokens().keys().map(|&node| self.machine.name(node).to_string()).collect();

@@ -63,10 +63,10 @@ use crate::record::RunStatus;
 use crate::record::pause::ActivationNote;
 use crate::state::State;
 
-/// Maximum number of consecutive nodes before the driver yields to other tasks.
+/// The maximum number of nodes that the driver handles before it yields to other tasks.
 const TURN: u32 = 64;
 
-/// Why the driver stopped.
+/// The reason why the driver stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DriverExit {
     /// The run has ended, or is idle.
@@ -168,9 +168,9 @@ impl<S: State> RunDriver<S> {
         self.journal.has_begun()
     }
 
-    /// Drives the run until it has settled or the runtime ends.
+    /// Drives the run until it has ended or is idle, or until the runtime shuts down.
     ///
-    /// On return, even with an error, every acknowledged record is durable.
+    /// When the call returns, even with an error, every acknowledged record is durable.
     pub(crate) async fn run(&mut self) -> Result<DriverExit> {
         // The caller releases the run.
         self.registration.expect_claim(None);
@@ -226,7 +226,7 @@ impl<S: State> RunDriver<S> {
         }
     }
 
-    /// Does all work that needs no wait.
+    /// Does all work that is possible without waiting.
     async fn step(&mut self) -> Result<()> {
         loop {
             while let Some(answer) = self.journal.try_acknowledge() {
@@ -352,7 +352,7 @@ impl<S: State> RunDriver<S> {
         }
     }
 
-    /// Checks for records of other writers. `told` is the head from a notice, if any.
+    /// Checks whether other writers have appended records. `told` is the head that a notice contained, if there was one.
     async fn check_head(&mut self, told: Option<HeadRef>) -> Result<()> {
         // A transaction may have the only connection, and its commit finds the records, too.
         if self.has_transaction() || self.journal.pending() > 0 {
@@ -392,7 +392,7 @@ impl<S: State> RunDriver<S> {
         }
     }
 
-    /// Prunes old records concurrently with the run, once for each number of records that the policy keeps.
+    /// Starts to prune old records in a task of its own, each time the run has written as many records as the policy keeps.
     fn keep_small(&mut self, durable: Seq) {
         let Some(policy) = self.shared.services.retention.clone() else { return };
         if !policy.stride().is_some_and(|stride| self.journal.is_time_to_prune(durable, stride)) {
@@ -408,7 +408,8 @@ impl<S: State> RunDriver<S> {
         });
     }
 
-    /// Acts on expired times: due retries, the deadline, the end of a grace, other processes' signals.
+    /// Handles times that have passed: retries that are due, the deadline, the end of a grace period, and the next check for signals of other
+    /// processes.
     async fn on_timer(&mut self) -> Result<()> {
         self.ready_queue.push_due(self.shared.clock.now());
         if self.is_overdue() {
@@ -424,7 +425,7 @@ impl<S: State> RunDriver<S> {
         Box::pin(self.check_head(None)).await
     }
 
-    /// Returns when the driver must act without an event.
+    /// Returns the time at which the driver must act if no event arrives earlier.
     fn next_wake(&self, now: Duration) -> Duration {
         let wall = self.shared.clock.now();
         let is_stopping = self.is_stopping();
@@ -449,7 +450,7 @@ impl<S: State> RunDriver<S> {
             || self.machine.status() != RunStatus::InProgress
     }
 
-    /// Returns whether the run's concurrency has a free slot.
+    /// Returns whether the concurrency limit of the run allows another running activation.
     fn room(&self) -> bool {
         self.plan
             .concurrency

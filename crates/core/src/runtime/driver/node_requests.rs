@@ -28,7 +28,7 @@ use crate::runtime::event::Event as RunEventKind;
 use crate::state::State;
 
 impl<S: State> RunDriver<S> {
-    /// Handles a command of a node.
+    /// Handles a request of a node.
     pub(super) fn handle_request(
         &mut self,
         key: ActivationKey,
@@ -121,7 +121,7 @@ impl<S: State> RunDriver<S> {
         }
     }
 
-    /// Forgets that a wait ended before this attempt: it is open again and may end differently.
+    /// Forgets that a wait ended in an earlier attempt. The wait is open again and may end in another order.
     fn reopen_wait(&mut self, key: ActivationKey, name: &str) {
         if let Some(running) = self.ready_queue.running_mut(key) {
             running.reopen_wait(name);
@@ -145,7 +145,7 @@ impl<S: State> RunDriver<S> {
         Ok(())
     }
 
-    /// Rejects a result that exceeds the size of a record.
+    /// Returns an error if a result is larger than the maximum size of a record.
     pub(super) fn check_result(&self, key: ActivationKey, name: &str, text: &RawValue) -> Result<()> {
         let (bytes, most) = (text.get().len(), self.journal.max_body());
         if bytes <= most {
@@ -232,7 +232,7 @@ impl<S: State> RunDriver<S> {
         Ok(())
     }
 
-    /// Returns whether `interrupt_before` allows the node to start.
+    /// Returns whether the node may start, because it has no `interrupt_before` or its question was accepted.
     pub(super) fn agreed(&mut self, key: ActivationKey) -> Result<bool> {
         if !self.plan.node(NodeIx::new(key.0)).interrupt.before {
             return Ok(true);
@@ -260,7 +260,7 @@ impl<S: State> RunDriver<S> {
         }
     }
 
-    /// Notes a result. `first` states whether other work or waits of the activation might have ended instead.
+    /// Records a result under a name. `first` says whether other work or waits of the activation could have ended instead.
     pub(super) fn write_note(
         &mut self,
         key: ActivationKey,
@@ -277,7 +277,7 @@ impl<S: State> RunDriver<S> {
         Ok(seq)
     }
 
-    /// Notes several results, which leave together. Returns the last record, or `None` if there is nothing to note.
+    /// Records several results, whose records are sent together. Returns the last record, or `None` if there was nothing to record.
     fn write_notes(
         &mut self,
         key: ActivationKey,

@@ -9,7 +9,7 @@ use crate::compact::small_vec::SmallVec;
 use crate::engine::frontier::{ActivationKey, Token};
 use crate::engine::machine::Machine;
 
-/// The item and the inputs of an activation.
+/// The item and the inputs with which an activation was created.
 #[derive(Default)]
 pub(super) struct ActivationOrigin {
     item: Option<Arc<RawValue>>,
@@ -17,13 +17,13 @@ pub(super) struct ActivationOrigin {
 }
 
 impl ActivationOrigin {
-    /// Returns the inputs of an activation in flight.
+    /// Returns the item and the inputs of an unfinished activation.
     pub(super) fn of(machine: &Machine, key: ActivationKey) -> Self {
         let Some(activation) = machine.in_flight().get(&key) else { return Self::default() };
         Self { item: activation.item.clone(), inputs: activation.inputs.iter().cloned().collect() }
     }
 
-    /// Returns whether the activation is in flight with the same inputs.
+    /// Returns whether the activation is unfinished in the machine and has the same inputs there.
     pub(super) fn leads_to(&self, machine: &Machine, key: ActivationKey) -> bool {
         machine.in_flight().get(&key).is_some_and(|activation| {
             is_same(self.item.as_ref(), activation.item.as_ref())

@@ -12,12 +12,12 @@ use crate::record::outbox::LetterChange;
 use crate::runtime::outbox;
 use crate::state::State;
 
-/// Messages in records that are not durable, and deferred signals about messages.
+/// Outbox messages in records that are not durable yet, and deferred signals about messages.
 #[derive(Default)]
 pub(super) struct OutboxSend {
-    /// The last message with a record.
+    /// The number of the last message that is in a record.
     noted: u64,
-    /// Records that are not durable, each with its last message.
+    /// The records that are not durable yet, each with the number of its last message.
     written: VecDeque<(Seq, u64)>,
     /// Delivery results that arrived while a transaction is open.
     deferred: VecDeque<(Signal, oneshot::Sender<Result<()>>)>,
@@ -41,7 +41,7 @@ impl<S: State> RunDriver<S> {
         }
     }
 
-    /// Hands over the messages of records that became durable.
+    /// Passes the messages of records that became durable to the tasks that deliver them.
     pub(super) fn deliver_durable(&mut self, durable: Seq) {
         let Some(sending) = &mut self.journal.sending else { return };
         let mut to = None;
@@ -54,7 +54,7 @@ impl<S: State> RunDriver<S> {
         }
     }
 
-    /// Hands over all messages of the log after the machine was rebuilt from it.
+    /// Passes all messages of the run to the tasks that deliver them, after the machine was rebuilt from the log.
     pub(super) fn deliver_all(&mut self) {
         let sent = self.sent_count();
         if sent > 0 || self.journal.sending.is_some() {
@@ -74,7 +74,7 @@ impl<S: State> RunDriver<S> {
         letters.waiting().iter().rfind(|letter| letter.dead).map(|letter| letter.number)
     }
 
-    /// Returns whether a signal must wait: a delivery result does not break off a transaction.
+    /// Returns whether a signal must wait. The result of a delivery waits while a transaction is open, because it must not abort the transaction.
     pub(super) fn is_deferred(&self, signal: &Signal) -> bool {
         matches!(signal.what, SignalKind::Letters { .. }) && self.has_transaction()
     }

@@ -24,11 +24,11 @@ pub(super) struct RunningAttempt {
     is_external: bool,
     /// The inputs of the attempt.
     origin: ActivationOrigin,
-    /// Shows whether the attempt only waits.
+    /// The scope of the attempt, which shows whether the attempt only waits.
     scope: Arc<NodeScope>,
-    /// Whether the attempt was broken off to start again. Its later commands are ignored.
+    /// Whether the attempt was aborted so that it can start again. Its later requests are ignored.
     is_broken_off: bool,
-    /// The waits that ended next to others in earlier attempts, each with its position in the order.
+    /// The waits whose order was recorded in earlier attempts, each with its position in this order.
     ended_waits: BTreeMap<String, usize>,
 }
 
@@ -46,32 +46,32 @@ impl RunningAttempt {
         self.ended_waits.get(name).copied()
     }
 
-    /// Forgets that a wait ended before this attempt: the wait is open again and may end differently.
+    /// Forgets that a wait ended in an earlier attempt. The wait is open again and may end in another order.
     pub(super) fn reopen_wait(&mut self, name: &str) {
         self.ended_waits.remove(name);
     }
 }
 
-/// The unfinished activations of a run in this process.
+/// The queue of the unfinished activations of a run in this process.
 pub(super) struct ReadyQueue<S: State> {
-    /// Activations to start, in order.
+    /// The activations that are ready to start, in order.
     ready: VecDeque<ActivationKey>,
     /// The input state of each activation.
     input_states: FewMap<ActivationKey, Arc<S>>,
-    /// Activations of bounded nodes that wait for a free slot of their node.
+    /// Activations that wait because their node has reached its maximum number of running activations.
     waiting_for_slot: BTreeMap<Local, VecDeque<ActivationKey>>,
-    /// Activations that start once a record is durable.
+    /// Activations that start after a record is durable.
     waiting_for_record: VecDeque<(Seq, ActivationKey)>,
-    /// Activations that passed their barrier.
+    /// Activations whose required records are durable, so that they may start.
     passed: VecDeque<ActivationKey>,
     /// Activations that wait for their next attempt.
     retry_times: BTreeSet<(Timestamp, ActivationKey)>,
     running: FewMap<ActivationKey, RunningAttempt>,
-    /// Number of running attempts of each node. A scan for each activation of a bounded node would be too slow.
+    /// The number of running attempts of each node. It is stored, because counting them for each activation would be too slow.
     running_counts: Vec<usize>,
-    /// A number that grows with each attempt and each restart from the log.
+    /// A counter that grows with each attempt, and when the driver continues from a reloaded log.
     attempt_number: u64,
-    /// Activations whose attempts were aborted at a restart, each with the first attempt number that counts again.
+    /// Activations whose attempts were aborted when the log was reloaded. For each of them, the map has the first attempt number that is valid again.
     left_behind: BTreeMap<ActivationKey, u64>,
     tasks: JoinSet<EndedAttempt<S>>,
 }
@@ -95,7 +95,7 @@ impl<S: State> Default for ReadyQueue<S> {
     }
 }
 
-/// Ready activations.
+/// Methods for activations that are ready to start.
 impl<S: State> ReadyQueue<S> {
     /// Appends an activation that starts from this state.
     pub(super) fn push(&mut self, key: ActivationKey, state: &Arc<S>) {
@@ -108,7 +108,7 @@ impl<S: State> ReadyQueue<S> {
         self.ready.push_back(key);
     }
 
-    /// Appends every activation that is in flight and not running. `is_bounded` returns whether a node limits its concurrency.
+    /// Appends every unfinished activation that is not running. `is_bounded` returns whether a node limits its number of running activations.
     pub(super) fn push_all(
         &mut self,
         (machine, state): (&Machine, &Arc<S>),
@@ -135,7 +135,7 @@ impl<S: State> ReadyQueue<S> {
         idle.into_iter().for_each(|key| self.push(key, state));
     }
 
-    /// Restarts from the log: aborts attempts that no longer follow, and appends the rest.
+    /// Continues from a reloaded log: it aborts attempts whose activation is no longer in the log, and appends the other unfinished activations.
     pub(super) fn restart(
         &mut self,
         (machine, state): (&Machine, &Arc<S>),
@@ -161,18 +161,18 @@ impl<S: State> ReadyQueue<S> {
         self.attempt_number
     }
 
-    /// Returns whether an attempt no longer followed from the log. Its activation may follow again, with other inputs, so the attempt's commands
-    /// and end are ignored.
+    /// Returns whether an attempt was aborted because its activation was not in the reloaded log. The same activation may exist again with other
+    /// inputs, so the requests and the end of the aborted attempt are ignored.
     pub(super) fn has_left(&self, attempt: AttemptKey) -> bool {
         self.left_behind.get(&attempt.activation).is_some_and(|&way| attempt.way < way)
     }
 
-    /// Takes the next activation that passed its barrier.
+    /// Takes the next activation whose required records have become durable.
     pub(super) fn next_passed(&mut self) -> Option<ActivationKey> {
         self.passed.pop_front()
     }
 
-    /// Takes the next ready activation whose node runs fewer than `most` attempts.
+    /// Takes the next ready activation whose node has fewer running attempts than `most` returns.
     pub(super) fn next_ready(&mut self, most: impl Fn(Local) -> Option<NonZeroU32>) -> Option<ActivationKey> {
         let has_room = |line: &Self, node| {
             most(node).is_none_or(|most| line.count_running_or_held(node) < most.get() as usize)
@@ -215,12 +215,12 @@ impl<S: State> ReadyQueue<S> {
         self.input_states.remove(&key);
     }
 
-    /// Returns the input state of an activation, and keeps it if further attempts may follow.
+    /// Returns the state with which an activation starts. If further attempts may follow, the state is kept.
     pub(super) fn state_of(&mut self, key: ActivationKey, is_last: bool) -> Option<Arc<S>> {
         if is_last { self.input_states.remove(&key) } else { self.input_states.get(&key).cloned() }
     }
 
-    /// Holds an activation back until this record is durable.
+    /// Makes an activation wait until this record is durable.
     pub(super) fn hold_back(&mut self, seq: Seq, key: ActivationKey) {
         self.waiting_for_record.push_back((seq, key));
     }
@@ -251,7 +251,7 @@ impl<S: State> ReadyQueue<S> {
         }
     }
 
-    /// Returns whether no activation is ready or waits for a barrier.
+    /// Returns whether no activation is ready, and none waits until records are durable.
     pub(super) fn is_empty(&self) -> bool {
         self.ready.is_empty() && self.passed.is_empty() && self.waiting_for_record.is_empty()
     }
@@ -262,9 +262,9 @@ impl<S: State> ReadyQueue<S> {
     }
 }
 
-/// Running attempts.
+/// Methods for running attempts.
 impl<S: State> ReadyQueue<S> {
-    /// Runs an attempt as its own task.
+    /// Starts an attempt as a task of its own.
     pub(super) fn run(
         &mut self,
         external: bool,
@@ -296,10 +296,10 @@ impl<S: State> ReadyQueue<S> {
         &mut self.running_counts[node]
     }
 
-    /// Waits for the next attempt to end. Returns `None` if none runs, and an error if it was aborted. Skips the end of an attempt that [had
-    /// left](Self::has_left).
+    /// Waits until the next attempt ends. Returns `None` if no attempt is running, and an error if the attempt was aborted. The end of an attempt
+    /// that is [no longer valid](Self::has_left) is skipped.
     ///
-    /// Cancel safe: the next call returns an end that this call did not return.
+    /// Cancel safe: if the future is dropped, the next call returns the end.
     pub(super) async fn next_end(&mut self) -> Option<Result<EndedAttempt<S>, JoinError>> {
         loop {
             match self.tasks.join_next().await? {
@@ -331,13 +331,14 @@ impl<S: State> ReadyQueue<S> {
         self.running.get_mut(&key)
     }
 
-    /// Returns whether a running attempt does more than wait for an event that survives it. `waits` returns whether an activation waits.
+    /// Returns whether at least one running attempt does more than wait for an event that would be kept if the attempt were dropped. `waits` returns
+    /// whether an activation waits for such an event.
     pub(super) fn is_at_work(&self, waits: impl Fn(ActivationKey) -> bool) -> bool {
         self.running.iter().any(|(&key, running)| !(running.scope.waits.is_parked() && waits(key)))
     }
 
-    /// Returns whether an activation only waits: for a time, for a slot of its node, or, if it runs and `awaits`, for an event that survives the
-    /// attempt.
+    /// Returns whether an activation only waits. It may wait for a time or for a slot of its node. If it is running and `awaits` is set, it waits for
+    /// an event that would be kept if the attempt were dropped.
     pub(super) fn waits(&self, key: ActivationKey, awaits: bool) -> bool {
         match self.running.get(&key) {
             Some(running) => awaits && running.scope.waits.is_parked(),
@@ -348,12 +349,12 @@ impl<S: State> ReadyQueue<S> {
         }
     }
 
-    /// Counts the attempts that use the run's concurrency.
+    /// Counts the attempts that count towards the concurrency limit of the run.
     pub(super) fn working(&self) -> usize {
         self.running.values().filter(|running| !running.scope.waits.is_parked()).count()
     }
 
-    /// Aborts an attempt, which starts again once it has ended.
+    /// Aborts an attempt so that it starts again after it has ended.
     pub(super) fn break_off(&mut self, key: ActivationKey) {
         if let Some(running) = self.running.get_mut(&key) {
             running.is_broken_off = true;
@@ -361,24 +362,24 @@ impl<S: State> ReadyQueue<S> {
         }
     }
 
-    /// Returns whether an attempt still runs.
+    /// Returns whether an attempt is still running.
     pub(super) fn runs(&self, attempt: AttemptKey) -> bool {
         self.running(attempt.activation).is_some_and(|running| running.scope.attempt_key == attempt)
     }
 
-    /// Returns the activation of an attempt that was broken off and has ended.
+    /// Returns the activation of an attempt that was aborted to start again and has now ended.
     pub(super) fn broken_activation(&self, task: tokio::task::Id) -> Option<ActivationKey> {
         let gone = |running: &RunningAttempt| running.is_broken_off && running.task.id() == task;
         self.running.iter().find(|(_, running)| gone(running)).map(|(&key, _)| key)
     }
 
-    /// Tells the running attempts that the run was cancelled.
+    /// Marks the running attempts, so that their nodes see that the run was cancelled.
     pub(super) fn note_cancel(&self) {
         self.running.values().for_each(|running| running.scope.cleanup.set_due());
     }
 
-    /// Aborts the attempts that began before the cancellation of the run; those of activations that require a cleanup start again. Returns
-    /// whether there were any.
+    /// Aborts the attempts that began before the cancellation of the run. Attempts of activations that require a cleanup start again. Returns whether
+    /// there were any attempts to abort.
     pub(super) fn abort_before_cleanup(&mut self, requires_cleanup: impl Fn(ActivationKey) -> bool) -> bool {
         let is_before = |running: &RunningAttempt| !running.scope.cleanup.is_cleanup();
         let before: Vec<_> =
@@ -411,8 +412,8 @@ impl<S: State> ReadyQueue<S> {
     }
 }
 
-/// Returns when an activation that waits for times could continue: its last expired time, because earlier ones already moved it; or its last time,
-/// if none has expired.
+/// Returns the time at which an activation that waits for timers could continue. This is the last of its timers that have expired, because the
+/// activation has already continued after earlier ones. If no timer has expired, it is the last timer.
 fn due(activation: &Activation, now: Timestamp) -> Option<Timestamp> {
     let until = |memo: &Memo| match memo {
         Memo::Until(until) => Some(*until),

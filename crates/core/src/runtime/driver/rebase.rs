@@ -20,7 +20,7 @@ use crate::state::State;
 use crate::store::At;
 
 impl<S: State> RunDriver<S> {
-    /// Loads the current log, and makes the missing records again from the kept facts.
+    /// Loads the current log, and creates the records that are missing there again from the kept events.
     ///
     /// # Errors
     ///
@@ -67,7 +67,7 @@ impl<S: State> RunDriver<S> {
         Ok(())
     }
 
-    /// Returns to the log after the run failed there, because held-back records made it too large for a base.
+    /// Continues from the log after the run failed there. It failed because records were held back and the state became too large for a record.
     ///
     /// # Errors
     ///
@@ -95,7 +95,7 @@ impl<S: State> RunDriver<S> {
         Ok(())
     }
 
-    /// Loads the current log, and checks that it is the run of this driver. Reports missing acknowledged records.
+    /// Loads the current log, and checks that it belongs to the run of this driver. Also returns acknowledged records that are missing from the log.
     pub(super) async fn load_ours(&mut self) -> Result<(ReplayedRun, Option<DataLoss>)> {
         let run = self.journal.run().clone();
         let records = self.in_term(self.shared.store.load(&run, At::Latest)).await?.ok_or_else(|| {
@@ -122,8 +122,8 @@ impl<S: State> RunDriver<S> {
         Ok((folded, lost))
     }
 
-    /// Replaces the driver's run with the run in the log. Returns the facts that no acknowledged record holds, each with the inputs of its
-    /// activation.
+    /// Replaces the run in the driver by the run as it is in the log. Returns the events that no acknowledged record contains, each with the inputs
+    /// of its activation.
     pub(super) fn replace_run(
         &mut self,
         folded: ReplayedRun,
@@ -136,7 +136,7 @@ impl<S: State> RunDriver<S> {
         Ok(facts)
     }
 
-    /// Returns whether a fact is missing from the current log and still follows from it.
+    /// Returns whether an event is missing from the current log and is still possible after it.
     fn still_follows(&self, origin: &ActivationOrigin, fact: &PendingEvent<S>) -> bool {
         let Some(activation) = self.machine.in_flight().get(&fact.key) else { return false };
         if !origin.leads_to(&self.machine, fact.key) {

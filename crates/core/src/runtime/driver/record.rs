@@ -11,7 +11,7 @@ use crate::runtime::log::RecordOptions;
 use crate::state::{Patch, State};
 
 impl<S: State> RunDriver<S> {
-    /// Holds an absorbed end, and writes the held records if the policy asks for it.
+    /// Holds back the end of an activation, and writes all held-back events if the checkpoint policy requires a record.
     pub(super) fn hold_end(
         &mut self,
         done: NodeDone,
@@ -28,14 +28,14 @@ impl<S: State> RunDriver<S> {
         Ok(())
     }
 
-    /// Writes the held records. `whole` forces a checkpoint even if no record was ever written.
+    /// Writes all events that were held back. If `whole` is set, it writes a checkpoint even if no record was ever written.
     pub(super) fn flush(&mut self, whole: bool) -> Result<()> {
         self.journal.flush(whole, &mut self.machine, &self.state)?;
         self.mark_sent_messages();
         Ok(())
     }
 
-    /// Absorbs an event and writes it, after all held records.
+    /// Applies an event to the machine, and writes it after all events that were held back.
     pub(super) fn write_event(
         &mut self,
         event: &RecordEvent,
@@ -62,7 +62,7 @@ impl<S: State> RunDriver<S> {
         Ok(seq)
     }
 
-    /// Notifies subscribers if the status changed.
+    /// Notifies subscribers if the status of the run has changed.
     pub(super) fn announce(&self, before: RunStatus) {
         let status = self.machine.status();
         if status != before {

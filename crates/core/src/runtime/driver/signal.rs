@@ -23,7 +23,7 @@ use crate::runtime::requests::system::hold_for_queue;
 use crate::state::{Patch, State};
 
 impl<S: State> RunDriver<S> {
-    /// Handles a signal from a caller in this process. The inner result is for the caller.
+    /// Handles a signal from a caller in this process. The inner result is the reply to the caller. The outer error stops the driver.
     pub(super) async fn signal(&mut self, mut signal: Signal) -> Result<Result<()>> {
         if matches!(signal.what, SignalKind::GoTo { .. }) {
             return Ok(Err(at_work().with_run(self.journal.run())));
@@ -60,7 +60,7 @@ impl<S: State> RunDriver<S> {
         Ok(said)
     }
 
-    /// Handles an operator's edit of the state. The inner result is for the operator.
+    /// Handles an edit of the state. The inner result is the reply to the caller. The outer error stops the driver.
     pub(super) async fn edit(&mut self, patch: Patch, by: Option<String>) -> Result<Result<()>> {
         let run = self.journal.run().clone();
         let status = self.machine.status();
@@ -84,7 +84,7 @@ impl<S: State> RunDriver<S> {
         self.wait_durable().await
     }
 
-    /// Waits until the signal is durable, so that a conflict shows before anything relies on it.
+    /// Waits until the signal is durable, so that a write conflict is detected before the signal has an effect.
     async fn wait_durable(&mut self) -> Result<Result<()>> {
         while self.journal.pending() > 0 {
             match self.acknowledged().await {
@@ -160,7 +160,7 @@ impl<S: State> RunDriver<S> {
     }
 }
 
-/// Replies to the signaller even if the driver stops: an unknown outcome must not read as a refusal.
+/// Replies to the caller even if the driver stops. If the outcome of the signal is unknown, the reply must not look like a refusal.
 pub(super) fn reply_to_signaller(said: Result<Result<()>>, reply: oneshot::Sender<Result<()>>) -> Result<()> {
     let (answer, result) = match said {
         Ok(answer) => (answer, Ok(())),
@@ -171,8 +171,8 @@ pub(super) fn reply_to_signaller(said: Result<Result<()>>, reply: oneshot::Sende
     result
 }
 
-/// Returns the error for a signaller whose record was pending when the process lost the run. If the signaller repeated the signal to the next
-/// owner, that owner could refuse it because of the pending record.
+/// Returns the error for a caller whose signal was being written when the process lost the run. If the caller sends the signal again, the next owner
+/// may refuse it because the first signal was written after all.
 fn unknown_outcome_error(error: &Error) -> Error {
     let message = format!(
         "the process lost the run during the write, so its outcome is unknown; read the run before you repeat the call ({})",

@@ -7,24 +7,24 @@ use crate::clock::{Clock, Timestamp};
 use crate::compact::once_channel::{OnceReceiver, OnceSender, once};
 use crate::error::Error;
 
-/// The times after which no activation may start, and at which running ones must have ended.
+/// The times at which a run must stop: after them no activation may start, or running activations must have ended.
 pub(super) struct StopDeadlines {
     clock: Arc<dyn Clock>,
-    /// Tells running nodes to stop.
+    /// The signal that asks running nodes to stop.
     stop_signal: OnceSender<()>,
-    /// Deadline of the run, by the monotonic clock.
+    /// The deadline of the run, by the monotonic clock.
     deadline: Option<Duration>,
     /// The same deadline by the wall clock, for other processes.
     deadline_at: Option<Timestamp>,
-    /// End of the grace of a cancellation or a shutdown, by the monotonic clock.
+    /// The end of the grace period of a cancellation or a shutdown, by the monotonic clock.
     grace: Option<Duration>,
-    /// Whether the driver has acted on the end of that grace.
+    /// Whether the driver has already handled the end of the grace period.
     has_ended_grace: bool,
-    /// Whether the runtime ends.
+    /// Whether the runtime is shutting down.
     is_ending: bool,
-    /// Whether the run is about to fail by its deadline.
+    /// Whether the run is about to fail because of its deadline.
     is_exceeding: bool,
-    /// Why the run is lost, if the store refused a record that a signaller waited for.
+    /// The error that stops the driver, if the store refused a record for which a caller waited.
     stop_error: Option<Error>,
 }
 
@@ -50,7 +50,7 @@ impl StopDeadlines {
         }
     }
 
-    /// Makes the next turn stop the driver with this error.
+    /// Makes the driver stop with this error in its next iteration.
     pub(super) fn set_stop_error(&mut self, why: Error) {
         self.stop_error = Some(why);
     }
@@ -59,7 +59,7 @@ impl StopDeadlines {
         self.stop_error.take()
     }
 
-    /// Tells running nodes to stop.
+    /// Asks running nodes to stop.
     pub(super) fn notify_nodes(&self) {
         self.stop_signal.send(());
     }
@@ -68,14 +68,14 @@ impl StopDeadlines {
         self.stop_signal.is_sent()
     }
 
-    /// Returns a new stop signal for nodes. Earlier nodes got one when the run failed, and the run was retried since.
+    /// Returns a new stop signal for nodes. It is used after the run failed, which stopped the earlier nodes, and was then retried.
     pub(super) fn renew_stop_signal(&mut self) -> OnceReceiver<()> {
         let (sender, cancelled) = once();
         self.stop_signal = sender;
         cancelled
     }
 
-    /// Gives running nodes this grace. Never extends an earlier one.
+    /// Starts a grace period for running nodes. An earlier grace period is never extended.
     pub(super) fn end_within(&mut self, grace: Duration) {
         if !std::mem::replace(&mut self.is_ending, true) {
             let end = self.clock.monotonic().saturating_add(grace);
@@ -85,7 +85,7 @@ impl StopDeadlines {
         }
     }
 
-    /// Gives the running nodes of a cancelled run this grace, unless they have one.
+    /// Starts a grace period for the running nodes of a cancelled run, unless one has already started.
     pub(super) fn cancel_within(&mut self, grace: Duration) {
         if self.grace.is_none() {
             self.notify_nodes();
@@ -101,23 +101,23 @@ impl StopDeadlines {
         self.grace.is_some_and(|grace| grace <= self.clock.monotonic())
     }
 
-    /// Returns whether the grace is over. If so, it no longer counts as a wakeup time.
+    /// Returns whether the grace period is over. If so, its end is not a wakeup time any more.
     pub(super) fn end_grace(&mut self) -> bool {
         self.has_ended_grace = self.is_grace_over();
         self.has_ended_grace
     }
 
-    /// Returns whether the runtime ends.
+    /// Returns whether the runtime is shutting down.
     pub(super) fn is_ending(&self) -> bool {
         self.is_ending
     }
 
-    /// Returns whether the grace of an ending runtime is over.
+    /// Returns whether the runtime is shutting down and its grace period is over.
     pub(super) fn is_shutdown_over(&self) -> bool {
         self.is_ending && self.is_grace_over()
     }
 
-    /// Starts to fail the run by its deadline: no activation starts from now on.
+    /// Begins to fail the run because of its deadline. After this call no activation starts.
     pub(super) fn exceed(&mut self) {
         if !std::mem::replace(&mut self.is_exceeding, true) {
             self.notify_nodes();
@@ -137,14 +137,16 @@ impl StopDeadlines {
         self.deadline_at
     }
 
-    /// Ends the monotonic deadline of a waiting run if its wall-clock deadline has passed: the wall clock may have jumped.
+    /// Makes the deadline pass by the monotonic clock if it has passed by the wall clock. The two can differ if the wall clock has jumped while the
+    /// run was waiting.
     pub(super) fn meet_deadline(&mut self) {
         if self.deadline_at.is_some_and(|at| at <= self.clock.now()) {
             self.deadline = Some(self.clock.monotonic());
         }
     }
 
-    /// Returns the next wakeup by the monotonic clock: the end of the grace, unless the driver has acted on it, or the deadline of an active run.
+    /// Returns the next wakeup time by the monotonic clock. This is the end of the grace period, unless the driver has already handled it, or the
+    /// deadline of an active run.
     pub(super) fn next_wake(&self, is_stopping: bool) -> Option<Duration> {
         let deadline = self.deadline.filter(|_| !is_stopping);
         deadline.into_iter().chain(self.grace.filter(|_| !self.has_ended_grace)).min()

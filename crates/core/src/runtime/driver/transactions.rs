@@ -36,32 +36,32 @@ use crate::runtime::shared::RuntimeInner;
 use crate::runtime::tasks::caught;
 use crate::state::{State, Update};
 
-/// How often a node that yielded its transaction to another starts again before that counts as a failed attempt, and the first delay, which
-/// doubles.
+/// How often a node starts again because of another transaction before this counts as a failed attempt. The second constant is the first delay, which
+/// doubles each time.
 const BEGINNINGS: u32 = 8;
 const FIRST_DELAY: Duration = Duration::from_millis(10);
 
-/// The order of transactions.
+/// The queue of the transactions of a run.
 #[derive(Default)]
 pub(super) struct TransactionQueue {
     waiting: VecDeque<(ActivationKey, oneshot::Sender<TransactionGrant>)>,
-    /// The activation with the open transaction, and the number of its turn.
+    /// The activation with the open transaction, and the number of the transaction.
     open: Option<(ActivationKey, u64)>,
     turns: u64,
-    /// Steps whose transactions are to commit.
+    /// The steps whose transactions must be committed next.
     steps: VecDeque<StepCommit>,
     /// How often activations have started again.
     anew: BTreeMap<ActivationKey, RestartCounts>,
 }
 
-/// How often an activation has started again: because of another transaction, and because no transaction could start.
+/// How often an activation has started again because of another transaction, and how often because no transaction could begin.
 #[derive(Default)]
 struct RestartCounts {
     gave_way: u32,
     not_begun: u32,
 }
 
-/// A step in a transaction, to be committed with its result.
+/// A step whose transaction must be committed together with its result.
 pub(super) struct StepCommit {
     pub(super) key: ActivationKey,
     pub(super) name: String,
@@ -70,7 +70,7 @@ pub(super) struct StepCommit {
     pub(super) reply: ReplySender,
 }
 
-/// Rejects a graph with transactional nodes on a store without transactions.
+/// Returns an error if the graph has transactional nodes and the store has no transactions.
 pub(crate) fn check_transactions<S: State>(shared: &RuntimeInner, graph: &Graph<S>) -> Result<()> {
     let mut nodes = graph.plan().nodes.iter();
     let Some(node) = nodes.find(|node| node.effect == Effect::Transactional) else { return Ok(()) };
@@ -85,7 +85,7 @@ pub(crate) fn check_transactions<S: State>(shared: &RuntimeInner, graph: &Graph<
     Err(Error::new(ErrorKind::Unsupported, message).with_node(&node.name))
 }
 
-/// The order of transactions.
+/// The queue of the transactions of a run.
 impl<S: State> RunDriver<S> {
     pub(super) fn await_transaction(&mut self, key: ActivationKey, reply: oneshot::Sender<TransactionGrant>) {
         self.waits.transactions.get_or_insert_default().waiting.push_back((key, reply));
@@ -96,7 +96,7 @@ impl<S: State> RunDriver<S> {
         self.waits.transactions.as_ref().is_some_and(|transactions| transactions.open.is_some())
     }
 
-    /// Lets the next transaction start, if none is open and no append is pending.
+    /// Allows the next transaction to begin, if no transaction is open and no append is pending.
     pub(super) fn grant_transaction(&mut self) -> Result<()> {
         let Some(transactions) = &mut self.waits.transactions else { return Ok(()) };
         if transactions.open.is_some() {
@@ -128,7 +128,7 @@ impl<S: State> RunDriver<S> {
         Ok(())
     }
 
-    /// Ends a turn. Records of the meantime are sent before the next turn.
+    /// Handles the end of a transaction. Records that were created during it are sent before the next transaction begins.
     pub(super) fn transaction_over(&mut self, number: u64) {
         let Some(transactions) = &mut self.waits.transactions else { return };
         if transactions.open.take_if(|(_, open)| *open == number).is_some() {
@@ -136,7 +136,7 @@ impl<S: State> RunDriver<S> {
         }
     }
 
-    /// Breaks off the open transaction before the driver waits for the store. The node starts again.
+    /// Aborts the open transaction before the driver waits for the store. Its node starts again.
     pub(super) fn break_transaction(&mut self) {
         let Some(transactions) = &mut self.waits.transactions else { return };
         if let Some((key, _)) = transactions.open.take() {
@@ -145,7 +145,7 @@ impl<S: State> RunDriver<S> {
         self.journal.outbox().release();
     }
 
-    /// Ends the turn of an attempt that no longer runs.
+    /// Handles the end of a transaction whose attempt is not running any more.
     pub(super) fn reap_transaction(&mut self) {
         let Some(transactions) = &mut self.waits.transactions else { return };
         if transactions.open.take_if(|(key, _)| self.ready_queue.running(*key).is_none()).is_some() {
@@ -153,7 +153,7 @@ impl<S: State> RunDriver<S> {
         }
     }
 
-    /// Makes an attempt ready again after it was broken off and has ended.
+    /// Makes an activation ready again after its attempt was aborted and has ended.
     pub(super) fn restart_broken(&mut self, task: Id) {
         let Some(key) = self.ready_queue.broken_activation(task) else { return };
         self.ready_queue.remove_running(key);
@@ -163,8 +163,9 @@ impl<S: State> RunDriver<S> {
         }
     }
 
-    /// Restarts an activation because of another transaction, or because no transaction could start. Returns false if the first happened too often.
-    /// The second is no fault of the node: a store that stays away ends the heartbeat, and with it the run in this process.
+    /// Starts an activation again because of another transaction, or because no transaction could begin. Returns false if the first reason has
+    /// occurred too often. The second reason is not limited, because it is not a fault of the node: if the store stays unavailable, the heartbeat of
+    /// the process expires, and the run stops in this process.
     pub(super) fn restart_for_transaction(&mut self, key: ActivationKey, not_begun: bool) -> bool {
         match self.next_beginning(key, not_begun) {
             Some(at) => {
@@ -189,7 +190,7 @@ impl<S: State> RunDriver<S> {
     }
 }
 
-/// The end of a transactional node, to be committed with its update.
+/// The end of a transactional node, which must be committed together with its update.
 pub(super) struct EndWithin<S: State> {
     pub(super) key: ActivationKey,
     pub(super) update: Update<S>,
@@ -197,9 +198,9 @@ pub(super) struct EndWithin<S: State> {
     pub(super) handed_in: Option<Box<HandedIn>>,
 }
 
-/// Commits of transactions.
+/// Methods that commit transactions.
 impl<S: State> RunDriver<S> {
-    /// Handles the end of a transactional node: its rows and its record commit together, or the node has not ended.
+    /// Handles the end of a transactional node. The rows of the node and its record commit together. If the commit fails, the node has not ended.
     pub(super) async fn end_within(
         &mut self,
         EndWithin { key, update, took, handed_in }: EndWithin<S>,
@@ -298,7 +299,7 @@ impl<S: State> RunDriver<S> {
         }
     }
 
-    /// Commits the transaction with all records that are not pending in the store.
+    /// Commits the transaction together with all records that were not sent to the store yet.
     async fn commit(&mut self, transaction: crate::store::AnyTransaction) -> Result<HeadRef> {
         let append = self.journal.outbox().take();
         let run = append.run.clone();
@@ -329,7 +330,7 @@ impl<S: State> RunDriver<S> {
         Err(Error::new(ErrorKind::Unavailable, message).with_run(&run))
     }
 
-    /// Continues from the log after a rollback: nothing of the node has happened.
+    /// Continues from the log after a rollback. The end of the node has then not happened.
     async fn rolled_back(
         &mut self,
         (key, origin): (ActivationKey, ActivationOrigin),

@@ -15,23 +15,23 @@ pub(super) struct WaitRegistry {
     by_activation: BTreeMap<ActivationKey, Vec<NodeWait>>,
     /// The times at which the driver must check a wait.
     times: BTreeSet<(Timestamp, ActivationKey, String)>,
-    /// Number of waits so far. The longest wait is served first.
+    /// The number of waits so far. It gives each wait its position, because the longest wait is served first.
     wait_count: u64,
-    /// Activations with a wait that may have ended.
+    /// The activations with a wait that may have ended and must be checked.
     dirty: BTreeSet<ActivationKey>,
-    /// The watched children of these waits. Absent before the first child.
+    /// The children for which nodes wait. `None` until the first child.
     pub(super) children: Option<Box<ChildTasks>>,
-    /// The order of transactions. Absent before the first request.
+    /// The queue of transactions. `None` until the first transaction.
     pub(super) transactions: Option<Box<TransactionQueue>>,
     /// The children of each wait for a group, by activation and group name.
     groups: BTreeMap<(ActivationKey, String), ChildGroup>,
 }
 
-/// The children of one wait, by the names of their notes.
+/// The children of one wait for a group, by the names of their memos.
 #[derive(Default)]
 struct ChildGroup {
     going: BTreeSet<String>,
-    /// Children whose noted ends are not delivered.
+    /// The children whose ends are recorded but not delivered.
     ended: Vec<String>,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct NodeWait {
     pub(super) name: String,
     pub(super) order: u64,
     pub(super) what: WaitsFor,
-    /// Timeout of the wait, if it has one.
+    /// The time at which the wait times out, if it has a timeout.
     pub(super) until: Option<Timestamp>,
     pub(super) reply: ReplySender,
 }
@@ -76,7 +76,7 @@ impl WaitRegistry {
         self.children.get_or_insert_default()
     }
 
-    /// As [`children`](Self::children), if any child was ever watched.
+    /// Returns the watched children, or `None` if no child was ever watched.
     pub(super) fn known_children(&mut self) -> Option<&mut ChildTasks> {
         self.children.as_deref_mut()
     }
@@ -115,7 +115,7 @@ impl WaitRegistry {
         self.open().any(|(_, waiter)| waiter.what == WaitsFor::Message)
     }
 
-    /// Returns whether a wait for a time alone is open.
+    /// Returns whether a wait for only a time is open.
     pub(super) fn is_sleeping(&self) -> bool {
         self.open().any(|(_, waiter)| waiter.what == WaitsFor::Time)
     }
@@ -125,7 +125,7 @@ impl WaitRegistry {
         self.open().any(|(_, waiter)| matches!(waiter.what, WaitsFor::Child | WaitsFor::Ends { .. }))
     }
 
-    /// Adds a child to a group. `is_told` states whether its end is noted.
+    /// Adds a child to a group. `is_told` says whether the end of the child is already recorded.
     pub(super) fn join_group(&mut self, key: ActivationKey, group: String, name: String, is_told: bool) {
         let group = self.groups.entry((key, group)).or_default();
         if is_told {
@@ -136,7 +136,7 @@ impl WaitRegistry {
         }
     }
 
-    /// Records that a child's end is noted.
+    /// Marks the end of a child as recorded.
     pub(super) fn mark_end_noted(&mut self, key: ActivationKey, name: &str) {
         let groups = self.groups.range_mut((key, String::new())..).take_while(|((of, _), _)| *of == key);
         for (_, group) in groups {
@@ -152,7 +152,7 @@ impl WaitRegistry {
         ended.map(|((_, name), group)| (name.clone(), group.ended.clone())).collect()
     }
 
-    /// Records that these ends of a group were delivered.
+    /// Marks these ends of a group as delivered.
     pub(super) fn mark_delivered(&mut self, key: ActivationKey, group: &str, names: &[String]) {
         if let Some(group) = self.groups.get_mut(&(key, group.to_owned())) {
             let handed: BTreeSet<&String> = names.iter().collect();
@@ -160,12 +160,12 @@ impl WaitRegistry {
         }
     }
 
-    /// Returns when time moves the run next.
+    /// Returns the next time at which a wait ends because of a time.
     pub(super) fn next_time(&self) -> Option<Timestamp> {
         self.open().filter_map(|(_, waiter)| waiter.until).min()
     }
 
-    /// Returns when the driver must check next.
+    /// Returns the next time at which the driver must check a wait.
     pub(super) fn next_wake(&self) -> Option<Timestamp> {
         self.times.first().map(|&(at, ..)| at)
     }
@@ -207,12 +207,12 @@ impl WaitRegistry {
         Some(waiter)
     }
 
-    /// Makes a question wait until its expiry is durable.
+    /// Keeps the wait for an expired question open until the expiry is durable.
     pub(super) fn await_expiry(&mut self, key: ActivationKey, name: &str) {
         self.set(key, name, WaitsFor::Expiry);
     }
 
-    /// Records that the expiry of a question is durable.
+    /// Marks the expiry of a question as durable.
     pub(super) fn expired(&mut self, key: ActivationKey, name: &str) {
         self.set(key, name, WaitsFor::Answer);
         self.mark_dirty(key);
@@ -225,7 +225,8 @@ impl WaitRegistry {
             .for_each(|waiter| waiter.what = what);
     }
 
-    /// Returns the longest wait for a message. The waits of `before`, in their order, are longer than all later ones.
+    /// Returns the longest wait for a message. The waits in `before` began before the run was last idle, so they count as longer than all others, in
+    /// their order.
     pub(super) fn first_receiver(&self, before: &[(ActivationKey, String)]) -> Option<(ActivationKey, u64)> {
         let receiving = self.open().filter(|(_, waiter)| waiter.what == WaitsFor::Message);
         let place = |key: ActivationKey, waiter: &NodeWait| {
@@ -236,7 +237,7 @@ impl WaitRegistry {
         first.map(|(key, waiter)| (key, waiter.order))
     }
 
-    /// Lists the waits for a message, the longest first.
+    /// Lists the waits for a message, ordered from the longest wait to the shortest.
     pub(super) fn receivers(&self) -> Vec<(ActivationKey, String)> {
         let mut receiving: Vec<_> =
             self.open().filter(|(_, waiter)| waiter.what == WaitsFor::Message).collect();
@@ -244,20 +245,20 @@ impl WaitRegistry {
         receiving.into_iter().map(|(key, waiter)| (key, waiter.name.clone())).collect()
     }
 
-    /// Returns the position of a wait among all waits, by start.
+    /// Returns the position of a wait among all waits, ordered by their start.
     pub(super) fn order_of(&self, key: ActivationKey, name: &str) -> Option<u64> {
         let all = self.by_activation.get(&key)?;
         all.iter().find(|waiter| waiter.name == name && waiter.is_open()).map(|waiter| waiter.order)
     }
 
-    /// Marks an activation for a check.
+    /// Marks an activation whose waits must be checked.
     pub(super) fn mark_dirty(&mut self, key: ActivationKey) {
         if self.by_activation.contains_key(&key) {
             self.dirty.insert(key);
         }
     }
 
-    /// Marks every waiting activation for a check.
+    /// Marks all waiting activations, so that their waits are checked.
     pub(super) fn mark_all_dirty(&mut self) {
         self.dirty.extend(self.by_activation.keys().copied());
     }
@@ -281,16 +282,16 @@ impl WaitRegistry {
         }
     }
 
-    /// Forgets the activations that no longer follow, and checks the others again.
+    /// Removes activations that are no longer in the log, and marks the others for a check.
     pub(super) fn refresh(&mut self, follows: impl Fn(ActivationKey) -> bool) {
         let gone: Vec<_> = self.by_activation.keys().copied().filter(|&key| !follows(key)).collect();
         gone.into_iter().for_each(|key| self.forget_activation(key));
         self.mark_all_dirty();
     }
 
-    /// Restarts from the log. `last` is the last record, including re-created ones.
+    /// Continues from a reloaded log. `last` is the last record, including records that were created again.
     ///
-    /// Re-registers the waits whose expiry record was lost to a conflict: an answer may have come first.
+    /// If the record of an expiry was refused because of a conflict, the wait is open again, because an answer may have arrived first.
     pub(super) fn restart(&mut self, last: Seq, follows: impl Fn(ActivationKey) -> bool) {
         for (&key, all) in &mut self.by_activation {
             for waiter in all.iter_mut() {

@@ -78,13 +78,13 @@ impl RunLimits {
     }
 }
 
-/// The unit of fairness: a tenant, with its values of the limited labels.
+/// The key by which the line is fair: a tenant, and the values of the labels that are limited.
 type Key = (TenantId, Vec<Option<String>>);
 
-/// Waiting runs in the order of their age.
+/// The waiting runs of one key and workflow, ordered by age.
 type AdmissionQueue = BTreeMap<(Timestamp, RunKey), RunStarter>;
 
-/// The counters to which a run belongs.
+/// The limits for which a run counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct RunCounters {
     key: Key,
@@ -93,7 +93,7 @@ struct RunCounters {
 
 type AdmittedRun = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Continues a run that has capacity now. It owns the runtime, which therefore lives as long as a run is in line.
+/// A function that continues a run after it got capacity. It owns a reference to the runtime, so the runtime exists as long as a run is in line.
 pub(crate) type RunStarter = Box<dyn FnOnce(RunPermit) -> AdmittedRun + Send>;
 
 /// Admits runs as long as there is capacity.
@@ -111,17 +111,17 @@ struct AdmissionState {
     workflows: HashMap<WorkflowName, usize>,
     tenants: HashMap<TenantId, usize>,
     labels: HashMap<(usize, String), usize>,
-    /// The waiting runs: by key, then workflow, then age.
+    /// The waiting runs, by key, then by workflow, then by age.
     line: BTreeMap<Key, BTreeMap<WorkflowName, AdmissionQueue>>,
     waiting: HashSet<RunKey>,
-    /// Listeners for the admission of a run in line; dropped if it leaves without.
+    /// Listeners that are notified when a run in line is admitted. They are dropped if the run leaves the line without being admitted.
     admission_listeners: HashMap<RunKey, Vec<oneshot::Sender<()>>>,
     /// The key of the last admission.
     last: Option<Key>,
     is_closed: bool,
 }
 
-/// Capacity for one run, until the last clone is dropped.
+/// The permit of one active run. The capacity is free again when the last clone is dropped.
 #[derive(Clone)]
 pub(crate) struct RunPermit {
     _room: Option<Arc<RoomGuard>>,
@@ -159,7 +159,7 @@ impl AdmissionControl {
         !self.limits.is_none()
     }
 
-    /// Reserves capacity, even beyond the limits.
+    /// Reserves capacity for a run, even if this exceeds the limits.
     pub(crate) fn admit(self: &Arc<Self>, run: &RunKey, facts: &RunFacts) -> RunPermit {
         if !self.is_limited() {
             return RunPermit { _room: None };
@@ -169,7 +169,7 @@ impl AdmissionControl {
         RunPermit { _room: Some(Arc::new(RoomGuard { admission: Arc::clone(self), kind })) }
     }
 
-    /// Reserves capacity if there is any, and no run waits for it.
+    /// Reserves capacity for a run, if there is capacity and no other run waits for it.
     pub(crate) fn try_admit(self: &Arc<Self>, run: &RunKey, facts: &RunFacts) -> Option<RunPermit> {
         if !self.is_limited() {
             return Some(RunPermit { _room: None });
@@ -245,7 +245,7 @@ impl AdmissionControl {
         self.lock().waiting.len()
     }
 
-    /// Empties the line: its runs continue in other processes.
+    /// Removes all runs from the line. Other processes will continue them.
     pub(crate) fn close(&self) {
         let gone = {
             let mut state = self.lock();
@@ -330,7 +330,8 @@ impl AdmissionState {
             })
     }
 
-    /// Returns the next run: of the keys after the last one, the first with capacity; of its runs, the oldest with capacity.
+    /// Returns the next run to admit. It tries the keys after the key that was served last, and takes the first key with an admissible run. Of the
+    /// runs of this key, it takes the oldest admissible one.
     fn next(&self, limits: &RunLimits) -> Option<(RunCounters, (Timestamp, RunKey))> {
         if limits.runs.is_some_and(|most| self.runs >= most) {
             return None;
@@ -362,7 +363,8 @@ pub(crate) enum AdmissionResult {
     Left,
 }
 
-/// Waits in line for capacity alone, for runs without records. If the run is in line already, waits until that entry leaves.
+/// Waits in line until there is capacity for a run that has no record yet. If the run is already in line, the call waits until this earlier entry
+/// leaves the line.
 pub(crate) async fn room(
     shared: &Arc<RuntimeInner>,
     run: &RunKey,

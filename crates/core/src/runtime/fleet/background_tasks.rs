@@ -22,14 +22,14 @@ use crate::store::{Notice, RunAppend};
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Identifies a claim of a run. Epochs restart with each generation, so compare both.
+/// Identifies a claim of a run by its generation and its epoch. Epochs start again with each generation, so compare both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClaimId {
     pub(crate) life: Uuid,
     pub(crate) epoch: Epoch,
 }
 
-/// Sends heartbeats, three per TTL, as long as there is a runtime.
+/// Sends heartbeats until the runtime ends, three in each TTL.
 pub(crate) async fn beat(shared: Weak<RuntimeInner>) {
     let mut last = HeartbeatResult::Alive;
     loop {
@@ -96,7 +96,7 @@ pub(crate) async fn pass_notices(shared: Weak<RuntimeInner>) {
     hear(false);
 }
 
-/// Returns the later of two heads; `None` if only a read can tell.
+/// Returns the later of two heads, or `None` if only a read of the store can show which one is later.
 fn further(one: Option<HeadRef>, other: Option<HeadRef>) -> Option<HeadRef> {
     let (one, other) = (one?, other?);
     match one.seq.cmp(&other.seq) {
@@ -106,7 +106,7 @@ fn further(one: Option<HeadRef>, other: Option<HeadRef>) -> Option<HeadRef> {
     }
 }
 
-/// Removes a run from the line that has ended or is idle elsewhere.
+/// Removes a run from the line if another process has ended it or made it idle.
 async fn check_waiting_run(shared: Arc<RuntimeInner>, run: RunKey) {
     // If the read fails, its turn or the waiting handle finds out.
     if let Ok(Some(head)) = shared.store.head(&run).await
@@ -116,7 +116,7 @@ async fn check_waiting_run(shared: Arc<RuntimeInner>, run: RunKey) {
     }
 }
 
-/// Continues runs in line as soon as there is capacity.
+/// Continues runs that wait in line as soon as there is capacity.
 pub(crate) fn admit(shared: &Arc<RuntimeInner>) -> impl Future<Output = ()> + Send + 'static {
     let (line, shared) = (AdmissionCloseGuard(Arc::clone(&shared.admission)), Arc::downgrade(shared));
     async move {
@@ -137,7 +137,8 @@ pub(crate) fn admit(shared: &Arc<RuntimeInner>) -> impl Future<Output = ()> + Se
     }
 }
 
-/// Closes the line when the admitting task ends: a run in line owns the runtime, and would keep it alive forever.
+/// A guard that closes the line when the task which admits runs ends. A run in line keeps the runtime alive, so without this guard the runtime would
+/// never be dropped.
 struct AdmissionCloseGuard(Arc<AdmissionControl>);
 
 impl Drop for AdmissionCloseGuard {
@@ -146,8 +147,8 @@ impl Drop for AdmissionCloseGuard {
     }
 }
 
-/// Returns the error of a refused start or claim. If its reply was lost, a separate task resolves the outcome; the run must be deregistered
-/// before.
+/// Returns the error of a failed start or claim. If the reply of the store was lost, a separate task resolves the outcome. The caller must deregister
+/// the run before.
 pub(crate) fn claim_error(
     shared: &Arc<RuntimeInner>,
     append: RunAppend,
@@ -171,8 +172,8 @@ fn not_taken(error: Error) -> Error {
 /// Resolves a start or claim whose reply was lost, and releases the run if the append succeeded. Otherwise the log would name this process as
 /// owner, without a driver.
 ///
-/// It repeats the same append until the store returns a result. After that, the append cannot arrive late, either. It stops repeating a start
-/// once the run exists, or this process has removed it: the run would start again.
+/// The task repeats the same append until the store returns a result. After this, the first append cannot be stored later any more. It stops
+/// repeating a start if the run exists or if this process has purged it, because otherwise the run would start a second time.
 fn resolve_doubt(shared: &Arc<RuntimeInner>, append: RunAppend, tenure: ClaimId, why: &Error) {
     if why.kind() != ErrorKind::Indeterminate {
         return;
@@ -209,7 +210,7 @@ fn resolve_doubt(shared: &Arc<RuntimeInner>, append: RunAppend, tenure: ClaimId,
     });
 }
 
-/// Repeats the append of a start or claim, unless the run of the start exists, or this process has removed it.
+/// Repeats the append of a start or claim. A start is not repeated if its run exists or if this process has purged it.
 async fn resolve_append(
     shared: &RuntimeInner,
     append: &RunAppend,
@@ -226,7 +227,7 @@ async fn resolve_append(
     }
 }
 
-/// Marks the outcome of a start or claim as unknown in this process, until dropped.
+/// A guard that marks the outcome of a start or claim as unknown in this process until it is dropped.
 struct UnknownOutcomeGuard {
     shared: Weak<RuntimeInner>,
     number: u64,
@@ -237,7 +238,7 @@ impl UnknownOutcomeGuard {
         Self { shared: Arc::downgrade(shared), number: shared.registry.lock_unknown_outcomes().add(run) }
     }
 
-    /// Returns whether this process has not removed the run since.
+    /// Returns whether this process has not purged the run since the guard was created.
     fn is_current(&self, shared: &RuntimeInner) -> bool {
         shared.registry.lock_unknown_outcomes().has(self.number)
     }
@@ -251,10 +252,11 @@ impl Drop for UnknownOutcomeGuard {
     }
 }
 
-/// Releases a run that stopped here with an error and that its log assigns to this process. No other process would claim it while this one
-/// lives.
+/// Releases a run whose driver in this process stopped with an error, if this process still owns the run according to the log. Otherwise no other
+/// process would claim the run while this process lives.
 ///
-/// If the store has no such run, it retries for the TTL of a heartbeat: a folder may be unmounted for a moment, or a replica may lag.
+/// If the store does not contain the run, the function retries for the TTL of a heartbeat, because a folder may be unmounted for a moment, or a
+/// replica may be behind.
 pub(crate) fn release_failed_run(shared: &Weak<RuntimeInner>, run: &RunKey, tenure: ClaimId, why: &Error) {
     let (weak, run) = (Weak::clone(shared), run.clone());
     // For readers of the log, `Fenced` means that another process claimed the run: this one still owns it.

@@ -25,22 +25,23 @@ pub(crate) use crate::telemetry::HeartbeatResult;
 /// The state of sent heartbeats.
 #[derive(Debug)]
 struct HeartbeatState {
-    /// The send time of the last successful one, on the monotonic clock.
+    /// The time at which the last successful heartbeat was sent, by the monotonic clock.
     sent: Duration,
-    /// The same by the wall clock, which continues while the machine sleeps.
+    /// The same time by the wall clock, which continues while the machine sleeps.
     sent_at: Timestamp,
-    /// The send time of the last one that a driver requested.
+    /// The time at which the last heartbeat was sent that a driver had requested.
     requested_at: Option<Duration>,
-    /// Whether there has been doubt since then that other processes count this one as alive. Only a heartbeat settles it, never a second check
-    /// of the clock.
+    /// Whether, since the last successful heartbeat, other processes may have counted this process as dead. Only a successful heartbeat clears this
+    /// doubt, and never a second check of the clock.
     is_doubted: bool,
-    /// The number of losses: claims from before a loss are void after it.
+    /// The heartbeat term: the number of times that this process has lost its claims. Claims of an earlier term are void.
     term: u64,
-    /// The number of heartbeats that succeeded only after a doubt: earlier owners of runs must check the log for a new owner.
+    /// The number of heartbeats that succeeded after a doubt. After such a heartbeat, drivers must check in the log whether they still own their
+    /// runs.
     late_count: u64,
-    /// The error of the last one, if there is time for another.
+    /// The error of the last heartbeat, if there is time for another heartbeat.
     failed: Option<Error>,
-    /// The reason for the loss, until one succeeds.
+    /// The reason why the claims were lost, until a heartbeat succeeds.
     lost: Option<Error>,
 }
 
@@ -51,11 +52,11 @@ pub(crate) struct HeartbeatMonitor {
     ttl: Duration,
     // Locked only for a few assignments.
     beat: Mutex<HeartbeatState>,
-    /// Notifies waiters, in order.
+    /// Notifies waiters when the state changes.
     changed: Notify,
-    /// Requests a heartbeat now from the sending task.
+    /// Asks the task that sends heartbeats to send one at once.
     wanted: Notify,
-    /// Locked during a heartbeat. True once the store knows the end of this process.
+    /// Locked while a heartbeat is sent. The value is true after the store has recorded the end of this process.
     sending: tokio::sync::Mutex<bool>,
 }
 
@@ -92,21 +93,21 @@ impl HeartbeatMonitor {
         self.changed.notify_waiters();
     }
 
-    /// Returns how long this process relies on a heartbeat: three quarters of its TTL. The last quarter allows for messages in flight, and for
-    /// clocks that drift apart.
+    /// Returns how long this process relies on a heartbeat, which is three quarters of the TTL. The last quarter is a reserve for messages that are
+    /// on the network, and for clocks with different speeds.
     fn trust_period(&self) -> Duration {
         self.ttl / 4 * 3
     }
 
-    /// Returns whether other processes may count this one as dead, by its clocks.
+    /// Returns whether other processes may count this process as dead, according to the clocks of this process.
     fn is_doubtful(&self, beat: &mut HeartbeatState) -> bool {
         beat.is_doubted |= self.clock.monotonic() >= beat.sent.saturating_add(self.trust_period())
             || self.clock.now().since(beat.sent_at) >= self.trust_period();
         beat.is_doubted
     }
 
-    /// Waits until a driver needs a heartbeat to continue. If the last one had the same reason, adds a delay: with a wall clock that jumps again
-    /// and again, no heartbeat settles the doubt.
+    /// Waits until a driver needs a heartbeat to continue. If the previous heartbeat was sent for the same reason, a delay is added: if the wall
+    /// clock jumps repeatedly, heartbeats cannot clear the doubt and would be sent without pause.
     pub(crate) async fn wait_until_wanted(&self) {
         self.wanted.notified().await;
         let asked = self.beat().requested_at;
@@ -119,12 +120,12 @@ impl HeartbeatMonitor {
         self.beat().requested_at = Some(self.clock.monotonic());
     }
 
-    /// Returns the time limit of one heartbeat: a silent store must leave time for a retry.
+    /// Returns the time limit of one heartbeat. If the store does not answer, there must be time for a retry.
     fn patience(&self) -> Duration {
         self.ttl / 4
     }
 
-    /// Returns the pause before the next heartbeat: a third of the TTL after the last, less after a failure.
+    /// Returns the pause before the next heartbeat. It is a third of the TTL, and shorter after a failure.
     pub(crate) fn pause(&self, last: HeartbeatResult) -> Duration {
         match last {
             HeartbeatResult::Alive => {
@@ -193,11 +194,12 @@ impl HeartbeatMonitor {
         }
     }
 
-    /// Tells the store that this process has ended. Waits for a heartbeat in flight, which could arrive later and revive it.
+    /// Records in the store that this process has ended. It first waits for a heartbeat that is being sent, because this heartbeat could arrive later
+    /// and make the process look alive again.
     ///
     /// # Errors
     ///
-    /// The errors of [`CheckpointStore::heartbeat`], after two failures.
+    /// Returns the errors of [`CheckpointStore::heartbeat`] after two failures.
     pub(crate) async fn end(&self, store: &dyn CheckpointStore, executor: &ExecutorId) -> Result<()> {
         let mut is_said = self.sending.lock().await;
         if !*is_said {
@@ -221,7 +223,7 @@ impl HeartbeatMonitor {
         HeartbeatResult::Lost
     }
 
-    /// Returns the numbers of lost and late heartbeats, or the reason why nothing can be claimed now.
+    /// Returns the heartbeat term and the number of late heartbeats, or the reason why this process cannot claim runs now.
     ///
     /// # Errors
     ///
@@ -237,14 +239,15 @@ impl HeartbeatMonitor {
         }
     }
 
-    /// Returns the number of late heartbeats, or `None` if there is doubt now or the claims of this term are lost.
+    /// Returns the number of late heartbeats. Returns `None` if other processes may count this process as dead, or if the claims of this term are
+    /// lost.
     pub(crate) fn late_count_if_certain(&self, term: u64) -> Option<u64> {
         let mut beat = self.beat();
         let certain = beat.term == term && beat.lost.is_none() && !self.is_doubtful(&mut beat);
         certain.then_some(beat.late_count)
     }
 
-    /// Waits until there is no doubt, and returns the number of late heartbeats.
+    /// Waits until other processes certainly count this process as alive, and returns the number of late heartbeats.
     ///
     /// # Errors
     ///

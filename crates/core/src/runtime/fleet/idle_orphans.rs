@@ -16,13 +16,13 @@ use crate::runtime::children::is_wanted;
 use crate::runtime::shared::{RuntimeInner, RuntimePhase};
 use crate::store::{Cursor, Order, Page, RunHead, RunQuery};
 
-/// The number of sweep intervals between two passes: a minute by default.
+/// The number of sweep intervals between two passes. By default, this is a minute.
 const PASSES: u32 = 60;
 
 /// The number of runs per page.
 const PAGE: u32 = 500;
 
-/// Cancels idle children of ended parents, as long as there is a runtime.
+/// Cancels idle children of parents that have ended, repeatedly until the runtime ends.
 pub(crate) async fn cancel_idle_orphans(shared: Weak<RuntimeInner>) {
     let mut cursor = None;
     loop {
@@ -78,7 +78,7 @@ async fn check_page(shared: &Arc<RuntimeInner>, from: Option<Cursor>) -> Result<
     Ok(listed.next)
 }
 
-/// Returns whether the parent of a run has ended, or its id has a new run.
+/// Returns whether the parent of a run has ended, or its id belongs to another run.
 fn has_ended(child: &RunHead, parent: Option<&RunHead>) -> bool {
     parent.is_none_or(|parent| {
         matches!(parent.status, RunStatus::Completed | RunStatus::Cancelled)

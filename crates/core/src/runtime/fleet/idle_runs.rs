@@ -8,17 +8,17 @@ use uuid::Uuid;
 use crate::id::RunKey;
 use crate::record::RunFacts;
 
-/// The capacity of each half: it fills a table of 512 slots, some 300 KiB in all at most, and suffices for quick answers. A later answer costs
-/// one more store call.
+/// The capacity of each half of the cache. Together the halves use at most about 300 KiB. If a run is not in the cache, its next claim needs one more
+/// call of the store.
 const HALF: usize = 448;
 
-/// Caches the facts of the last runs that became idle here, each for one generation of the run.
+/// A cache of the facts about the last runs that became idle in this process, each for one generation of the run.
 #[derive(Default)]
 pub(crate) struct IdleRunCache {
     halves: Mutex<FactsHalves>,
 }
 
-/// When the younger half is full, it replaces the older one.
+/// The two halves of the cache. When the younger half is full, it replaces the older half.
 #[derive(Default)]
 struct FactsHalves {
     young: HashMap<RunKey, (Uuid, Arc<RunFacts>)>,
@@ -41,14 +41,14 @@ impl IdleRunCache {
         halves.old.remove(run);
     }
 
-    /// Returns the facts of a run, if they are of this generation.
+    /// Returns the facts about a run, if they belong to this generation.
     pub(crate) fn get(&self, run: &RunKey, life: Uuid) -> Option<Arc<RunFacts>> {
         let halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
         let known = halves.young.get(run).or_else(|| halves.old.get(run));
         known.filter(|(known, _)| *known == life).map(|(_, facts)| Arc::clone(facts))
     }
 
-    /// Removes and returns the facts of a run, if they are of this generation.
+    /// Removes and returns the facts about a run, if they belong to this generation.
     pub(crate) fn take(&self, run: &RunKey, life: Uuid) -> Option<Arc<RunFacts>> {
         let mut halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
         let (young, old) = (halves.young.remove(run), halves.old.remove(run));

@@ -7,10 +7,10 @@ use crate::clock::Timestamp;
 use crate::id::{RecordId, RunKey};
 use crate::store::RunHead;
 
-/// The maximum number of tracked orphans, equal to the range of one sweep.
+/// The maximum number of orphans that are tracked. It equals the number of runs that one sweep covers.
 const MOST: usize = 20_000;
 
-/// The orphans of the last sweeps.
+/// The orphans that the last sweeps found.
 #[derive(Debug, Default)]
 pub(super) struct OrphanTracker(HashMap<RunKey, OrphanAge>);
 
@@ -18,13 +18,13 @@ pub(super) struct OrphanTracker(HashMap<RunKey, OrphanAge>);
 struct OrphanAge {
     head: RecordId,
     since: Timestamp,
-    /// The last sweep that found it.
+    /// The number of the last sweep that found the orphan.
     round: u64,
 }
 
 impl OrphanTracker {
-    /// Returns the time since which a run has had no driver. For a released run, or one that was never claimed, the head tells. For a run with a
-    /// dead owner, it is the first sweep that found it so.
+    /// Returns the time since which a run has had no driver. If the run was released or never claimed, this is the time in its head. If its owner is
+    /// dead, it is the time of the first sweep that found this.
     pub(super) fn since(&mut self, head: &RunHead, round: u64, now: Timestamp) -> Timestamp {
         if head.owner.is_none() {
             return head.updated;

@@ -58,8 +58,8 @@ async fn claim_run(shared: &Arc<RuntimeInner>, tip: RunWriter) {
     claim_one(Arc::clone(shared), claimer, known, permit, filter).await;
 }
 
-/// Returns the start facts of the run, from the cache of idle runs or from the store. `None` if the store failed, or another writer has written
-/// since.
+/// Returns the start facts of the run, from the cache of idle runs or from the store. Returns `None` if the store failed or if another writer has
+/// changed the run.
 async fn facts(shared: &RuntimeInner, tip: &RunWriter) -> Option<RunFacts> {
     if let Some(facts) =
         shared.idle_runs.take(&tip.log.run, tip.folded.machine.generation()).map(Arc::unwrap_or_clone)

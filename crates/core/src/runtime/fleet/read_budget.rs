@@ -4,11 +4,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// The assumed size of the first log.
+/// The size that is assumed for the first log.
 const FIRST_GUESS: u64 = 64 * 1024;
 
-/// Limits the log bytes that are read at the same time. The size of a log is unknown until the read ends; until then, it counts for about as
-/// much as the largest recent one.
+/// Limits how many bytes of logs are read at the same time. The size of a log is unknown until it is read. Until then, the log counts with about the
+/// size of the largest log that was read recently.
 pub(crate) struct ReadBudget {
     most: u64,
     reserved: Mutex<ReservedReads>,
@@ -21,7 +21,7 @@ struct ReservedReads {
     guess: u64,
 }
 
-/// The share of one log in the budget.
+/// The part of the budget that one log uses.
 pub(crate) struct ReadReservation {
     budget: Arc<ReadBudget>,
     bytes: u64,
@@ -37,7 +37,7 @@ impl ReadBudget {
         self.reserved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until one more log may be read. A single log always may, whatever its size.
+    /// Waits until another log may be read. If no other log is being read, a log of any size may be read.
     pub(crate) async fn reserve(self: &Arc<Self>) -> ReadReservation {
         loop {
             {
@@ -55,7 +55,7 @@ impl ReadBudget {
 }
 
 impl ReadReservation {
-    /// Sets the size of the log after the read.
+    /// Sets the actual size of the log after it was read.
     pub(crate) fn resize(&mut self, bytes: u64) {
         let mut reserved = self.budget.lock();
         reserved.bytes = reserved.bytes.saturating_sub(self.bytes).saturating_add(bytes);

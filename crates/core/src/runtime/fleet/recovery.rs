@@ -35,7 +35,7 @@ const STORE_REST: Duration = Duration::from_secs(15);
 
 type RecoveredRun = Pin<Box<dyn Future<Output = Result<ClaimOutcome>> + Send>>;
 
-/// Claims runs of a workflow, without the user's type.
+/// A function that claims a run of a workflow. It hides the user's state type.
 pub(crate) type Claimer =
     Arc<dyn Fn(Arc<RuntimeInner>, ClaimTarget, RunPermit) -> RecoveredRun + Send + Sync>;
 
@@ -67,21 +67,21 @@ pub struct StalledRun {
     pub next: Timestamp,
 }
 
-/// A stalled run, with its last sighting.
+/// A stalled run, with the time at which a sweep last found it.
 struct StalledEntry {
     stalled: StalledRun,
     since: Timestamp,
-    /// The listing and the sweep of the last sighting.
+    /// The listing and the number of the sweep that last found the run.
     filter: RunFilter,
     found: u64,
 }
 
 /// The workflows that this process serves, and the runs that it could not claim.
 pub(crate) struct Recovery {
-    /// In order of names, so that sweeps are deterministic.
+    /// The served workflows, ordered by name so that sweeps are deterministic.
     served: Mutex<BTreeMap<WorkflowName, Claimer>>,
     stalled: Mutex<HashMap<RunKey, StalledEntry>>,
-    /// The waits that libraries reported last, by report name; each with its start.
+    /// The last report of each library, by its name. A report contains waits, each with its start.
     waits: Mutex<HashMap<String, Vec<(Timestamp, StalledRun)>>>,
     /// The claims in progress, by part of the store.
     claiming: Arc<Mutex<Claims>>,
@@ -91,7 +91,7 @@ pub(crate) struct Recovery {
     is_full: AtomicBool,
     /// Limits the log bytes that claims read.
     pub(crate) read_budget: Arc<ReadBudget>,
-    /// The number of started sweeps. The end of a sweep keeps later sightings.
+    /// The number of sweeps that have started. With it, the end of a sweep does not remove runs that a later sweep has found.
     round: AtomicU64,
 }
 
@@ -123,7 +123,7 @@ impl Recovery {
         self.round.load(Ordering::Relaxed)
     }
 
-    /// Signals that a run has ended here, which frees capacity.
+    /// Signals that a run has ended in this process, so that there may be capacity for another run.
     pub(crate) fn notify_ended(&self) {
         if self.is_full.swap(false, Ordering::Relaxed) {
             self.notify_work();
@@ -151,7 +151,8 @@ impl Recovery {
         self.stalled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lists stalled runs: failed claims, and runs that no process has served, or that have waited for a library, for `patience`.
+    /// Lists stalled runs. These are runs whose claim failed, and runs that for at least `patience` were not served by any process or waited for
+    /// something that a library reported.
     pub(crate) fn stalled(&self, now: Timestamp, patience: Duration) -> Vec<StalledRun> {
         let late = |since: Timestamp| now.since(since) >= patience;
         let mut all: Vec<_> = {
@@ -183,14 +184,14 @@ impl Recovery {
         }
     }
 
-    /// Returns the numbers of stalled runs: failed claims, and unserved runs.
+    /// Returns two numbers: the runs whose claim failed, and the runs that no process serves.
     pub(crate) fn count(&self) -> (usize, usize) {
         let listed = self.lock();
         let failed = listed.values().filter(|one| one.stalled.tries > 0).count();
         (failed, listed.len() - failed)
     }
 
-    /// Returns the reason for which this process could not claim a run.
+    /// Returns the error with which this process failed to claim a run, if there is one.
     pub(crate) fn claim_failure(&self, run: &RunKey) -> Option<Error> {
         self.lock().get(run).filter(|one| one.stalled.tries > 0).map(|one| one.stalled.error.clone())
     }
@@ -211,7 +212,7 @@ impl Recovery {
         self.served.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
     }
 
-    /// Updates the sighting of a stalled run, and returns whether to skip it until its next attempt.
+    /// Records that a sweep found a stalled run again, and returns whether the run must be skipped until its next attempt.
     pub(crate) fn should_skip(&self, run: &RunKey, filter: RunFilter, now: Timestamp) -> bool {
         self.lock().get_mut(run).is_some_and(|one| {
             (one.filter, one.found) = (filter, self.round());
@@ -219,7 +220,7 @@ impl Recovery {
         })
     }
 
-    /// Records a run for other processes: this one does not serve its workflow, or lacks a tag.
+    /// Records a run that only other processes can claim, because this process does not serve its workflow or lacks a tag.
     pub(crate) fn note_unserved(
         &self,
         head: &RunHead,
@@ -246,7 +247,7 @@ impl Recovery {
         (one.filter, one.found, one.stalled.next) = (filter, round, now);
     }
 
-    /// Removes the runs without a sighting since this round: they need no driver any more.
+    /// Removes the runs that no sweep has found since this round, because they need no driver any more.
     pub(crate) fn drop_unseen(&self, filter: RunFilter, round: u64) {
         self.lock().retain(|_, one| one.filter != filter || one.found >= round);
     }
@@ -287,7 +288,7 @@ impl Drop for ClaimGuard {
     }
 }
 
-/// Serves a workflow from now on.
+/// Makes this process serve a workflow.
 ///
 /// # Errors
 ///
@@ -300,7 +301,7 @@ pub(crate) fn serve<S: State>(
     add_served(shared, graph, policy, false)
 }
 
-/// Serves a workflow like [`serve`], and replaces its current graph, if any.
+/// Makes this process serve a workflow, like [`serve`]. If it already serves the workflow, the new graph replaces the current graph.
 ///
 /// # Errors
 ///

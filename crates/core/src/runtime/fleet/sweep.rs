@@ -28,28 +28,30 @@ use crate::runtime::shared::{RuntimeInner, RuntimePhase};
 use crate::runtime::tasks::{caught, spawn};
 use crate::store::{Cursor, Order, Page, RunFilter, RunHead, RunQuery};
 
-/// The number of runs per page: enough for several processes to find different ones, few enough for a quick answer.
+/// The number of runs in a page. It is large enough for several processes to find different runs, and small enough for a quick answer.
 const PAGE: u32 = 500;
 
-/// The maximum number of pages of one sweep: unclaimable runs must not keep this process from starting over.
+/// The maximum number of pages of one sweep. Without it, many runs that cannot be claimed would keep this process from starting again at the first
+/// page.
 const PAGES: u32 = 40;
 
-/// The number of lost races on a page before the process leaves it to others.
+/// The number of runs on a page that other processes claimed first, after which this process leaves the page to them.
 const LATE: u32 = 16;
 
-/// The range of pages to skip when other processes work on the same one: at first, and after repeated contention. Four processes need few, to
-/// avoid useless reads; sixty-four need many, to avoid meeting again.
+/// The smallest and the largest number of pages from which the process chooses how many pages it skips when other processes work on the same page. A
+/// few processes need to skip few pages, to avoid useless reads. Many processes need to skip many pages, to avoid meeting again.
 const LEAST_REACH: u64 = 8;
 const MOST_REACH: u64 = 32;
 
-/// The time for which the runs of one part of the store may delay the others. A shorter one than the usual interval would abandon claims that
-/// are just slow.
+/// The time for which the runs in one part of the store may delay the runs in other parts. If it were shorter than the usual sweep interval, claims
+/// would be abandoned that are only slow.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The smallest share of the last page that a process tries, but at least one run: a fleet of the inverse size tries each run about once.
+/// The smallest share of the last page that a process tries. At least one run is tried. In a fleet of 512 processes, each run is then tried about
+/// once.
 const LEAST_SHARE: f64 = 1.0 / 512.0;
 
-/// The maximum number of recovered runs in line here: other processes may have capacity for the rest.
+/// The maximum number of recovered runs that wait in line in this process. Other processes may have capacity for further runs.
 const LINE: usize = 2_000;
 
 /// The longest pause after failed sweeps.
@@ -57,7 +59,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 const FILTERS: [RunFilter; 2] = [RunFilter::Orphaned, RunFilter::Due];
 
-/// Sweeps for runs to claim, as long as there is a runtime.
+/// Sweeps for runs to claim, repeatedly until the runtime ends.
 pub(crate) async fn sweep(shared: Weak<RuntimeInner>) {
     let Some(mut sweeper) = shared.upgrade().map(|shared| RecoverySweeper::new(&shared)) else { return };
     let (mut turn, mut failed, mut wide) = (0, 0u32, true);
@@ -110,7 +112,7 @@ fn deliver(shared: &Arc<RuntimeInner>, head: RunHead, filter: RunFilter) {
     });
 }
 
-/// Varies a pause by up to a quarter in both directions; `chance` is between 0 and 1.
+/// Makes a pause up to a quarter longer or shorter. `chance` is a random number between 0 and 1.
 fn spread(pause: Duration, chance: f64) -> Duration {
     // `mul_f64` panics on overflow.
     Duration::try_from_secs_f64(pause.as_secs_f64() * (0.75 + 0.5 * chance)).unwrap_or(Duration::MAX)
@@ -119,13 +121,14 @@ fn spread(pause: Duration, chance: f64) -> Duration {
 /// The state between sweeps.
 struct RecoverySweeper {
     random_state: u64,
-    /// For each filter: the position where an overlong sweep stopped, and the round in which the current pass over the listing started.
+    /// For each filter, the position where a sweep stopped because it was too long, and the round in which the current pass over the listing started.
     cursors: [(Option<Cursor>, u64); 2],
-    /// The share of the last page to try: all while alone, halved each time other processes won more of it.
+    /// The share of the last page that this process tries. It is the whole page while this process is alone, and is halved each time other processes
+    /// claimed more runs of the page.
     share: f64,
-    /// The maximum number of pages to skip ahead.
+    /// The maximum number of pages that are skipped when other processes work on the same page.
     reach: u64,
-    /// The longest wait of a listed run.
+    /// The longest time for which a listed run has waited for a driver.
     oldest: Duration,
     orphans: OrphanTracker,
     /// The number of the current sweep.
@@ -178,7 +181,7 @@ impl RecoverySweeper {
         f64::from((self.next() >> 40) as u32) / f64::from(1u32 << 24)
     }
 
-    /// Claims runs without a driver. Returns whether the listings contained any.
+    /// Claims runs that have no driver. Returns whether the listings contained any runs.
     async fn claim_listed(&mut self, shared: &Arc<RuntimeInner>, filters: &[RunFilter]) -> Result<bool> {
         let mut found = false;
         for &filter in filters {
@@ -217,7 +220,7 @@ impl RecoverySweeper {
         Ok(found)
     }
 
-    /// Claims the runs of a listing. Returns whether there was anything to claim, and whether most of it was unserved.
+    /// Claims the runs of a listing. Returns whether there were runs to claim, and whether this process does not serve most of them.
     async fn list(
         &mut self,
         shared: &Arc<RuntimeInner>,
@@ -255,7 +258,7 @@ impl RecoverySweeper {
         Ok((found, false, cursor.map_or(PageEnd::Contended, PageEnd::More)))
     }
 
-    /// Claims the runs of one page, and waits for the claims, or until one part of the store has delayed the others for too long.
+    /// Claims the runs of one page, and waits for the claims. It stops waiting if one part of the store has delayed the other parts for too long.
     async fn page(&mut self, shared: &Arc<RuntimeInner>, query: &RunQuery, page: Page) -> Result<PageResult> {
         let listed = shared.store.runs(query, page).await?;
         let at_once = shared.limits.recovered_at_once;
@@ -353,19 +356,20 @@ impl RecoverySweeper {
         Ok(read)
     }
 
-    /// Returns how many runs of a page to try.
+    /// Returns how many runs of the last page this process tries.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most a page")]
     fn part_of(&self, runs: usize) -> usize {
         (runs as f64 * self.share).ceil() as usize
     }
 
-    /// Returns how many pages to skip after contention: more after each repetition.
+    /// Returns how many pages to skip because other processes work on the same page. The number grows with each repetition.
     fn jump(&mut self) -> u64 {
         self.reach = (self.reach * 2).min(MOST_REACH);
         self.next() % self.reach
     }
 
-    /// Learns from a page: a process that wins less than half of its attempts on the last page has many competitors, and tries less.
+    /// Adapts to the result of a page. If this process claimed fewer than half of the runs that it tried on the last page, it has many competitors,
+    /// and tries a smaller share next time.
     fn learn(&mut self, is_last: bool, won: u32, late: u32) {
         if !is_last {
             if late < LATE {
@@ -402,7 +406,7 @@ pub(crate) async fn claim_one(
     took
 }
 
-/// Puts a run in line for capacity, unless the line is long enough that other processes may take the run.
+/// Puts a run in line for capacity, unless the line is so long that other processes should claim the run.
 pub(crate) fn line_up(shared: &Arc<RuntimeInner>, claimer: Claimer, head: RunHead, filter: RunFilter) {
     if shared.admission.waiting() >= LINE {
         return;

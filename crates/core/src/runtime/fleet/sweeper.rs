@@ -9,7 +9,7 @@ use crate::past::sweep::{self, Purge, SweepLimits, SweepReport};
 use crate::runtime::RuntimeBuilder;
 use crate::runtime::shared::{RuntimeInner, RuntimePhase};
 
-/// The number of runs between two checks for the runtime's end: one page.
+/// The number of runs, one page, after which the sweeper checks whether the runtime has ended.
 const PART: u32 = 100;
 
 /// The maximum number of attempts per part, and the first delay, which doubles.
@@ -114,7 +114,7 @@ pub(crate) async fn sweep_part(
     Ok(report)
 }
 
-/// Sweeps the store as long as there is a runtime.
+/// Sweeps the store repeatedly until the runtime ends.
 pub(crate) async fn keep_swept(shared: Weak<RuntimeInner>, options: SweeperOptions) {
     let mut pause = match shared.upgrade() {
         Some(shared) => first_pause(&shared, options.interval),
@@ -128,7 +128,7 @@ pub(crate) async fn keep_swept(shared: Weak<RuntimeInner>, options: SweeperOptio
     }
 }
 
-/// Returns a random share of the interval: a fleet that starts at once must not sweep at once.
+/// Returns a random part of the interval as the first pause, so that processes which start at the same time do not sweep at the same time.
 fn first_pause(shared: &RuntimeInner, interval: Duration) -> Duration {
     let (high, low) = shared.executor.as_uuid().as_u64_pair();
     let dice = ((high ^ low).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u32;

@@ -18,10 +18,10 @@ use crate::store::{At, Order, Page, RunHead, RunQuery};
 /// The number of runs per page.
 const PAGE: u32 = 500;
 
-/// The undriven runs of one check, each with its last record.
+/// The runs without a driver that one check found, each with its last record.
 type Undriven = HashMap<RunKey, RecordId>;
 
-/// Releases runs of this process that no driver here drives, as long as there is a runtime. It checks once per heartbeat TTL.
+/// Releases runs that this process owns but does not drive. It checks once in each heartbeat TTL, until the runtime ends.
 pub(crate) async fn release_undriven(shared: Weak<RuntimeInner>) {
     let mut seen = Undriven::new();
     loop {
@@ -46,7 +46,7 @@ pub(crate) async fn release_undriven(shared: Weak<RuntimeInner>) {
     }
 }
 
-/// Releases the undriven runs that the last check found as well, and returns the runs of this check.
+/// Releases the runs without a driver that the previous check has also found, and returns all runs that this check found.
 async fn check_undriven(shared: &Arc<RuntimeInner>, seen: &Undriven) -> Result<Undriven> {
     let mut query = RunQuery::default();
     query.owner = Some(shared.executor);

@@ -14,19 +14,20 @@
 
 use crate::engine::fold::ReplayedRun;
 
-/// The cost of reading and folding one record in addition to its bytes, in bytes.
+/// The additional cost of reading and replaying one record, expressed in bytes.
 pub(super) const RECORD_COST: u64 = 64;
 
-/// The number of times its own size that a base waits for. See the module for the consequences.
+/// A base is written when the log since the last base is larger than this number times the size of the new base. The module describes the
+/// consequences.
 pub(super) const BASE_FACTOR: u64 = 4;
 
-/// Smaller logs are read whole: a base would save nothing.
+/// A log that is smaller than this has no further base, because reading it from the start costs little.
 pub(super) const BASE_FLOOR: u64 = 16 * 1024;
 
 /// The bytes written since the last base, and the size at which to check for the next one.
 ///
-/// A check costs as much as encoding a base. It therefore waits until the log exceeds the last base, or the size found at the last check. Its cost
-/// is then proportional to the bytes written meanwhile.
+/// A check costs as much as encoding a base. So the next check waits until the log has grown by an amount in proportion to the size of the last base,
+/// or to the size that the last check found. The cost of the checks is then in proportion to the bytes that were written.
 #[derive(Debug)]
 pub(super) struct Bases {
     since: u64,
@@ -34,12 +35,12 @@ pub(super) struct Bases {
 }
 
 impl Bases {
-    /// Starts without a base. The first record always is one.
+    /// Creates the state of a new log, which has no base. The first record is always a base.
     pub(super) fn new() -> Self {
         Self { since: 0, look_above: u64::MAX }
     }
 
-    /// Continues after a load. The results of checks are not stored, so the first eligible record checks again.
+    /// Creates the state of a loaded log. The results of checks are not stored, so the first record for which a check may be due is checked again.
     pub(super) fn after(folded: &ReplayedRun) -> Self {
         let mut bases = Self::new();
         bases.wrote_base(folded.base_bytes);
@@ -62,17 +63,17 @@ impl Bases {
         false
     }
 
-    /// Postpones the next check until the log grows by the same amount: the state was too large for a base.
+    /// Postpones the next check until the log has grown by the same amount again, because the state was too large for a base.
     pub(super) fn postpone_check(&mut self) {
         self.look_above = self.look_above.max(self.since.saturating_mul(2));
     }
 
-    /// Records a written base.
+    /// Notes that a base of this size was written.
     pub(super) fn wrote_base(&mut self, bytes: u64) {
         (self.since, self.look_above) = (0, BASE_FLOOR.max(BASE_FACTOR * bytes));
     }
 
-    /// Records a written record that is not a base.
+    /// Notes that a record of this size was written that is not a base.
     pub(super) fn record_written(&mut self, bytes: u64) {
         self.since += bytes + RECORD_COST;
     }

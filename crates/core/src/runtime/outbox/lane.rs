@@ -17,10 +17,10 @@ use crate::runtime::shared::{DriverCommand, RuntimeInner, RuntimePhase};
 use crate::runtime::tasks::caught;
 use crate::store::At;
 
-/// Maximum time of a sink for a batch. Shorter than the lease of the delivering process.
+/// The maximum time that a sink may need for a batch. It is shorter than the lease of the delivering process.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Delay before a retry of a record that the store did not take, initially and at most.
+/// The first and the longest delay before the result of a delivery is recorded again, if the store failed.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
@@ -83,7 +83,7 @@ fn end_lane(weak: &Weak<RuntimeInner>, key: &LaneKey) {
     }
 }
 
-/// Waits until the delay has passed or another message is first. Returns false if the runtime is closing or gone.
+/// Waits until the delay has passed, or until another message is the first of the lane. Returns false if the runtime is closing or has ended.
 async fn pause(weak: &Weak<RuntimeInner>, pause: Duration, bell: &Notify) -> bool {
     let Some(shared) = weak.upgrade() else { return false };
     let (clock, mut stop) = (Arc::clone(&shared.clock), shared.registry.watch_stop());

@@ -25,23 +25,23 @@ use crate::engine::machine::Machine;
 use crate::graph::RetryPolicy;
 use crate::id::RunKey;
 
-/// Maximum number of messages per delivery.
+/// The maximum number of messages in one delivery.
 const BATCH: usize = 100;
 
-/// The default retry policy of a sink: about an hour and a half, longer than most disturbances.
+/// The default retry policy of a sink. Its attempts last for about an hour and a half, which is longer than most outages.
 pub(crate) const RETRY: RetryPolicy = RetryPolicy::standard()
     .with_attempts(25)
     .with_delay(Duration::from_secs(1))
     .with_cap(Duration::from_secs(300));
 
-/// The sink of a topic.
+/// The sink of a topic, with its retry policy.
 #[derive(Clone)]
 pub(crate) struct SinkRoute {
     pub(crate) sink: Arc<dyn OutboxSink>,
     pub(crate) retry: RetryPolicy,
 }
 
-/// The run, its generation, and the topic.
+/// The key of a lane: the run, its generation, and the topic.
 type LaneKey = (RunKey, Uuid, Arc<str>);
 
 /// The messages of one run to one topic.
@@ -50,7 +50,7 @@ struct OutboxLane {
     waiting: BTreeMap<u64, OutboxMessage>,
     /// The numbers of the messages in the current batch.
     in_hand: Vec<u64>,
-    /// Ends the delay before a retry when another message is first.
+    /// Ends the delay before a retry when another message becomes the first of the lane.
     bell: Arc<Notify>,
 }
 
@@ -58,7 +58,7 @@ struct OutboxLane {
 pub(crate) struct OutboxRegistry {
     routes: BTreeMap<String, SinkRoute>,
     lines: Mutex<HashMap<LaneKey, OutboxLane>>,
-    /// Number of lanes.
+    /// The number of lanes.
     count: watch::Sender<usize>,
 }
 
@@ -81,7 +81,7 @@ impl OutboxRegistry {
         self.count.subscribe()
     }
 
-    /// Takes the next messages of a lane. `None` ends an empty lane.
+    /// Takes the next messages of a lane. Returns `None` if the lane is empty; the lane then ends.
     fn next(&self, key: &LaneKey) -> Option<Vec<OutboxMessage>> {
         let mut lines = self.lines();
         let line = lines.get_mut(key)?;
@@ -102,7 +102,7 @@ impl OutboxRegistry {
         Some(batch)
     }
 
-    /// Puts undelivered messages back, and drops all other waiting messages up to `to`.
+    /// Puts undelivered messages back into the lane, and drops all other waiting messages up to the number `to`.
     fn put_back(&self, key: &LaneKey, to: u64, letters: Vec<OutboxMessage>) {
         if let Some(line) = self.lines().get_mut(key) {
             line.in_hand.clear();
@@ -119,7 +119,7 @@ impl OutboxRegistry {
     }
 }
 
-/// Delivers the messages of a run up to `to`, whose records are durable, to the sinks of this process.
+/// Passes the messages of a run up to the number `to` to the lanes of this process. The records of these messages are durable.
 pub(crate) fn queue_messages(shared: &Arc<RuntimeInner>, run: &RunKey, machine: &Machine, to: u64) {
     let Some(letters) = machine.letters().filter(|_| shared.post().has_outlets()) else { return };
     let life = machine.generation();

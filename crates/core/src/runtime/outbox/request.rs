@@ -10,7 +10,7 @@ use crate::runtime::requests::SignalRequest;
 use crate::runtime::runtime::Runtime;
 use crate::store::At;
 
-/// Outbox messages.
+/// Methods for outbox messages.
 impl Runtime {
     /// Lists the outbox messages of a run that are not delivered, in order. The list includes rejected messages.
     ///

@@ -162,18 +162,20 @@ impl<E: std::error::Error> From<E> for SinkError {
 /// ```
 #[async_trait]
 pub trait OutboxSink: Send + Sync + 'static {
-    /// Delivers messages of one run, in order.
+    /// Delivers messages of one run and topic in order.
     ///
-    /// Implementors must return only after the receiver stored the messages durably, and must pass on [`OutboxMessage::key`]. After a crash, a lost
-    /// reply or a timeout, messages are delivered again with the same keys; a receiver that drops known keys sees each message once. Calls for
-    /// different runs may be concurrent. A process never makes two concurrent calls for one run. A call fails after 20 seconds.
+    /// An implementation must return only after the receiver has stored the messages durably, and must pass [`OutboxMessage::key`] to the receiver.
+    /// After a crash, a lost reply or a timeout, messages are delivered again with the same keys. If the receiver ignores messages whose key it
+    /// knows, it processes each message once. Calls for different runs may be concurrent. A process never makes two concurrent calls for one run. A
+    /// call fails after 20 seconds.
     ///
     /// # Errors
     ///
-    /// Messages that were not delivered are retried after a delay. A `?` on any error means that no message of the batch was delivered.
+    /// After an error, the messages that were not delivered are retried after a delay. If you return an error with `?`, it means that no message of
+    /// the batch was delivered.
     ///
     /// # Cancel safety
     ///
-    /// The future is dropped at its timeout or when the runtime ends. The messages are then delivered again.
+    /// The runtime drops the future at its timeout, and when the runtime ends. The messages are then delivered again.
     async fn deliver(&self, batch: &[OutboxMessage]) -> Result<(), SinkError>;
 }

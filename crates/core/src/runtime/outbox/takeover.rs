@@ -47,7 +47,7 @@ fn has_work(shared: &RuntimeInner, machine: &Machine) -> Result<bool> {
     Err(Error::new(ErrorKind::Unsupported, message))
 }
 
-/// As [`take`], for an ended run from a listing.
+/// Takes over the messages of an ended run that a listing found, like [`take`].
 pub(crate) async fn take_listed(shared: &Arc<RuntimeInner>, head: &RunHead) -> Result<()> {
     let mut tip = match RunWriter::load(shared, &head.run, None).await {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),

@@ -21,7 +21,8 @@ use crate::runtime::shared::RuntimeInner;
 use crate::runtime::tasks::finish;
 use crate::store::{Cursor, RunHead};
 
-/// The default concurrency: as many runs as a store's batch takes in one call, and few next to the load of the runs themselves.
+/// The default number of runs that are processed at the same time. It fits into one batch of a store, and is small compared with the load of active
+/// runs.
 const AT_ONCE: usize = 16;
 
 /// The operation for each run.
@@ -42,7 +43,7 @@ impl BulkAction {
         }
     }
 
-    /// Checks a run's listed head, and rejects it if the operation does not apply.
+    /// Checks the listed head of a run. Returns an error if the operation cannot be applied to the run.
     fn check(&self, head: &RunHead) -> Result<()> {
         if self.is_for().contains(&head.status) {
             return Ok(());

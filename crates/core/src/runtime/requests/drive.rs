@@ -20,13 +20,13 @@ use crate::runtime::tasks::{caught, spawn};
 use crate::state::State;
 use crate::telemetry::spans;
 
-/// The starting point of a driver.
+/// The data from which a driver starts.
 pub(crate) struct DriverInput<S> {
     pub(crate) machine: Machine,
     pub(crate) state: S,
     pub(crate) log: LogWriter,
     pub(crate) outbox: PendingRecords,
-    /// The content of the first record, if its append is deferred.
+    /// The content of the first record, if this record is written later.
     pub(crate) first: Option<FirstRecord>,
     pub(crate) facts: Arc<RunFacts>,
 }

@@ -85,7 +85,7 @@ fn change(tip: &mut RunWriter, patch: &Patch, graph: Option<&dyn AnyGraph>, most
     check_size(&codec::to_raw(&tip.folded.channels)?, most)
 }
 
-/// Converts a patch error: an inconsistency that would be damage in a log is the caller's mistake here.
+/// Converts the error of a patch. In a log, a patch that does not fit is damage (`Corrupt`). In an edit, it is a mistake of the caller (`Invalid`).
 pub(crate) fn caller_error(error: Error) -> Error {
     let message = format!("cannot apply the patch to the state: {}; the run is unchanged", error.message());
     Error::new(ErrorKind::Invalid, message).with_source(error)

@@ -118,7 +118,8 @@ impl ForkRequest {
         DriveRequest { fork: self, graph: graph.clone(), state: None, policy: CheckpointPolicy::default() }
     }
 
-    /// Writes the new run, with the driving graph and the initial state, if given. Returns it, or the run of the same earlier fork.
+    /// Writes the new run, with the graph that will drive it and the initial state, if they are given. Returns the new run, or the existing run of
+    /// the same earlier fork.
     async fn write(self, graph: Option<&dyn AnyGraph>, state: Option<Channels>) -> Result<ClaimTarget> {
         let (shared, source) = (&self.shared, &self.source);
         let now = shared.clock.now();
@@ -182,7 +183,7 @@ impl ForkRequest {
         Ok(ClaimTarget { head, tip: Some(Box::new(RunWriter::after_start(folded, log))) })
     }
 
-    /// Moves the new run to its first nodes, and checks that the graph has them.
+    /// Moves the new run to its first nodes, and checks that the graph contains these nodes.
     fn place(&self, folded: &mut ReplayedRun, plan: Option<&Arc<GraphPlan>>) -> Result<()> {
         let refuse = |kind, message: String| Err(Error::new(kind, message));
         let machine = &mut folded.machine;
@@ -207,7 +208,7 @@ impl ForkRequest {
         Ok(())
     }
 
-    /// Checks that the graph, or the log without a graph, has the first nodes of the new run.
+    /// Checks that the first nodes of the new run exist in the graph, or without a graph in the log.
     fn check_nodes(&self, machine: &Machine, plan: Option<&Arc<GraphPlan>>) -> Result<()> {
         let knows = |name: &String| match plan {
             Some(plan) => plan.find(name).is_some(),
@@ -324,7 +325,7 @@ impl<S: State> DriveRequest<S> {
     }
 }
 
-/// Replays the source up to the position. For a cancelled run the latest position is the last record before its cancellation, unless the fork
+/// Replays the source up to the position. If the source is cancelled, the latest position is the last record before the cancellation, unless the fork
 /// sets its first nodes.
 async fn origin(
     store: &dyn CheckpointStore,

@@ -83,7 +83,7 @@ impl<S: State> StartRequest<S> {
 }
 
 impl<S: State> ValidatedStart<S> {
-    /// Records the run as paused, or continues if a run had the id and is gone.
+    /// Records the run as paused. If another run had the id and was purged during the call, the caller must try again.
     pub(super) async fn start_on_hold(
         mut self,
         reason: String,

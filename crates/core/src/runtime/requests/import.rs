@@ -17,8 +17,8 @@ use crate::runtime::extension::RunChange;
 use crate::runtime::log::LogWriter;
 use crate::runtime::shared::RuntimeInner;
 
-/// Writes an exported run into the store. A run of a queue that has not ended is on hold afterwards, because its slot belonged to the exported
-/// run.
+/// Writes an exported run into the store. If the run uses a queue and has not ended, it is paused afterwards, because the slot belonged to the
+/// exported run.
 ///
 /// # Errors
 ///
@@ -42,7 +42,7 @@ pub(crate) async fn import(shared: &Arc<RuntimeInner>, text: &str, run: Option<R
     Ok(run)
 }
 
-/// Adds the records that put the run on hold for its queue. Returns whether the run is then on hold.
+/// Adds the records that pause the run until it gets a slot of its queue. Returns whether the run is then paused.
 fn hold_imported(shared: &RuntimeInner, imported: &mut ImportedRun) -> Result<bool> {
     let ImportedRun { run, facts, records, .. } = imported;
     if queue_name(facts).is_none() {

@@ -32,7 +32,7 @@ use crate::telemetry::LostClaim;
 pub(crate) struct ClaimOptions {
     pub(crate) allow_changed_graph: bool,
     pub(crate) take_over: bool,
-    /// Whether recovery claims it. If so, a run without progress is parked.
+    /// Whether recovery claims the run. If so, a run that makes no progress is paused.
     pub(crate) recovery: bool,
 }
 
@@ -75,7 +75,7 @@ impl<S: State> ResumeRequest<S> {
     }
 }
 
-/// Rejects a run that cannot be resumed, with an error that suggests the next move.
+/// Returns an error if a run cannot be resumed. The error says what to do instead.
 fn check(head: &RunHead, shared: &RuntimeInner, terms: &ClaimOptions) -> Result<()> {
     let refuse = |kind, message: String| Err(Error::new(kind, message).with_run(&head.run));
     match head.status {
@@ -107,14 +107,14 @@ fn is_due(head: &RunHead, now: Timestamp) -> bool {
     head.wake_at.is_some_and(|wake| wake <= now)
 }
 
-/// Returns whether there is no reason to claim a run: it has ended, or still waits.
+/// Returns whether a run must not be claimed, because it has ended or still waits.
 pub(super) fn is_left(head: &RunHead, now: Timestamp) -> bool {
     head.status.is_finished() || is_at_rest(head) && !is_due(head, now)
 }
 
-/// Claims a run and drives it. An idle run that is not due is not claimed: its handle reports the wait.
+/// Claims a run and drives it. An idle run that is not due is not claimed. The handle then returns the reason why the run waits.
 ///
-/// `known` saves the claimer a read; `permit` is room already reserved for the run.
+/// `known` is what the caller already knows about the run, which saves a read. `permit` is capacity that is already reserved for the run.
 pub(crate) async fn resume<S: State>(
     shared: &Arc<RuntimeInner>,
     graph: &Graph<S>,
@@ -159,10 +159,10 @@ fn classify_failure(error: &Error) -> LostClaim {
     }
 }
 
-/// The claimer's prior knowledge of a run.
+/// What a caller that claims a run already knows about the run.
 pub(crate) struct ClaimTarget {
     pub(crate) head: RunHead,
-    /// The run as of that head, if this process has just written it.
+    /// The run as it is at this head, if this process has just written the head.
     pub(crate) tip: Option<Box<RunWriter>>,
 }
 

@@ -47,17 +47,18 @@ impl ConflictRetries {
     }
 }
 
-/// The sender of a driver's reply to a signaller.
+/// The channel for the driver's reply to the caller that sent a signal.
 pub(crate) type SignalReply = oneshot::Sender<Result<()>>;
 
 /// Builds the command for a driver.
 type DriverMessage<'a> = &'a (dyn Fn(SignalReply) -> DriverCommand + Sync);
 
-/// A precondition of a signaller's write. It is checked after the run was found or loaded, again for each attempt. The write that follows then
-/// reaches that run, and no later run with its id.
+/// A precondition of a write. It is checked after the run was found or loaded, and again for each attempt. So the write reaches the run for which the
+/// check was made, and never a later run with the same id.
 #[async_trait]
 pub(crate) trait WritePrecondition: Sync {
-    /// Returns an error if the precondition fails. `seen` is the run if the caller loaded it; a driver in this process has its own copy.
+    /// Returns an error if the precondition fails. `seen` is the run, if the caller has loaded it. It is `None` if a driver in this process has the
+    /// run.
     async fn check(&self, seen: Option<&RunWriter>) -> Result<()>;
 }
 
@@ -76,8 +77,8 @@ pub(crate) enum WriterRole<'a> {
     Owner(u64),
 }
 
-/// Appends the events that `decide` returns for the current run, and returns the run after them; `None` if its driver in this process wrote
-/// instead. Appends nothing if `decide` returns no event.
+/// Appends the events that `decide` returns for the current run, and returns the run after them. If a driver in this process wrote the record
+/// instead, it returns `None`. If `decide` returns no event, nothing is appended.
 ///
 /// After a conflict it calls `decide` again, on the new state of the run.
 ///
@@ -138,13 +139,13 @@ fn is_untold(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Fenced | ErrorKind::Closed)
 }
 
-/// A run as of its head, with the ability to append.
+/// A run as it is at its head, to which records can be appended.
 pub(crate) struct RunWriter {
     pub(crate) folded: ReplayedRun,
     pub(crate) log: LogWriter,
     /// Whether the run has an owner while it is in progress.
     is_owned: bool,
-    /// Whether the channels are of a newer version than the last base. The next record must be a base then.
+    /// Whether the channels have a newer version than the last base. The next record must then be a base.
     is_migrated: bool,
 }
 
@@ -173,8 +174,8 @@ impl RunWriter {
         self.is_owned = self.folded.last.owner.is_some();
     }
 
-    /// Applies the records that [came since](crate::store::CheckpointStore::load_since) the last known record. Returns the changes of the
-    /// channels; `None` if the run was loaded from scratch.
+    /// Applies the [later records](crate::store::CheckpointStore::load_since), after the last known record. Returns the changes of the channels, or
+    /// `None` if the whole run was loaded again.
     ///
     /// # Errors
     ///
@@ -201,12 +202,12 @@ impl RunWriter {
         Ok((!is_whole).then_some(ops))
     }
 
-    /// Creates a writer for a run after its first record, which leaves it without an owner.
+    /// Creates a writer for a run after its first record. The run has no owner.
     pub(crate) fn after_start(folded: ReplayedRun, log: LogWriter) -> Self {
         Self { folded, log, is_owned: false, is_migrated: false }
     }
 
-    /// Makes `executor` the owner of the run from the next record on.
+    /// Makes the process `executor` the owner of the run, beginning with the next record.
     ///
     /// # Errors
     ///
@@ -217,12 +218,12 @@ impl RunWriter {
         Ok(())
     }
 
-    /// Leaves the run without an owner from the next record on.
+    /// Releases the run with the next record, so that it has no owner.
     pub(crate) fn release(&mut self) {
         self.is_owned = false;
     }
 
-    /// Gives the machine the plan of a graph, as if the log had been replayed with it.
+    /// Gives the machine the plan of a graph. The result is the same as if the log had been replayed with this plan.
     ///
     /// # Errors
     ///
@@ -244,15 +245,15 @@ impl RunWriter {
             .map_err(|error| error.with_run(&self.log.run))
     }
 
-    /// Returns whether the log may lack channels of the graph's state: its version differs, or a declared channel has no value.
+    /// Returns whether the log may lack channels of the graph's state, because the version differs or a declared channel has no value.
     pub(crate) fn may_lack(&self, graph: &dyn AnyGraph) -> bool {
         let ReplayedRun { channels, version, .. } = &self.folded;
         *version != graph.schema().version() || absent(channels, graph.schema()).next().is_some()
     }
 
-    /// Replaces the log's channels with `channels`, which have the version of the graph's state. If the log is of an older version, also
-    /// migrates the machine and makes the next record a base, which keeps the original until then. A new channel forces a base as well: the
-    /// default of a new field may not be empty, and an append to it is no complete value.
+    /// Replaces the channels by `channels`, which have the version of the graph's state. If the log has an older version, the machine is migrated
+    /// too, and the next record becomes a base. Until then, the log keeps the original. The next record also becomes a base if a channel is new: the
+    /// default of a new field may not be empty, so a later append to it would not describe the complete value.
     pub(crate) fn migrate(&mut self, graph: &dyn AnyGraph, channels: Channels) {
         if bring_forward(&mut self.folded, graph, channels) {
             self.log.state_version = self.folded.version;
@@ -260,8 +261,8 @@ impl RunWriter {
         }
     }
 
-    /// Appends a change of the channels. On failure, the writer rolls back, and the error carries the operations that undo the change for
-    /// callers that applied it; `None` if the writer is unusable.
+    /// Appends a change of the channels. If this fails, the writer undoes the change, and returns with the error the operations by which a caller can
+    /// undo it too. It returns `None` instead of operations if the writer must not be used any more.
     ///
     /// # Errors
     ///
@@ -287,7 +288,7 @@ impl RunWriter {
         Err((error.with_run(&self.log.run), is_undone.then_some(undo)))
     }
 
-    /// Absorbs events and returns the append of their records.
+    /// Applies events to the machine and returns the append with their records.
     ///
     /// # Errors
     ///
@@ -313,7 +314,7 @@ impl RunWriter {
         Ok(RunAppend { run: self.log.run.clone(), expected, records, facts: None })
     }
 
-    /// Absorbs events and appends their records, for an owner in its heartbeat term.
+    /// Applies events to the machine and appends their records. If the writer is the owner of the run, `term` is the heartbeat term of its claim.
     ///
     /// # Errors
     ///
@@ -344,8 +345,8 @@ impl RunWriter {
     }
 }
 
-/// Replaces the channels of a run with `channels`, and migrates its machine to their version. Returns whether the next record must be a base:
-/// the version differed, or a channel is new.
+/// Replaces the channels of a run by `channels`, and migrates its machine to their version. Returns whether the next record must be a base, because
+/// the version differed or a channel is new.
 pub(crate) fn bring_forward(folded: &mut ReplayedRun, graph: &dyn AnyGraph, new: Channels) -> bool {
     let ReplayedRun { machine, channels, version, .. } = folded;
     let is_older = *version != graph.schema().version();
@@ -363,7 +364,7 @@ fn absent<'a>(channels: &'a Channels, schema: &'a Schema) -> impl Iterator<Item 
     schema.channels().iter().map(|channel| &*channel.name).filter(|name| channels.get(name).is_none())
 }
 
-/// Increments the epoch. A saturated epoch would be ambiguous with the previous claim's.
+/// Returns the next epoch. If the number would overflow, it returns an error, because the same epoch must not be used twice.
 fn next_epoch(epoch: Epoch) -> Result<Epoch> {
     if epoch.next() > epoch {
         return Ok(epoch.next());

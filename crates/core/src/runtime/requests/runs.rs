@@ -175,7 +175,7 @@ impl RunsRequest {
     }
 }
 
-/// The pages of a listing; just one, if the caller set a limit.
+/// The pages of a listing. If the caller has set a limit, there is only one page.
 pub(super) struct RunPages {
     runs: RunsRequest,
     is_over: bool,

@@ -15,7 +15,7 @@ use crate::record::pause::MessageKey;
 use crate::runtime::input_fingerprint::in_order;
 use crate::runtime::shared::RuntimeInner;
 
-/// The maximum length of a key in bytes: enough for an address or two UUIDs.
+/// The maximum length of a key in bytes. It is enough for a URL or several UUIDs.
 const LONGEST: usize = 256;
 
 /// A prepared message. `.await` sends it, and returns when it is durable.

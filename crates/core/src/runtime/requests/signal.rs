@@ -71,7 +71,7 @@ impl SignalRequest {
     }
 }
 
-/// Requires that a run's head is unchanged.
+/// The precondition that the head of a run is unchanged.
 struct IsAt<'a> {
     shared: &'a RuntimeInner,
     run: &'a RunKey,
@@ -93,7 +93,8 @@ impl WritePrecondition for IsAt<'_> {
     }
 }
 
-/// Requires that the run has no active child that ends with one of its activations, because a move drops the activations.
+/// The precondition that the run has no active child that would end with one of its activations. It is needed for a move, which drops the
+/// activations.
 struct HasNoChild<'a> {
     shared: &'a RuntimeInner,
     run: &'a RunKey,
@@ -112,7 +113,7 @@ impl WritePrecondition for HasNoChild<'_> {
     }
 }
 
-/// Requires all of these conditions.
+/// The precondition that all of these conditions hold.
 struct AllConditions<'a>(Vec<&'a dyn WritePrecondition>);
 
 #[async_trait]
@@ -158,7 +159,7 @@ impl std::fmt::Debug for SignalRequest {
     }
 }
 
-/// Returns the signal for a descendant, if it may be one: an answer whose question id contains a path.
+/// Returns the signal that a descendant must receive, if the signal is an answer whose question id contains a path.
 fn below(what: &SignalKind) -> Option<SignalKind> {
     match what {
         SignalKind::Respond { question, .. } | SignalKind::Answer { question, .. } => {
@@ -168,7 +169,7 @@ fn below(what: &SignalKind) -> Option<SignalKind> {
     }
 }
 
-/// Records an answer in the log of the asking descendant; returns the earlier error if there is none.
+/// Records an answer in the log of the descendant that asks. If there is no such descendant, the error that the run itself returned is returned.
 async fn send_below(
     shared: &Arc<RuntimeInner>,
     run: &RunKey,
@@ -194,7 +195,7 @@ pub(crate) async fn send(
     send_if(shared, run, Signal { what, by, at: shared.clock.now(), of_parent: false }, None).await
 }
 
-/// Records a signal under an optional condition, without rerouting. Returns when it is durable.
+/// Records a signal for this run under an optional condition. Returns when the signal is durable.
 pub(crate) async fn send_if(
     shared: &Arc<RuntimeInner>,
     run: &RunKey,
@@ -230,7 +231,7 @@ pub(crate) fn revives(what: &SignalKind) -> bool {
     matches!(what, SignalKind::Retry { .. } | SignalKind::GoTo { .. })
 }
 
-/// A signal that may make a failed run active again. It reads the facts of the run, which name its queue.
+/// Reads the facts of a run before a signal that may make the failed run active again. The facts name the queue of the run.
 struct Revival<'a> {
     shared: &'a RuntimeInner,
     run: &'a RunKey,
@@ -263,8 +264,8 @@ impl WritePrecondition for Revival<'_> {
     }
 }
 
-/// Returns the events for a signal to a run that this process does not drive, or the reason for a rejection. `facts` belong to the run, if the
-/// signal may make it active again.
+/// Returns the events that a signal causes in a run which this process does not drive, or the reason why the signal is rejected. `facts` are the
+/// facts of the run. They are present if the signal may make the run active again.
 fn decide(
     shared: &RuntimeInner,
     tip: &RunWriter,
@@ -301,7 +302,7 @@ pub(crate) fn at_work() -> Error {
     Error::new(ErrorKind::WrongStatus, message)
 }
 
-/// Returns the status change by which a signal stops a run without a driver, if any.
+/// Returns the change of the status by which a signal ends a run that no process drives, if there is one.
 fn stop(machine: &Machine, what: &SignalKind) -> Option<StatusChange> {
     match what {
         SignalKind::Cancel { .. } | SignalKind::Answer { answer: Answer::Cancel(_), .. } => {
@@ -317,12 +318,12 @@ fn stop(machine: &Machine, what: &SignalKind) -> Option<StatusChange> {
     }
 }
 
-/// Returns the events that pause a run without a living owner that keeps crashing its processes.
+/// Returns the events that pause a run which has crashed its processes too often. It has no living owner.
 pub(crate) fn parked(machine: &Machine, reason: &str, at: Timestamp) -> Vec<RecordEvent> {
     paused(machine, reason, Some("recovery"), at)
 }
 
-/// Returns the events that pause a run without a driver.
+/// Returns the events that pause a run which no process drives.
 pub(super) fn paused(machine: &Machine, reason: &str, by: Option<&str>, at: Timestamp) -> Vec<RecordEvent> {
     let what = SignalKind::Pause { reason: reason.to_owned() };
     let stop = stop(machine, &what);
@@ -340,7 +341,7 @@ pub(crate) enum ReleaseResult {
     Missing,
 }
 
-/// Releases a run that its log assigns to this executor under this tenure.
+/// Releases a run if its log says that this process owns it with this claim.
 pub(crate) async fn release(
     shared: &Arc<RuntimeInner>,
     run: &RunKey,

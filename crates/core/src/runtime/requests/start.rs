@@ -34,7 +34,7 @@ use crate::runtime::tasks::finish;
 use crate::state::State;
 use crate::telemetry::{TraceParent, spans};
 
-/// The number of attempts, and the first delay, for a start that finds the id in use but no run: a purge is in progress.
+/// The number of attempts, and the first delay, for a start whose id is in use although no run exists. This happens while a purge is in progress.
 const LOOKS: u32 = 4;
 const FIRST_LOOK: Duration = Duration::from_millis(10);
 
@@ -52,7 +52,7 @@ pub struct StartRequest<S: State> {
     pub(super) tenant: Option<Result<TenantId>>,
     user: Option<String>,
     labels: Vec<(String, String)>,
-    /// Labels that name the starting node.
+    /// The labels that name the node which starts the run.
     parent_labels: Vec<(String, String)>,
     given: StartExtras,
     policy: CheckpointPolicy,
@@ -154,7 +154,7 @@ impl<S: State> StartRequest<S> {
         self
     }
 
-    /// Sets labels that name the starting node.
+    /// Sets the labels that name the node which starts the run.
     pub(crate) fn parent_labels(mut self, labels: impl IntoIterator<Item = (String, String)>) -> Self {
         self.parent_labels = labels.into_iter().collect();
         self
@@ -180,7 +180,7 @@ impl<S: State> StartRequest<S> {
         spans::start(self.graph.name(), self.shared.trace(), parent)
     }
 
-    /// Starts the run inside the caller's task, which must run to completion. Awaiting the request directly spawns a task.
+    /// Starts the run in the task of the caller. The caller must not drop this future. If the request itself is awaited, it uses a task of its own.
     ///
     /// # Errors
     ///
@@ -270,7 +270,7 @@ pub(super) struct ValidatedStart<S: State> {
 }
 
 impl<S: State> ValidatedStart<S> {
-    /// Starts the run or finds it. Retries if the existing run disappears before the lookup.
+    /// Starts the run, or finds the existing run. If the existing run is purged before it is read, the start is tried again.
     async fn start(mut self) -> Result<RunHandle<S>> {
         let mut pause = FIRST_LOOK;
         for _ in 0..LOOKS {
@@ -323,7 +323,7 @@ impl<S: State> ValidatedStart<S> {
         Ok((event, machine))
     }
 
-    /// Starts the run, or continues if a run had the id and is gone.
+    /// Starts the run. If another run had the id and was purged during the call, the caller must try again.
     async fn start_once(mut self) -> Result<ControlFlow<RunHandle<S>, Self>> {
         let text = self.text()?;
         if let Some(hold) = self.hold.take() {
@@ -414,7 +414,8 @@ impl<S: State> ValidatedStart<S> {
         Ok(ControlFlow::Break(drive(shared, graph, policy, registration, parts)))
     }
 
-    /// Finds the existing run. It is the same run if its start was equal, and is claimed if it has no driver, unless this start is on hold.
+    /// Finds the existing run with this id. If its start was equal to this start, it is the same run. It is then claimed if no process drives it,
+    /// unless this start is on hold.
     pub(super) async fn again(self) -> Result<ControlFlow<RunHandle<S>, Self>> {
         let Self { shared, graph, run, facts, policy, .. } = &self;
         // A start or claim of this process registers before it appends.
@@ -462,7 +463,8 @@ impl<S: State> ValidatedStart<S> {
     }
 }
 
-/// Returns the error for a run that started here and cannot be found. It may have ended meanwhile, so it is not started again.
+/// Returns the error for a run that was started in this process and cannot be found. The run may have ended and been purged, so it is not started
+/// again.
 fn unrecorded(run: &RunKey) -> Error {
     let message =
         "this process drives the run without a record, or the run just ended; start it again after its end";

@@ -36,7 +36,7 @@ impl StartExtras {
         self.messages.push(written(message));
     }
 
-    /// Fails if any part of the start input exceeds `most` bytes.
+    /// Encodes the optional inputs. Returns an error if one of them is larger than `most` bytes.
     pub(crate) fn encode(self, most: usize, at: Timestamp) -> Result<EncodedExtras> {
         let config = self.config.map(|config| fitting("configuration", config, most)).transpose()?;
         let messages = self
@@ -53,7 +53,7 @@ impl StartExtras {
 }
 
 impl EncodedExtras {
-    /// Returns the fingerprint that identifies a repeated start: the hash of the input alone, if there is nothing else.
+    /// Returns the fingerprint by which a repeated start is recognized. If there are no optional inputs, it is the hash of only the input.
     pub(crate) fn print(&self, input: &RawValue) -> Result<Fingerprint> {
         if self.config.is_none() && self.messages.is_empty() {
             return input_print(input);
@@ -70,14 +70,14 @@ impl EncodedExtras {
     }
 }
 
-/// Serializes a value of the application. A panic of its `Serialize` fails the request, not the caller.
+/// Serializes a value of the application. If its `Serialize` panics, the request fails, and the caller does not panic.
 pub(super) fn written(value: &impl Serialize) -> Result<FanOutItem> {
     let text = catch_unwind(AssertUnwindSafe(|| strict::to_raw_value(value)))
         .unwrap_or_else(|panic| Err(request_panicked(&*panic)))?;
     Ok(FanOutItem(text.into()))
 }
 
-/// Rejects a value that exceeds the record limit.
+/// Returns an error if a value is larger than the limit.
 pub(super) fn fitting(what: &str, text: Result<FanOutItem>, most: usize) -> Result<FanOutItem> {
     let text = text?;
     match text.0.get().len() {

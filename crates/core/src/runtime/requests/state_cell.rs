@@ -25,9 +25,9 @@ use crate::state::{Channels, Op, Patch};
 pub struct StateCell {
     run: RunKey,
     tip: Option<Box<RunWriter>>,
-    /// The operations that undo a failed change, for a caller that has applied it.
+    /// The operations that undo a failed change. The next load returns them, because the caller may have applied the change.
     undone: Vec<Op>,
-    /// Whether other processes may have appended since.
+    /// Whether other processes may have changed the run since the last load.
     is_stale: bool,
 }
 

@@ -9,7 +9,7 @@ use crate::runtime::requests::signal::paused;
 use crate::runtime::shared::RuntimeInner;
 use crate::store::RunHead;
 
-/// The workflow names, or name prefixes, of such runs, with the label that distinguishes them.
+/// The workflow names or name prefixes of runs that hold the state of queues and schedules, with the label by which they are recognized.
 const QUEUE: (&str, &str, &str) = ("queue", "queue.role", "ledger");
 const SCHEDULE: (&str, &str, &str) = ("schedule:", "schedule.role", "clock");
 
@@ -45,7 +45,7 @@ fn is_system_run(facts: &RunFacts) -> bool {
         || workflow.starts_with(SCHEDULE.0) && has(SCHEDULE.1, SCHEDULE.2)
 }
 
-/// Rejects copying a queue or a schedule: two runs would hold the state of one.
+/// Returns an error if a run holds the state of a queue or a schedule, because a copy of it would have the same state as the original.
 ///
 /// # Errors
 ///
@@ -77,9 +77,10 @@ pub fn queue_pause_reason(queue: &str) -> String {
     format!("it waits for a slot of queue `{queue}`")
 }
 
-/// Returns the events that put a run on hold when a retry, a move, a fork or an import makes it active; none without a queue.
+/// Returns the events that pause a run until it gets a slot of its queue, when a retry, a move, a fork or an import makes it active. If the run uses
+/// no queue, the list is empty.
 ///
-/// A manually paused run keeps that reason after the queue's one: the queue grants it a slot, and does not unpause it.
+/// If a person has paused the run, this pause remains: the queue grants the run a slot, but does not unpause it.
 pub(crate) fn hold_for_queue(
     machine: &Machine,
     facts: Option<&RunFacts>,

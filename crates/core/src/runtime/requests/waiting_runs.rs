@@ -20,7 +20,7 @@ use crate::state::State;
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
-/// Puts a recorded run in line; a closing runtime leaves it to other processes.
+/// Puts a recorded run in line. If the runtime is closing, the run is left to other processes.
 pub(super) fn line_up<S: State>(
     shared: &Arc<RuntimeInner>,
     graph: &Graph<S>,
@@ -50,7 +50,7 @@ pub(super) fn line_up<S: State>(
         .of_start(facts)
 }
 
-/// Claims a run from the line once it has room.
+/// Claims a run from the line after capacity for it was reserved.
 fn claim_with_room<S: State>(
     shared: Arc<RuntimeInner>,
     graph: Graph<S>,

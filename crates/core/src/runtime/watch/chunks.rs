@@ -22,13 +22,13 @@ use crate::state::strict;
 /// The number of chunks after which the sender yields to watchers.
 const TURN: u64 = 128;
 
-/// The batching delay of a durable stream after a record, so that a record holds many chunks.
+/// The time for which a durable stream collects chunks after a record, so that the next record contains many chunks.
 const GATHER: Duration = Duration::from_millis(40);
 
-/// The maximum size of a batch in bytes. Beyond it, the node waits until the earlier chunks are on their way to the store.
+/// The maximum size of a batch in bytes. If more chunks are collected, the node waits until the earlier chunks are sent to the store.
 const GATHERED: usize = 256 * 1024;
 
-/// The maximum size of a durable stream in bytes. Its chunks stay in memory, and in each base of the run, until the activation ends.
+/// The maximum size of a durable stream in bytes. Its chunks stay in memory, and in each record with the full state, until the activation ends.
 const LONGEST: usize = 4 * 1024 * 1024;
 
 impl NodeContext {
@@ -115,7 +115,7 @@ pub struct StreamWriter {
 #[derive(Clone)]
 struct DurableStream {
     gathered: Arc<Mutex<ChunkBatch>>,
-    /// Limits the batches in flight to one. Later chunks join the next batch.
+    /// Limits the number of batches that the driver has not accepted yet to one. Later chunks are added to the next batch.
     way: Arc<Semaphore>,
 }
 
@@ -125,7 +125,7 @@ struct ChunkBatch {
     bytes: usize,
     /// The number of chunks in earlier batches.
     first: u64,
-    /// The number of batches, and the round of the stream to which they belong.
+    /// The number of batches. The field after it counts the starts of the stream.
     batches: u32,
     round: u32,
     /// The size of all chunks in bytes.
@@ -135,7 +135,7 @@ struct ChunkBatch {
 }
 
 impl ChunkBatch {
-    /// Takes the gathered chunks as a named batch; `None` if there are none.
+    /// Takes the collected chunks as a batch with a name. Returns `None` if there are none.
     fn take(&mut self, cx: &NodeContext, stream: &str) -> Result<Option<(String, Box<RawValue>)>> {
         if self.chunks.is_empty() {
             return Ok(None);
@@ -249,7 +249,7 @@ impl StreamWriter {
         }
     }
 
-    /// Hands over the batch, if none is in flight.
+    /// Sends the collected chunks to the driver, unless an earlier batch is not accepted yet.
     fn record(&self, kept: &DurableStream) -> Result<()> {
         match Arc::clone(&kept.way).try_acquire_owned() {
             Ok(permit) => send_batch(&self.cx, &self.name, kept, permit),
@@ -257,7 +257,7 @@ impl StreamWriter {
         }
     }
 
-    /// Schedules a flush for chunks that gather while the node works.
+    /// Schedules a task that sends the collected chunks later, while the node continues to work.
     fn schedule_flush(&self, kept: &DurableStream) {
         let (cx, name, kept) = (self.cx.clone(), Arc::clone(&self.name), kept.clone());
         spawn(async move {
@@ -308,7 +308,7 @@ impl StreamWriter {
     }
 }
 
-/// Sends the batch to the driver, which returns the permit once it has the batch.
+/// Sends the batch to the driver, which returns the permit after it has accepted the batch.
 fn send_batch(
     cx: &NodeContext,
     stream: &str,

@@ -11,10 +11,10 @@ use crate::record::RecordHeader;
 /// A watcher's position in one log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LogCursor {
-    /// The last fully delivered record; `None` before the first.
+    /// The last record whose events were all delivered. `None` if there is no such record yet.
     pub(super) last: Option<Seq>,
-    /// Identifies the generation of the run, if known: the id of the last record. While only a part of the first record is delivered, it is the
-    /// id of that record.
+    /// The id of the last record, which identifies the generation of the run, if it is known. If only a part of the first record was delivered, it is
+    /// the id of this record.
     pub(super) id: Option<RecordId>,
     /// The number of events of the next record that were delivered or skipped.
     pub(super) part: u32,
@@ -46,7 +46,7 @@ impl LogCursor {
         Self { last, id: prev.filter(|_| last.is_some()), part: 0 }
     }
 
-    /// Returns whether this next record is of the same generation of the run.
+    /// Returns whether the next record belongs to the same generation of the run.
     pub(super) fn leads_to(&self, next: &RecordHeader) -> bool {
         match (self.last, self.id) {
             (_, None) => true,
@@ -55,7 +55,7 @@ impl LogCursor {
         }
     }
 
-    /// Returns whether the record is fully delivered, and no part of the next.
+    /// Returns whether all events of the record were delivered, and no event of the next record.
     pub(super) fn is_at(&self, head: HeadRef) -> bool {
         self.last == Some(head.seq) && self.id.is_none_or(|id| id == head.id)
     }
@@ -97,7 +97,7 @@ impl WatchCursor {
 }
 
 impl From<Seq> for WatchCursor {
-    /// The position after this record, whatever its id.
+    /// Creates the position after the record with this number, without the id of the record.
     fn from(seq: Seq) -> Self {
         Self { root: LogCursor { last: Some(seq), id: None, part: 0 }, children: BTreeMap::new() }
     }

@@ -21,23 +21,23 @@ use crate::state::{Patch, Secrets};
 #[derive(Debug)]
 pub(super) struct WatchedRecord {
     pub(super) header: RecordHeader,
-    /// Its events, in order.
+    /// The events of the record, in order.
     pub(super) told: Vec<RecordedEvent>,
-    /// The channels that it declares secret.
+    /// The channels that the record declares as secret.
     pub(super) secrets: Secrets,
-    /// Its change of the state.
+    /// The change of the state by the record.
     pub(super) patch: Option<Patch>,
     /// The state and its version, if the record is a base.
     pub(super) base: Option<(u32, Arc<RawValue>)>,
-    /// Whether the base replaces the state, whatever came before.
+    /// Whether the base replaces the state completely, so that earlier records do not matter.
     pub(super) begins: bool,
-    /// Its information about a child.
+    /// The information of the record about a child, if there is any.
     pub(super) kin: Option<ChildRelation>,
     /// The status, if it differs from the previous record's.
     pub(super) status: Option<RunStatus>,
 }
 
-/// A record's information about a child: the path segment under which the run knows it.
+/// The information of a record about a child. It contains the segment of the path to the child.
 #[derive(Debug)]
 pub(super) enum ChildRelation {
     Begins { way: String, run: RunId },
@@ -50,7 +50,7 @@ pub(super) fn path_segment(node: &NodeName, visit: Visit, name: &str) -> String 
 }
 
 impl WatchedRecord {
-    /// Converts a record; `before` is the status after the previous record, if known.
+    /// Converts a record. `before` is the status of the run after the previous record, if it is known.
     ///
     /// # Errors
     ///
@@ -80,8 +80,8 @@ impl WatchedRecord {
         })
     }
 
-    /// Returns the maximum number of events of the record: its events, the update, the value and the status. Each has a fixed index, whatever
-    /// the watcher's filter.
+    /// Returns the number of positions for events in the record: its events, the update, the value and the status. Each of them has a fixed index,
+    /// whatever the filter of the watcher is.
     pub(super) fn parts(&self) -> usize {
         self.told.len() + 3
     }
@@ -174,7 +174,7 @@ fn note_event(step: &StepRecord) -> Option<RecordedEvent> {
     })
 }
 
-/// Returns the event of a result: of a step, or of an internal note.
+/// Returns the event for a recorded result, which is the result of a step or an internal memo.
 fn result(step: &StepRecord, text: &RawValue) -> Option<RecordedEvent> {
     let (node, visit) = (step.node.clone(), step.visit);
     if let Some((round, stream)) = stream_of(&step.name) {

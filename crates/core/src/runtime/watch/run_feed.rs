@@ -19,20 +19,20 @@ use crate::runtime::event::Event;
 use crate::runtime::shared::RuntimeInner;
 use crate::store::{At, HeaderRange};
 
-/// The maximum number of records per read, which bounds the memory of a watcher that catches up.
+/// The maximum number of records in one read. It limits the memory of a watcher that reads old records.
 const BATCH: u32 = 64;
 
-/// The maximum size of bodies per read, but at least one record.
+/// The maximum size of the bodies in one read. At least one record is read.
 const BATCH_BYTES: u64 = 1024 * 1024;
 
-/// The limits, in records and bytes, of the cached tail for further watchers.
+/// The maximum number of records, and the maximum number of bytes, that are cached for further watchers.
 const KEPT: usize = 256;
 const KEPT_BYTES: u64 = 4 * 1024 * 1024;
 
-/// The number of live events by which a watcher may lag.
+/// The number of live events that are kept for a slow watcher.
 const LAG: usize = 1_024;
 
-/// The maximum number of restarts of a read because of a concurrent prune.
+/// The maximum number of times that a read starts again because the log was pruned during it.
 const TRIES: u32 = 8;
 
 /// A live signal about a run.
@@ -64,7 +64,7 @@ pub(super) enum TailRead {
     Missing,
 }
 
-/// The feeds of a runtime, by run. Each lives as long as its run has a watcher.
+/// The feeds of a runtime, by run. A feed exists as long as its run has a watcher.
 pub(crate) struct RunFeeds {
     by_run: Mutex<HashMap<RunKey, Weak<RunFeed>>>,
     /// The watchers of all runs that a query selects.
@@ -158,7 +158,7 @@ impl RunFeeds {
         (all, watched.map(|feed| feed.run.clone()).collect())
     }
 
-    /// Tells the watchers of a run how many live events were lost.
+    /// Reports to the watchers of a run how many live events were lost.
     pub(super) fn report_missed(&self, run: &RunKey, missed: u64) {
         self.ears().iter().for_each(|ear| ear.count_missed(run, missed));
         if let Some(feed) = self.find(run) {
@@ -167,7 +167,7 @@ impl RunFeeds {
         }
     }
 
-    /// Wakes the watchers of a run to read its log; without a run, all watchers.
+    /// Wakes the watchers of a run, so that they read its log. Without a run, it wakes all watchers.
     pub(crate) fn wake(&self, run: Option<&RunKey>) {
         self.ears().iter().for_each(|ear| ear.changed(run));
         match run {
@@ -197,12 +197,12 @@ pub(super) struct RunFeed {
     /// Counts the hints that the log may have grown.
     wakeups: watch::Sender<u64>,
     live: broadcast::Sender<LiveSignal>,
-    /// Whether watchers want chunks of streams, from other processes as well.
+    /// Whether watchers need chunks of streams, even from other processes.
     hears_chunks: AtomicBool,
     tail: tokio::sync::Mutex<LogTail>,
 }
 
-/// The tail of a log, as far as it was loaded.
+/// The last records of a log that were loaded.
 #[derive(Default)]
 struct LogTail {
     entries: VecDeque<Arc<WatchedRecord>>,
@@ -231,7 +231,7 @@ impl RunFeed {
         self.live.subscribe()
     }
 
-    /// Tells other processes that a watcher wants chunks of streams.
+    /// Announces to other processes that a watcher needs chunks of streams.
     pub(super) fn request_chunks(&self) {
         if !self.hears_chunks.swap(true, Ordering::Relaxed) {
             self.feeds.relayed.announce_watch(Some(&self.run));
@@ -247,7 +247,7 @@ impl RunFeed {
         let _ = self.live.send(LiveSignal::Live(live));
     }
 
-    /// Returns whether the last read found no record after a position, and no hint has come since.
+    /// Returns whether the last read found no record after a position, and no hint of a new record has arrived since.
     pub(super) fn is_at_head(&self, place: &LogCursor) -> bool {
         let hints = *self.wakeups.borrow();
         let known = self.tail.try_lock().ok().and_then(|tail| tail.head);
@@ -259,7 +259,8 @@ impl RunFeed {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] if the position is of another generation of the run; and the errors of the store and of [`WatchedRecord::of`].
+    /// Returns [`ErrorKind::NotFound`] if the position belongs to another generation of the run, and the errors of the store and of
+    /// [`WatchedRecord::of`].
     pub(super) async fn read(
         &self,
         shared: &RuntimeInner,
@@ -303,7 +304,7 @@ impl RunFeed {
     }
 }
 
-/// Returns the live event for an event that no record contains.
+/// Converts an event of this process to a live event, if no record contains the event.
 fn to_live_event(event: &Event) -> Option<LiveEvent> {
     Some(match event {
         Event::NodeStarted { node, visit, attempt } => {
@@ -332,8 +333,8 @@ impl Drop for RunFeed {
 }
 
 impl LogTail {
-    /// Returns the cached records after a position, if they continue it. If they do not, the store decides which of the two is of another
-    /// generation.
+    /// Returns the cached records after a position, if they follow it in the same generation of the run. If they do not, the caller must read the
+    /// store.
     fn cached_after(&self, place: &LogCursor) -> Option<TailRead> {
         let first = self.entries.front()?;
         let from = usize::try_from(place.next().get().checked_sub(first.header.seq.get())?).ok()?;
@@ -378,7 +379,7 @@ fn another_life(run: &RunKey, seq: Seq) -> Error {
     Error::new(ErrorKind::NotFound, message).with_run(run).with_seq(seq)
 }
 
-/// The store's records after a position, and the head if they reach it.
+/// The records after a position that the store returned, and the head if it was reached.
 type FetchedRecords = (TailRead, Option<(HeadRef, RunStatus)>);
 
 /// Reads the records after a position from the store, up to the next base.

@@ -10,13 +10,13 @@ use super::watch_event::WatchEvent;
 use crate::clock::{Clock, within};
 use crate::error::Result;
 
-/// The longest silence: proxies close connections that are silent for half a minute or a minute.
+/// The longest time without a frame. Proxies close connections on which nothing is sent for half a minute or a minute.
 const SILENCE: Duration = Duration::from_secs(15);
 
-/// The last frame: without it, an `EventSource` reconnects forever.
+/// The last frame. Without it, an `EventSource` would reconnect forever.
 const END: &str = "event: end\ndata: {}\n\n";
 
-/// The maximum length of an id of a watch of many runs: a browser sends it back in a header, and servers limit headers to some kilobytes.
+/// The maximum length of an id in a watch of many runs. A browser sends the id back in a header, and servers limit headers to a few kilobytes.
 const LONGEST_ID: usize = 2_048;
 
 /// The events of a [`Watch`], or of a [`RunsWatch`], as the frames of a `text/event-stream`.
@@ -138,7 +138,7 @@ impl FrameSource {
     }
 }
 
-/// Formats a frame. Each line of the data is its own field, because a line break ends a field.
+/// Formats a frame. Each line of the data becomes a field of its own, because a line break ends a field.
 fn frame(id: Option<&str>, event: &str, data: &str) -> String {
     let mut text = String::with_capacity(data.len() + 64);
     // Writing to a string never fails.

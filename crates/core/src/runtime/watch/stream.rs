@@ -36,12 +36,12 @@ const STREAK: u32 = 64;
 pub struct Watch {
     shared: Arc<RuntimeInner>,
     filter: WatchFilter,
-    /// The watched run, and then its active children.
+    /// The watched run, followed by its active descendants.
     members: Vec<WatchedRun>,
     ready: VecDeque<WatchEvent>,
     /// The number of consecutive live events.
     live_streak: u32,
-    /// Whether this process drove the run while the store did not have it.
+    /// Whether this process drove the run at a time when the store did not contain the run.
     was_driven_here: bool,
     is_over: bool,
 }
@@ -192,7 +192,7 @@ impl Watch {
         None
     }
 
-    /// Schedules the delivery of a child's last events, after its parent's log has shown its end.
+    /// Schedules the delivery of a child's last events, after the log of its parent has shown that the child ended.
     fn finish_child(&mut self, path: &str) {
         if let Some(child) = self.members.iter_mut().find(|member| *member.path == *path) {
             // The child's end was durable before the parent's record, so one more read finds it.
@@ -223,7 +223,7 @@ impl Watch {
         self.members.push(member);
     }
 
-    /// Reads new records. Returns whether there are events to deliver, or may be.
+    /// Reads new records. Returns whether there are or may be events to deliver.
     async fn fill(&mut self) -> Result<bool> {
         let mut has_more = false;
         let mut index = 0;
@@ -279,7 +279,8 @@ impl Watch {
         Ok(has_more)
     }
 
-    /// Checks whether a run exists, is of the expected generation, and has the wanted labels. Returns false if there is no log to read yet.
+    /// Checks whether a run exists, belongs to the expected generation, and has the labels of the filter. Returns false if there is no log to read
+    /// yet.
     async fn check_member(&mut self, index: usize) -> Result<bool> {
         let run = self.members[index].run.clone();
         let head = self.head(&run).await?;
@@ -321,7 +322,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Follows all active descendants, each from now on.
+    /// Starts to follow all active descendants, without their earlier events.
     async fn adopt_all(&mut self, at: At) -> Result<()> {
         let mut index = 0;
         let mut at = at;
@@ -355,7 +356,7 @@ impl Watch {
         Ok(found.collect())
     }
 
-    /// Follows a child that an earlier watch followed; its labels contain the path.
+    /// Starts to follow a child that an earlier watch followed. The path to the child is read from its labels.
     async fn find_again(&mut self, root: &RunKey, child: RunId, place: LogCursor) -> Result<()> {
         let key = RunKey::new(root.tenant.clone(), child);
         let (mut path, mut at, mut parent) = (String::new(), key.clone(), None);

@@ -45,14 +45,14 @@ pub enum WatchEventKind {
     Live(LiveEvent),
     /// Live events were dropped because the watcher was too slow. No recorded event is missing.
     Lagged {
-        /// The number of dropped events.
+        /// The number of live events that were dropped.
         missed: u64,
     },
     /// Records were pruned before the watcher received them. Read the current state with
     /// [`Runtime::channels_at`](crate::runtime::Runtime::channels_at), or use [`WatchRequest::values`](super::WatchRequest::values). The events of
     /// the remaining records follow.
     Pruned {
-        /// The oldest remaining record.
+        /// The number of the oldest remaining record.
         first: Seq,
     },
 }
@@ -64,14 +64,14 @@ pub enum WatchEventKind {
 pub enum RecordedEvent {
     /// The run was started.
     Started {
-        /// The first node.
+        /// The node at which the run starts.
         entry: NodeName,
     },
     /// A process claimed the run.
     Claimed {
-        /// The executor.
+        /// The process that claimed the run.
         executor: ExecutorId,
-        /// The number of claims of the run, this one included.
+        /// The epoch of the run: the number of its claims, including this claim.
         epoch: Epoch,
     },
     /// The owner of the run released it, or another process released it for the owner.
@@ -90,10 +90,10 @@ pub enum RecordedEvent {
         /// The duration of the last attempt.
         #[serde(rename = "took_ms", serialize_with = "in_ms")]
         took: Duration,
-        /// The verdict of the activation on its work, unless it was success.
+        /// The verdict of the node on its own work, if the verdict was not `success`.
         #[serde(skip_serializing_if = "Option::is_none")]
         verdict: Option<Verdict>,
-        /// The next nodes along its edges.
+        /// The targets of the edges that fired.
         next: Vec<NodeName>,
     },
     /// An activation failed permanently.
@@ -106,7 +106,7 @@ pub enum RecordedEvent {
         attempts: u32,
         /// The reason.
         failure: Failure,
-        /// The next nodes along failure edges; none if the run failed with it.
+        /// The targets of the failure edges that fired. Empty if the run failed with this activation.
         next: Vec<NodeName>,
     },
     /// An attempt failed, and another attempt follows.
@@ -115,7 +115,7 @@ pub enum RecordedEvent {
         node: NodeName,
         /// The visit of the node.
         visit: Visit,
-        /// The number of failed attempts, this one included.
+        /// The number of failed attempts of the activation, including this attempt.
         failed: u32,
         /// The reason.
         failure: Failure,
@@ -129,7 +129,7 @@ pub enum RecordedEvent {
         node: NodeName,
         /// The visit of the node.
         visit: Visit,
-        /// The end of the attempt.
+        /// A description of how the attempt ended.
         failure: Failure,
     },
     /// An attempt that must not be repeated is about to start.
@@ -145,7 +145,7 @@ pub enum RecordedEvent {
         node: NodeName,
         /// The visit of the node.
         visit: Visit,
-        /// The step.
+        /// The name of the step.
         name: String,
     },
     /// An attempt [reported](crate::node::NodeContext::progress) its progress.
@@ -154,7 +154,7 @@ pub enum RecordedEvent {
         node: NodeName,
         /// The visit of the node.
         visit: Visit,
-        /// The progress, as JSON text.
+        /// The progress value, as JSON text.
         value: Arc<RawValue>,
     },
     /// A node sent chunks of a [durable stream](super::StreamWriter::durable): see [`WatchEvent::chunks`].
@@ -163,12 +163,12 @@ pub enum RecordedEvent {
         node: NodeName,
         /// The visit of the node.
         visit: Visit,
-        /// The attempt of the chunks.
+        /// The attempt that sent the chunks.
         attempt: u32,
-        /// The stream.
+        /// The name of the stream.
         stream: Arc<str>,
-        /// The number of times the activation has started the stream, this one included: a further attempt starts it again, and so does a
-        /// repetition after a crash.
+        /// How often the activation has started the stream, including this start. Each attempt starts the stream again, and so does a repetition
+        /// after a crash.
         round: u32,
         /// The number of chunks that were sent before this chunk since the start of the stream.
         first: u64,
@@ -181,7 +181,7 @@ pub enum RecordedEvent {
         node: NodeName,
         /// The visit of the node.
         visit: Visit,
-        /// The time.
+        /// The time at which the wait ends.
         #[serde(rename = "until_ms")]
         until: Timestamp,
     },
@@ -191,7 +191,7 @@ pub enum RecordedEvent {
         node: NodeName,
         /// The visit of the node.
         visit: Visit,
-        /// The number of messages sent to the run before this one.
+        /// The number of the message in its run, counted from 0.
         message: u64,
     },
     /// A node took a message that it could not deserialize. The run set the message aside.
@@ -200,9 +200,9 @@ pub enum RecordedEvent {
         node: NodeName,
         /// The visit of the node.
         visit: Visit,
-        /// The number of messages sent to the run before this one.
+        /// The number of the message in its run, counted from 0.
         message: u64,
-        /// The defect of the message.
+        /// The reason why the message could not be deserialized.
         why: String,
     },
     /// A node is about to start a child or a detached run. The records of the started run follow in its own log.
@@ -211,13 +211,13 @@ pub enum RecordedEvent {
         node: NodeName,
         /// The visit of the node.
         visit: Visit,
-        /// The node's name for it.
+        /// The name that the node gave to the child.
         name: String,
-        /// Its id, in the tenant of the run.
+        /// The run id of the child. The child has the tenant of the run.
         child: RunId,
-        /// Its workflow.
+        /// The workflow of the child.
         workflow: WorkflowName,
-        /// Whether no parent waits for it: such a run is outside the run tree.
+        /// Whether the started run is detached, so that no parent waits for it. A detached run does not belong to the run tree.
         detached: bool,
     },
     /// The run recorded the result of a child.
@@ -226,9 +226,9 @@ pub enum RecordedEvent {
         node: NodeName,
         /// The visit of the node.
         visit: Visit,
-        /// The node's name for it.
+        /// The name that the node gave to the child.
         name: String,
-        /// Its final status; `None` if it was purged before.
+        /// The final status of the child. `None` if the child was purged before its end was recorded.
         status: Option<RunStatus>,
     },
     /// A node asked a question.
@@ -237,67 +237,67 @@ pub enum RecordedEvent {
         node: NodeName,
         /// The visit of the node.
         visit: Visit,
-        /// The question's id.
+        /// The id of the question.
         question: String,
     },
     /// A question was answered.
     Answered {
-        /// The question's id.
+        /// The id of the question.
         question: String,
-        /// The author, if named.
+        /// The author, if the caller named one.
         by: Option<String>,
     },
     /// A question expired without an answer.
     Expired {
-        /// The question's id.
+        /// The id of the question.
         question: String,
     },
     /// A message was sent to the run.
     MessageSent {
-        /// The sender, if named.
+        /// The sender, if the caller named one.
         by: Option<String>,
     },
     /// A caller paused the run.
     Paused {
         /// The reason.
         reason: String,
-        /// The author, if named.
+        /// The author, if the caller named one.
         by: Option<String>,
     },
     /// A caller unpaused the run.
     Unpaused {
-        /// The author, if named.
+        /// The author, if the caller named one.
         by: Option<String>,
     },
     /// A caller cancelled the run.
     CancelRequested {
         /// The reason.
         reason: String,
-        /// The author, if named.
+        /// The author, if the caller named one.
         by: Option<String>,
     },
     /// A caller retried the failed run.
     RetryRequested {
-        /// The author, if named.
+        /// The author, if the caller named one.
         by: Option<String>,
     },
     /// A caller [moved](crate::runtime::Runtime::go_to) the run to other nodes.
     Moved {
-        /// The nodes where it continues.
+        /// The nodes at which the run continues.
         to: Vec<NodeName>,
         /// The reason.
         reason: String,
-        /// The author, if named.
+        /// The author, if the caller named one.
         by: Option<String>,
     },
     /// A caller edited the state of the run.
     Edited {
-        /// The author, if named.
+        /// The author, if the caller named one.
         by: Option<String>,
     },
     /// The change of the state by the record. It is delivered only if [`updates`](super::WatchRequest::updates) is set.
     Update {
-        /// The change, as plain operations.
+        /// The change of the state, as operations on channels.
         patch: Patch,
     },
     /// The whole state after the record. It is delivered only if [`values`](super::WatchRequest::values) is set.
@@ -323,7 +323,7 @@ pub enum LiveEvent {
         node: NodeName,
         /// The visit of the node.
         visit: Visit,
-        /// Which attempt, from 1.
+        /// The number of the attempt, counted from 1.
         attempt: u32,
     },
     /// A node emitted a custom event, see [`NodeContext::emit`](crate::node::NodeContext::emit).
@@ -343,20 +343,20 @@ pub enum LiveEvent {
         node: NodeName,
         /// The visit of the node.
         visit: Visit,
-        /// The attempt that sent it: a further attempt starts the stream again.
+        /// The attempt that sent the chunk. Each attempt starts the stream again.
         attempt: u32,
-        /// The stream.
+        /// The name of the stream.
         stream: Arc<str>,
-        /// The number of earlier chunks of the attempt, which reveals gaps.
+        /// The number of chunks that the attempt sent before this chunk. With it, you can detect missing chunks.
         number: u64,
         /// The value of the chunk, as JSON text.
         data: Arc<RawValue>,
     },
     /// The store lost records that it had acknowledged to this process. This process stops the run.
     RecordsLost {
-        /// The last acknowledged record.
+        /// The number of the last record that the store acknowledged to this process.
         acknowledged: Seq,
-        /// The last record in the store.
+        /// The number of the last record that the store now has.
         found: Seq,
     },
 }
@@ -465,7 +465,7 @@ impl fmt::Display for WatchKind {
     }
 }
 
-/// The fields of an event that is neither recorded nor live.
+/// The JSON fields of an event that is neither recorded nor live, but reports missing events.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum GapFields {

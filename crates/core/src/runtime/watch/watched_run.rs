@@ -23,7 +23,7 @@ use crate::store::At;
 /// A watched run.
 pub(super) struct WatchedRun {
     pub(super) run: RunKey,
-    /// The path to it.
+    /// The path from the watched run to this run.
     pub(super) path: Arc<str>,
     pub(super) cursor: LogCursor,
     feed: Arc<RunFeed>,
@@ -31,21 +31,21 @@ pub(super) struct WatchedRun {
     pub(super) live: broadcast::Receiver<LiveSignal>,
     /// Records that are loaded but not delivered.
     batch: VecDeque<MemberRecord>,
-    /// The number of live events to deliver before the batch, because they arrived before its load.
+    /// The number of live events that must be delivered before the loaded records, because they arrived before the load.
     live_before_batch: usize,
     /// Whether the log may have further records.
     pub(super) is_due: bool,
-    /// Whether the run exists, and is of the expected generation.
+    /// Whether the run exists and belongs to the expected generation.
     pub(super) is_known: bool,
-    /// Whether its labels match the filter.
+    /// Whether the labels of the run match the filter.
     pub(super) is_wanted: bool,
     /// Whether the run had ended at the last check.
     pub(super) has_ended: bool,
-    /// Whether its parent's log shows its end, which calls for one more check.
+    /// Whether the log of the parent shows that the run has ended. The run is then checked once more.
     pub(super) is_ending: bool,
-    /// The parent; absent for the watched run itself.
+    /// The parent of the run. `None` for the watched run itself.
     pub(super) parent: Option<RunId>,
-    /// Its state, as far as known.
+    /// The state of the run, as far as it is known.
     known: MemberState,
 }
 
@@ -61,7 +61,7 @@ struct MemberState {
 /// A record, its change of the state, and the state after it if requested.
 type MemberRecord = (Arc<WatchedRecord>, Option<Patch>, Option<Arc<RawValue>>);
 
-/// The next step of a member.
+/// The next step in the delivery of one run's events.
 #[expect(clippy::large_enum_variant, reason = "it is made to be taken apart by the caller at once")]
 pub(super) enum MemberStep {
     /// The run delivers an event, or has no event for a record. With this record, a child may begin.
@@ -95,7 +95,7 @@ impl WatchedRun {
         }
     }
 
-    /// Requests chunks of streams, from other processes as well.
+    /// Requests chunks of streams, even from other processes.
     pub(super) fn request_chunks(&self) {
         self.feed.request_chunks();
     }
@@ -181,7 +181,7 @@ impl WatchedRun {
         }
     }
 
-    /// Takes the next step from the loaded records, through the filter; `is_told` returns whether a child is fully delivered.
+    /// Takes the next step from the loaded records, and applies the filter. `is_told` returns whether all events of a child are delivered.
     pub(super) fn next(
         &mut self,
         is_told: impl Fn(&str) -> bool,
@@ -239,7 +239,7 @@ fn render_state(channels: &Channels, secrets: &Secrets) -> Result<Arc<RawValue>>
     Ok(strict::state_to_raw_value(&state)?.into())
 }
 
-/// Applies a record to the state; returns whether the record replaces or changes it.
+/// Applies a record to the state. Returns whether the record replaces or changes the state.
 async fn apply_record(
     shared: &RuntimeInner,
     run: &RunKey,

@@ -47,7 +47,7 @@ pub(super) const PLACES: usize = 400;
             field with `#[answer(as = String)]`, naming a type that takes the same JSON"
 )]
 pub trait AnswerShape: DeserializeOwned + 'static {
-    /// Whether a field of this type is optional in an object, as a field of an `Option` is.
+    /// Whether a field of this type is optional in an object. It is true for `Option`.
     const OPTIONAL: bool = false;
 
     /// Returns the shape. `shapes` provides the shapes of inner types.
@@ -80,11 +80,11 @@ impl Shape {
 /// Computes the shapes of types inside a type, for implementations of [`AnswerShape`]. It limits the depth of recursive types.
 #[derive(Debug)]
 pub struct Shapes {
-    /// The types in progress, each inside the one before.
+    /// The types whose shape is being computed. Each type contains the next type.
     open: Vec<TypeId>,
     levels: usize,
     places: usize,
-    /// Whether the number of types exceeded the limit.
+    /// Whether the limit on the number of types was exceeded.
     is_cut: bool,
 }
 

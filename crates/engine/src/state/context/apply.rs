@@ -1,4 +1,4 @@
-//! Atomic application of an update to a context.
+//! Applies an update to a context. If an operation fails, the context stays unchanged.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub(super) fn apply(context: &mut Context, update: &ContextUpdate, patch: &mut P
 /// The inverse of one change.
 enum Undo {
     Restore(String, Option<Arc<Value>>),
-    /// Appending stores no old value, because that would copy the array.
+    /// The array of this key had this length. An undo removes the appended items, so the old array need not be copied.
     Truncate(String, usize),
 }
 

@@ -1,4 +1,4 @@
-//! Comparison of two contexts, key by key.
+//! Compares two contexts, key by key.
 
 use std::sync::Arc;
 

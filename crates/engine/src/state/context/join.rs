@@ -1,4 +1,4 @@
-//! Reducers on JSON values.
+//! Applies reducers to JSON values.
 
 use std::cmp::Ordering;
 

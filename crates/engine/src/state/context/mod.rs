@@ -1,4 +1,4 @@
-//! Untyped state: a JSON object with channels as its keys.
+//! The context, which is an untyped state: a JSON object in which each key is a channel.
 
 mod apply;
 mod diff;
@@ -21,10 +21,10 @@ use super::writer::PatchWriter;
 use crate::error::{Error, ErrorKind, Result};
 pub use update::ContextUpdate;
 
-/// The state of file-based pipelines and of applications without a state struct: a JSON object.
+/// The state of a run as a JSON object. Pipelines from files use it, and applications that define no state struct.
 ///
-/// Every key is a channel. The graph may declare a reducer for a key; the default is [`Reducer::Last`]. All keys of a context that is not bound to a
-/// graph have the default. Cloning shares the values.
+/// Every key is a channel. The graph may declare a reducer for a key. A key without declaration has [`Reducer::Last`], and so has every key of a
+/// context that does not belong to a graph. Clones share the values.
 ///
 /// [`Reducer::Last`]: super::Reducer::Last
 ///
@@ -62,7 +62,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the value is not a `T`.
+    /// Returns [`ErrorKind::Invalid`] if the value is not of type `T`.
     pub fn get<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>> {
         let Some(value) = self.get_value(key) else { return Ok(None) };
         T::deserialize(value).map(Some).map_err(|source| {
@@ -78,7 +78,7 @@ impl Context {
         self.values.get(key).map(|value| &**value)
     }
 
-    /// Returns the value of a key for editing in place. A shared value is copied first.
+    /// Returns a mutable reference to the value of a key. If another clone shares the value, it is copied first.
     pub fn get_value_mut(&mut self, key: &str) -> Option<&mut Value> {
         self.values.get_mut(key).map(Arc::make_mut)
     }
@@ -100,7 +100,7 @@ impl Context {
         Ok(())
     }
 
-    /// Appends an item to a key's array. An absent key becomes an array first.
+    /// Appends an item to the array under a key. If the key is absent, an empty array is created first.
     ///
     /// # Errors
     ///
@@ -109,7 +109,7 @@ impl Context {
         self.append(key, [item])
     }
 
-    /// Appends items to a key's array. An absent key becomes an array first.
+    /// Appends items to the array under a key. If the key is absent, an empty array is created first.
     ///
     /// # Errors
     ///
@@ -158,7 +158,7 @@ impl Context {
         self.values.is_empty()
     }
 
-    /// Returns the keys that begin with a prefix, without the prefix.
+    /// Returns a context with the keys that begin with `prefix`. The prefix is removed from the keys.
     #[doc(hidden)]
     pub fn part(&self, prefix: &str) -> Self {
         let own = self.under(prefix);
@@ -167,7 +167,7 @@ impl Context {
         Self { values: own.collect(), schema: Schema::default() }
     }
 
-    /// Replaces the keys with this prefix by the keys of `part`.
+    /// Replaces all keys that begin with `prefix` by the keys of `part`, to which the prefix is added.
     #[doc(hidden)]
     pub fn put_part(&mut self, prefix: &str, part: Self) {
         let gone: Vec<String> = self

@@ -1,4 +1,4 @@
-//! Updates of a context: operations in call order.
+//! Updates of a context, which are lists of operations.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::state::strict;
 use crate::state::update::{IntoUpdate, Update};
 
-/// An update of a [`Context`], as a node returns it: operations, applied in order.
+/// An update of a [`Context`], which a node returns. It is a list of operations that are applied in order.
 ///
 /// A value that cannot be stored causes an error when the update is applied.
 ///
@@ -35,9 +35,9 @@ pub struct ContextUpdate {
 /// A change of one key.
 #[derive(Clone)]
 pub(super) enum KeyChange {
-    /// Replace the value, whatever the key's reducer is.
+    /// Replaces the value, whatever the reducer of the key is.
     Set(Value),
-    /// Join by the key's reducer.
+    /// Joins the value by the reducer of the key.
     Reduce(Value),
     Append(Vec<Value>),
     Merge(Map<String, Value>),
@@ -46,21 +46,22 @@ pub(super) enum KeyChange {
 }
 
 impl ContextUpdate {
-    /// Sets the value of a key, whatever its reducer is.
+    /// Replaces the value of a key, whatever the reducer of the key is.
     #[must_use]
     pub fn set(self, key: impl Into<String>, value: impl Serialize) -> Self {
         self.encode(key.into(), |key| strict::channel_to_value(key, &value).map(KeyChange::Set))
     }
 
-    /// Joins a value into a key by the key's reducer, as a typed update does.
+    /// Joins a value into a key by the reducer of the key, like a typed update.
     ///
-    /// `append` and `union` take an array or a single item, `merge` takes an object. Without a declared reducer, the value replaces the current one.
+    /// For the reducers `append` and `union`, the value may be an array or a single item. For `merge`, it must be an object. If the key has no
+    /// declared reducer, the value replaces the current value.
     #[must_use]
     pub fn reduce(self, key: impl Into<String>, value: impl Serialize) -> Self {
         self.encode(key.into(), |key| strict::channel_to_value(key, &value).map(KeyChange::Reduce))
     }
 
-    /// Appends items to a key's array. An absent key becomes an array first.
+    /// Appends items to the array under a key. If the key is absent, an empty array is created first.
     #[must_use]
     pub fn append<T: Serialize>(self, key: impl Into<String>, items: impl IntoIterator<Item = T>) -> Self {
         self.encode(key.into(), |key| {
@@ -69,7 +70,7 @@ impl ContextUpdate {
         })
     }
 
-    /// Puts entries into a key's object. An absent key becomes an object first.
+    /// Puts entries into the object under a key. If the key is absent, an empty object is created first.
     #[must_use]
     pub fn merge<K: Into<String>, V: Serialize>(
         self,
@@ -84,7 +85,7 @@ impl ContextUpdate {
         })
     }
 
-    /// Removes names from a key's object. Absent names are ignored.
+    /// Removes entries from the object under a key. Names that the object does not contain are ignored.
     #[must_use]
     pub fn remove_keys<K: Into<String>>(
         self,

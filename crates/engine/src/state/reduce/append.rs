@@ -11,11 +11,11 @@ use crate::state::writer::PatchWriter;
 
 /// The reducer that appends items. Only the new items are stored.
 ///
-/// A draft that changes or removes earlier items becomes a plain overwrite.
+/// If a node edits a draft and changes or removes earlier items, the whole channel is overwritten instead.
 #[derive(Clone, Copy, Debug)]
 pub struct Append;
 
-/// A sequence that supports appending. It must serialize as an array of its items in order.
+/// A sequence type that supports appending. It must serialize as an array of its items in order.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a channel with `#[state(append)]`",
     label = "not a sequence",

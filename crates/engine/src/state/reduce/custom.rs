@@ -7,13 +7,14 @@ use crate::error::Result;
 use crate::state::channel::ChannelId;
 use crate::state::writer::PatchWriter;
 
-/// The reducer that calls a function. A draft becomes a plain overwrite, because only the function can interpret an update.
+/// The reducer that calls a function of the application. If a node edits a draft, the whole channel is overwritten instead, because only the function
+/// can interpret an update.
 #[derive(Clone, Copy, Debug)]
 pub struct Custom<F>(PhantomData<F>);
 
 /// A function that joins an update into a channel. `#[state(with = path)]` implements it.
 pub trait CustomReducer<T> {
-    /// Joins `update` into `current`. It must give the same result for the same arguments, at any time and on any host.
+    /// Joins `update` into `current`. The function must return the same result for the same arguments, at any time and on any host.
     fn reduce(current: &mut T, update: T);
 }
 

@@ -5,13 +5,13 @@ use crate::error::Result;
 use crate::state::channel::ChannelId;
 use crate::state::writer::PatchWriter;
 
-/// The reducer that keeps the first value. A channel is unset while it is `None`.
+/// The reducer that keeps the first written value. A channel counts as not written while it is `None`.
 ///
-/// A draft that changes or clears a set value becomes a plain overwrite.
+/// If a node edits a draft and changes or clears a written value, the channel is overwritten instead.
 #[derive(Clone, Copy, Debug)]
 pub struct First;
 
-/// An `Option`, the only type that can be unset.
+/// A channel type that can be unset. Only `Option` implements this trait.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a channel with `#[state(first)]`",
     label = "cannot represent an unset value",

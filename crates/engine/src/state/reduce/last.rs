@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::state::channel::ChannelId;
 use crate::state::writer::PatchWriter;
 
-/// The default reducer: every write is a plain overwrite.
+/// The default reducer: every write replaces the value.
 #[derive(Clone, Copy, Debug)]
 pub struct Last;
 

@@ -15,7 +15,7 @@ use crate::state::writer::PatchWriter;
 #[derive(Clone, Copy, Debug)]
 pub struct Merge;
 
-/// Entries to put and keys to remove. No key is in both.
+/// The input of the `merge` reducer: entries to put, and keys to remove. No key is in both.
 #[derive(Clone, Debug)]
 pub struct MergeInput<K, V> {
     entries: Vec<(K, V)>,
@@ -29,7 +29,7 @@ impl<K, V> MergeInput<K, V> {
     }
 }
 
-/// A map that supports merging. It must serialize as an object of its entries.
+/// A map type that supports merging. It must serialize as an object of its entries.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a channel with `#[state(merge)]`",
     label = "not a map",

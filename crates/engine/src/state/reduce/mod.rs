@@ -1,7 +1,7 @@
-//! Reducers: the joins of typed updates and typed channels, for `#[derive(State)]`.
+//! Reducers, which join typed updates into typed channels. The code that `#[derive(State)]` generates uses them.
 //!
-//! A reducer is a marker type that implements [`Reduce`] for the channel types that it supports. One small trait per reducer ([`AppendChannel`],
-//! [`SumChannel`], ...) selects these types. Applications can implement the traits for their own types.
+//! A reducer is a marker type that implements [`Reduce`] for the channel types that it supports. Each reducer has a small trait, such as
+//! [`AppendChannel`] or [`SumChannel`], that these channel types implement. Applications can implement the trait for their own types.
 
 mod append;
 mod custom;
@@ -43,20 +43,22 @@ pub trait Reduce<T> {
     /// The change that [`Reduce::extend`] makes to the channel in place.
     type More;
 
-    /// Whether an input of [`Reduce::diff`] gives exactly the edited value. If so, a draft with another result becomes a plain overwrite.
+    /// Whether the input that [`Reduce::diff`] returns must produce exactly the edited value. If it is true and the result differs, the edited value
+    /// overwrites the channel instead.
     const EXACT: bool = false;
 
-    /// Adds a later input of the same update to an earlier one.
+    /// Joins two inputs of the same update into one. The result has the effect of `earlier` and then `later`.
     fn join(earlier: &mut Self::Input, later: Self::Input);
 
-    /// Converts an edited value, which differs from `before`, to an input or a plain overwrite.
+    /// Computes the difference between `before` and the edited value `after`, as an input of the reducer or as an overwrite. The two values differ.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid) with the channel's name, if `T` cannot represent the difference.
     fn diff(channel: &ChannelId, before: &T, after: T) -> Result<Difference<T, Self::Input>>;
 
-    /// Decides the effect of `input` on the channel, and writes it unless it is [`Step::Replace`].
+    /// Decides the effect of `input` on the channel, and writes the effect to the patch. It does not write the effect [`Step::Replace`], which the
+    /// caller writes.
     ///
     /// # Errors
     ///
@@ -68,30 +70,30 @@ pub trait Reduce<T> {
         patch: &mut PatchWriter,
     ) -> Result<Step<T, Self::More>>;
 
-    /// Applies the decision of [`Reduce::prepare`].
+    /// Applies the effect that [`Reduce::prepare`] decided.
     fn extend(current: &mut T, more: Self::More);
 }
 
-/// The difference of an edited value.
+/// The difference between an edited value and its original.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Difference<T, I> {
-    /// No relevant difference.
+    /// The values do not differ in a relevant way.
     None,
-    /// A difference that the reducer can express.
+    /// The reducer can produce the difference from this input.
     Input(I),
-    /// Any other difference: the value replaces the current one.
+    /// The reducer cannot produce the difference, so this value must replace the current value.
     Overwrite(T),
 }
 
-/// The effect of an input on a channel.
+/// The effect that an input has on a channel.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Step<T, M> {
-    /// No effect.
+    /// The channel does not change.
     Keep,
-    /// Replaces the value. The new value is not written yet.
+    /// This value replaces the current value. It is not written to the patch yet.
     Replace(T),
-    /// Adds to the value in place. The addition is already written.
+    /// The current value is extended in place. The extension is already written to the patch.
     Extend(M),
 }

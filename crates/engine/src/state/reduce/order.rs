@@ -7,11 +7,11 @@ use crate::error::Result;
 use crate::state::channel::ChannelId;
 use crate::state::writer::PatchWriter;
 
-/// The reducer that keeps the greater value. A draft that lowers it becomes a plain overwrite.
+/// The reducer that keeps the greater value. If a node edits a draft and lowers the value, the channel is overwritten instead.
 #[derive(Clone, Copy, Debug)]
 pub struct Max;
 
-/// The reducer that keeps the lesser value. A draft that raises it becomes a plain overwrite.
+/// The reducer that keeps the lesser value. If a node edits a draft and raises the value, the channel is overwritten instead.
 #[derive(Clone, Copy, Debug)]
 pub struct Min;
 

@@ -1,4 +1,4 @@
-//! The part of a typed update for one channel, and its application.
+//! The part of a typed update that changes one channel, and its application to the state.
 
 use std::marker::PhantomData;
 
@@ -11,7 +11,8 @@ use crate::state::json_equality::is_same_json;
 use crate::state::strict;
 use crate::state::writer::{PatchWriter, Write};
 
-/// The part of a typed update for one channel: an optional overwrite, then an optional input for the reducer.
+/// The part of a typed update that changes one channel. It contains an optional new value, and an optional input for the reducer that is applied
+/// after it.
 #[derive(Debug)]
 pub struct Slot<T, I> {
     overwrite: Option<T>,
@@ -25,12 +26,12 @@ impl<T, I> Default for Slot<T, I> {
 }
 
 impl<T, I> Slot<T, I> {
-    /// Replaces the channel, and drops the update's earlier changes of it.
+    /// Makes the update replace the channel by `value`. Earlier changes of the channel in this update are dropped.
     pub fn overwrite(&mut self, value: T) {
         *self = Self { overwrite: Some(value), input: None };
     }
 
-    /// Adds an input for the reducer.
+    /// Adds an input for the reducer to the update.
     pub fn reduce<R: Reduce<T, Input = I>>(&mut self, input: I) {
         match &mut self.input {
             Some(earlier) => R::join(earlier, input),
@@ -44,7 +45,7 @@ impl<T, I> Slot<T, I> {
     }
 }
 
-/// The encoding of a channel, either by its type or by `#[serde(serialize_with)]` of its field.
+/// How a channel is encoded: by the `Serialize` of its type, or by the `#[serde(serialize_with)]` of its field.
 pub trait Encode<T> {
     /// Serializes the value of a channel.
     ///
@@ -54,7 +55,7 @@ pub trait Encode<T> {
     fn encode<S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error>;
 }
 
-/// Encodes a channel by its type.
+/// Encodes a channel by the `Serialize` of its type.
 #[derive(Clone, Copy, Debug)]
 pub struct Plain;
 
@@ -72,7 +73,7 @@ impl<T, E: Encode<T>> Serialize for Encoded<'_, T, E> {
     }
 }
 
-/// A written change of one channel. Applying it cannot fail.
+/// A change of one channel that is already written to the patch. Applying it to the state cannot fail.
 #[derive(Debug)]
 #[must_use = "commit it, or the state is not what the patch says"]
 pub struct Ready<T, R: Reduce<T>> {
@@ -81,7 +82,7 @@ pub struct Ready<T, R: Reduce<T>> {
 }
 
 impl<T, R: Reduce<T>> Ready<T, R> {
-    /// Changes the channel.
+    /// Applies the change to the channel.
     pub fn commit(self, current: &mut T) {
         if let Some(value) = self.overwrite {
             *current = value;
@@ -94,7 +95,7 @@ impl<T, R: Reduce<T>> Ready<T, R> {
     }
 }
 
-/// Compares one channel of an edited state.
+/// Compares one channel of an edited state with the original.
 ///
 /// # Errors
 ///
@@ -115,7 +116,8 @@ pub fn diff<T: PartialEq, R: Reduce<T>>(
     Ok(slot)
 }
 
-/// The derive's comparison of a channel: by `==` if the type is `Eq`, otherwise by the stored form as well.
+/// Compares a channel in derived code. If the type of the channel is `Eq`, values are compared by `==`. Otherwise their stored forms are compared
+/// too.
 #[derive(Debug)]
 pub struct Comparison<T, R, E>(PhantomData<fn() -> T>, PhantomData<fn() -> R>, PhantomData<fn() -> E>);
 
@@ -132,7 +134,7 @@ impl<T, R, E> Default for Comparison<T, R, E> {
     }
 }
 
-/// Comparison of values of an `Eq` type.
+/// Compares values of a type that is `Eq`.
 pub trait ByEquality<T, R: Reduce<T>> {
     /// Compares one channel of an edited state, see [`diff`].
     ///
@@ -148,9 +150,9 @@ impl<T: Eq, R: Reduce<T>, E> ByEquality<T, R> for Comparison<T, R, E> {
     }
 }
 
-/// Comparison of values of a type that is not `Eq`, such as one with floats: `==` treats `0.0` and `-0.0` as equal.
+/// Compares values of a type that is not `Eq`, such as a type with floats. For such types `==` is not exact: it treats `0.0` and `-0.0` as equal.
 ///
-/// Implemented for a reference to a [`Comparison`], because the compiler then prefers [`ByEquality`] if both apply.
+/// The trait is implemented for a reference to a [`Comparison`], so that the compiler prefers [`ByEquality`] if both traits apply.
 pub trait ByStored<T, R: Reduce<T>> {
     /// Compares the stored form of one channel of an edited state.
     ///
@@ -187,7 +189,7 @@ impl<T: Clone, R: Reduce<T>, E: Encode<T>> ByStored<T, R> for &Comparison<T, R, 
     }
 }
 
-/// Computes and writes a channel's change: all the work that can fail.
+/// Computes the change of a channel and writes it to the patch. This does all the work that can fail.
 ///
 /// # Errors
 ///
@@ -212,7 +214,8 @@ pub fn prepare<T: Clone, R: Reduce<T>, E: Encode<T>>(
     Ok(Ready { overwrite: slot.overwrite.clone(), step })
 }
 
-/// Prepares the change of an ephemeral channel, like [`prepare`]. It writes nothing, and conflicts with no concurrent writer.
+/// Computes the change of an ephemeral channel, like [`prepare`]. It writes nothing to the patch, and two concurrent writers of an ephemeral channel
+/// cause no error.
 ///
 /// # Errors
 ///

@@ -7,11 +7,12 @@ use crate::error::Result;
 use crate::state::channel::ChannelId;
 use crate::state::writer::PatchWriter;
 
-/// The reducer that adds. A draft's update is its difference: exact for integers; for floats, within the rounding of the greater of the two values.
+/// The reducer that adds numbers. If a node edits a draft, the difference to the original is added. The result is exact for integers. For floats, it
+/// has a rounding error of the size that the greater of the two values has.
 #[derive(Clone, Copy, Debug)]
 pub struct Sum;
 
-/// A number with checked addition.
+/// A number type with checked addition.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a channel with `#[state(sum)]`",
     label = "not a number that adds up",

@@ -9,14 +9,15 @@ use crate::error::Result;
 use crate::state::channel::ChannelId;
 use crate::state::writer::PatchWriter;
 
-/// The reducer that adds new items. A draft that removes or moves items becomes a plain overwrite.
+/// The reducer that adds items which the channel does not contain yet. If a node edits a draft and removes or moves items, the channel is overwritten
+/// instead.
 #[derive(Clone, Copy, Debug)]
 pub struct Union;
 
-/// A collection without duplicates.
+/// A collection type without duplicates.
 ///
-/// A `Vec` keeps the order of insertion and stores only the new items, but each addition scans all current items. A `BTreeSet` finds items quickly,
-/// but sorts them, so each change stores the whole set.
+/// A `Vec` keeps the order of insertion, and only new items are written to the log, but each addition compares the item with all current items. A
+/// `BTreeSet` finds items quickly, but because it sorts them, each change writes the whole set to the log.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a channel with `#[state(union)]`",
     label = "not a collection with an order of its own",

@@ -1,4 +1,4 @@
-//! Checked serialization of the elements of sequences, maps and structs.
+//! Serializes the elements of sequences, maps and structs, and checks them.
 
 use serde::Serialize;
 use serde::ser::{

@@ -1,4 +1,4 @@
-//! The keys of one map. Two keys with the same text would be decoded as one entry or fail.
+//! The keys of one map. Two keys with the same text are rejected, because they would be decoded as one entry or cause an error.
 
 use serde::{Serialize, Serializer};
 

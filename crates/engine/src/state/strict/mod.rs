@@ -1,11 +1,11 @@
-//! Strict encoding of user values: rejects values that JSON cannot represent, instead of changing them silently.
+//! Encodes values of users as JSON, and rejects values that JSON cannot represent instead of changing them silently.
 //!
 //! `serde_json` writes NaN as `null`, `Some(None)` as `null`, and cannot read nesting deeper than 128. A checkpoint with such a value would decode to
 //! another value after a restart, or fail. All user values are therefore encoded through this module.
 //!
-//! The module sees only serde's data model. If a type's `Serialize` and `Deserialize` fit each other, it accepts exactly the values that decode to an
-//! equal value. It cannot see the type's own `Deserialize`: `untagged`, `flatten` and skipped fields. `start`
-//! therefore decodes its input again, and `check_reads_back` of `ferrata::testing` does so in tests.
+//! The module sees a value only through serde's data model. If the `Serialize` and `Deserialize` of a type fit each other, the module accepts exactly
+//! the values that decode to an equal value. It cannot see what the type's `Deserialize` does, for example with `untagged`, `flatten` or skipped
+//! fields. So `start` decodes its input again and compares it. In tests, use `check_reads_back` of `ferrata::testing`.
 
 mod compound;
 mod keys;
@@ -30,8 +30,8 @@ pub const MAX_DEPTH: u8 = 100;
 
 /// Encodes `value` as JSON text.
 ///
-/// `serde_json` decodes every accepted value to an equal value, if the type's `Deserialize` fits its `Serialize`. The cost over
-/// `serde_json::to_string` is a comparison per float and per level of nesting, and a copy of the keys of each map.
+/// `serde_json` decodes every accepted value to an equal value, if the type's `Deserialize` fits its `Serialize`. Compared with
+/// `serde_json::to_string`, the additional cost is a comparison for each float and for each level of nesting, and a copy of the keys of each map.
 ///
 /// # Errors
 ///
@@ -59,7 +59,7 @@ pub fn to_json_string<T: ?Sized + Serialize>(value: &T) -> Result<String> {
     run(EncodingSubject::Value, value, |value| serde_json::to_string(value))
 }
 
-/// Encodes `value` as JSON text that other JSON can embed without parsing.
+/// Encodes `value` as JSON text in a form that can be embedded in other JSON without parsing it.
 ///
 /// # Errors
 ///
@@ -133,9 +133,9 @@ fn run_at<T: ?Sized + Serialize, R>(
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     Value,
-    /// The content of an option. Written as `null`, it would be decoded as `None`.
+    /// The value is the content of an option. If it were written as `null`, it would be decoded as `None`.
     Held,
-    /// A map with later entries that replace earlier ones of the same key.
+    /// The value is a list of map entries, in which a later entry replaces an earlier entry with the same key.
     Entries,
 }
 

@@ -1,4 +1,4 @@
-//! The path of a failed encoding, built only after the failure.
+//! The path to the value at which an encoding failed. The path is built only after the failure.
 
 use std::cell::RefCell;
 use std::fmt::Write as _;

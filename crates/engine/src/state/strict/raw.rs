@@ -1,4 +1,4 @@
-//! Raw JSON text inside a value: checked, and converted to the canonical spelling of records.
+//! Checks raw JSON text inside a value, and converts it to the canonical spelling of records.
 
 use std::borrow::Cow;
 

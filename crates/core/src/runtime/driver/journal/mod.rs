@@ -29,28 +29,29 @@ use crate::record::{Failure, FailureKind, RunStatus};
 use crate::runtime::log::{LogWriter, RecordOptions};
 use crate::state::{Patch, State};
 
-/// Number of ends whose memory is reused from one record to the next.
+/// The number of ended activations whose memory is reused for the next record.
 const SPARE: usize = 4;
 
-/// The golden ratio in units of 2^-32: its multiples spread evenly, however many there are.
+/// The golden ratio in units of 2^-32. Its multiples, modulo 1, are spread evenly.
 const GOLDEN: u32 = 0x9e37_79b9;
 
-/// The content of a run's first record, if the start does not write it.
+/// The content of the first record of a run, if the start of the run has not written it.
 pub(crate) struct FirstRecord {
     pub(crate) event: RecordEvent,
     pub(crate) input: Box<RawValue>,
 }
 
-/// Absorbed events that are not written yet: coarse checkpoint frequencies hold them back.
+/// Events that the machine has absorbed but that are not written yet, because the checkpoint policy holds them back.
 #[derive(Default)]
 struct HeldRecords {
-    /// Whether any event was absorbed since the last record.
+    /// Whether an event was absorbed after the last record.
     any: bool,
     done: Vec<NodeDone>,
     patch: Patch,
-    /// Time of the last write, by the monotonic clock.
+    /// The time of the last write, by the monotonic clock.
     written: Duration,
-    /// Whether the events are never written: the base was too large, and the log says that the run failed for that.
+    /// Whether the events will never be written. This is so if the record with the full state was too large. The log then says that the run failed
+    /// for this reason.
     dropped: bool,
 }
 
@@ -66,7 +67,7 @@ pub(super) enum DurableReply {
     Expiry(ExpiredQuestion),
 }
 
-/// A question whose activation's deadline has passed.
+/// A question whose deadline has passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ExpiredQuestion {
     pub(super) key: ActivationKey,
@@ -100,17 +101,18 @@ pub(super) struct RecordBuffer<S: State> {
     clock: Arc<dyn Clock>,
     log: LogWriter,
     pending: PendingRecords,
-    /// The first record, until it is written. With disabled checkpoints it may never be.
+    /// The first record, until it is written. If checkpoints are disabled, it may never be written.
     first: Option<Box<FirstRecord>>,
     held: HeldRecords,
     events: PendingEvents<S>,
-    /// Whether the current write holds only the end of an activation, as part of its transaction: a refusal undoes both.
+    /// Whether the current write contains only the end of an activation and is part of the activation's transaction. If the write is refused, the
+    /// transaction is rolled back too.
     is_in_transaction: bool,
     /// Replies, each with the record that must be durable first.
     replies: VecDeque<(Seq, DurableReply)>,
     /// Outbox messages in pending records.
     pub(super) sending: Option<Box<OutboxSend>>,
-    /// The last record at the last prune or at the claim.
+    /// The number of the last record at the time of the last prune or of the claim.
     pruned_at: u64,
     /// The part of a stride that had passed at the claim, in units of 2^-32.
     passed: u32,
@@ -162,16 +164,16 @@ impl<S: State> RecordBuffer<S> {
         self.log.max_body
     }
 
-    /// Returns whether any record was made.
+    /// Returns whether any record was created.
     pub(super) fn has_begun(&self) -> bool {
         self.log.head.is_some()
     }
 
     /// Returns whether ends of activations can be absorbed again after a write conflict.
     ///
-    /// Frequencies that hold back without a bound do not keep ends, because that would use unbounded memory. With them, a conflict ends the run in
-    /// this process, and a resume continues from the last checkpoint. Notes of activations are written at once, and kept until then, under every
-    /// policy.
+    /// If the checkpoint policy holds back records without a limit, ended activations are not kept, because this would need unlimited memory. With
+    /// such a policy, a conflict stops the run in this process, and a resume continues from the last checkpoint. Results that an activation records
+    /// itself, such as steps, are written at once, and kept until they are acknowledged, under every policy.
     pub(super) fn keeps_ends(&self) -> bool {
         !matches!(
             self.policy.frequency,
@@ -179,17 +181,17 @@ impl<S: State> RecordBuffer<S> {
         )
     }
 
-    /// Returns whether the machine has absorbed events that no record will hold.
+    /// Returns whether the machine has absorbed events that will never be written.
     pub(super) fn has_dropped(&self) -> bool {
         self.held.dropped
     }
 
-    /// Returns the last record, if it holds all absorbed events.
+    /// Returns the last record, if it contains all absorbed events.
     pub(super) fn holding_all(&self) -> Option<Seq> {
         self.log.head.filter(|_| !self.held.any).map(|head| head.seq)
     }
 
-    /// Returns whether patches are encoded. Without a further record they are useless, and a later record becomes a base.
+    /// Returns whether patches must be encoded. They are not needed if no further record is written, or if the next record contains the full state.
     pub(super) fn encodes_patches(&self) -> bool {
         self.policy.frequency != CheckpointFrequency::Disabled
     }
@@ -200,7 +202,7 @@ impl<S: State> RecordBuffer<S> {
     }
 }
 
-/// Making records.
+/// Methods that create records.
 impl<S: State> RecordBuffer<S> {
     /// Holds an absorbed end. Returns whether the checkpoint policy asks for a record.
     pub(super) fn hold_end(
@@ -325,7 +327,7 @@ impl<S: State> RecordBuffer<S> {
         }
     }
 
-    /// Returns how to decide an event again if its record is refused.
+    /// Returns what to do with an event if its record is refused because of a write conflict.
     fn conflict_policy(&self, event: &RecordEvent) -> ConflictPolicy {
         match event {
             RecordEvent::Node(_) if self.keeps_ends() => ConflictPolicy::Kept,
@@ -351,7 +353,7 @@ impl<S: State> RecordBuffer<S> {
     }
 }
 
-/// Pending records, and replies that wait for them.
+/// Methods for pending records, and for replies that wait until records are durable.
 impl<S: State> RecordBuffer<S> {
     /// Returns the last record.
     pub(super) fn last(&self) -> Option<Seq> {
@@ -367,12 +369,12 @@ impl<S: State> RecordBuffer<S> {
         self.pending.is_durable(seq)
     }
 
-    /// Gathers records until they are sent, so that concurrent records leave together.
+    /// Sets whether records are collected before they are sent, so that records of concurrent activations are sent together.
     pub(super) fn gather(&mut self, gathers: bool) {
         self.pending.gather(gathers);
     }
 
-    /// Returns whether no unacknowledged record holds this note.
+    /// Returns whether this memo is in no unacknowledged record.
     pub(super) fn is_noted(&self, key: ActivationKey, name: &str) -> bool {
         !self.events.iter().any(|fact| fact.key == key && fact.is_note(name))
     }
@@ -402,14 +404,14 @@ impl<S: State> RecordBuffer<S> {
         self.pending.detach();
     }
 
-    /// Waits for the store's answer to the sent records. Never returns if none were sent.
+    /// Waits for the store's answer to the sent records. If no record was sent, the call never returns.
     ///
-    /// Cancel safe: the next call returns an answer that this call did not return.
+    /// Cancel safe: if the future is dropped, the next call returns the answer.
     pub(super) async fn acknowledged(&mut self) -> Result<HeadRef> {
         self.pending.acknowledged().await
     }
 
-    /// Marks that the next end is part of a transaction, or that it was.
+    /// Sets whether the next end of an activation is written as part of a transaction.
     pub(super) fn set_within(&mut self, within: bool) {
         self.is_in_transaction = within && !self.held.any;
     }
@@ -424,7 +426,7 @@ impl<S: State> RecordBuffer<S> {
         self.pending.is_sending()
     }
 
-    /// Keeps a fact until its record is acknowledged: the `written` record, or the next one.
+    /// Keeps an event until its record is acknowledged. This is the record `written`, or else the next record.
     pub(super) fn remember(&mut self, fact: PendingEvent<S>, origin: ActivationOrigin, written: Option<Seq>) {
         self.events.push(fact, origin);
         if let Some(seq) = written {
@@ -441,8 +443,8 @@ impl<S: State> RecordBuffer<S> {
         self.replies.is_empty()
     }
 
-    /// Drops the facts up to a record that became durable, and sends the replies that waited for it. Returns the questions whose expiry is now
-    /// recorded.
+    /// Drops the kept events up to a record that became durable, and sends the replies that waited for it. Returns the questions whose expiry is now
+    /// durable.
     pub(super) fn release_durable(&mut self, durable: Seq) -> Vec<ExpiredQuestion> {
         self.events.acknowledged(durable);
         let mut expired = Vec::new();
@@ -452,14 +454,15 @@ impl<S: State> RecordBuffer<S> {
         expired
     }
 
-    /// Rejects all deferred replies: this process no longer drives the run.
+    /// Sends an error for all deferred replies, because this process no longer drives the run.
     pub(super) fn refuse_all(&mut self, error: &Error) {
         for (_, owed) in self.replies.drain(..) {
             owed.refuse(error.clone());
         }
     }
 
-    /// Returns whether to prune again: once for every `stride` records, even if many writers in turn write a few each.
+    /// Returns whether the log must be pruned again. This happens once for every `stride` records, even if several processes drive the run one after
+    /// another and each writes only a few records.
     pub(super) fn is_time_to_prune(&mut self, durable: Seq, stride: u64) -> bool {
         let written = durable.get().saturating_sub(self.pruned_at);
         let passed = (u128::from(stride) * u128::from(self.passed)) >> 32;
@@ -471,17 +474,17 @@ impl<S: State> RecordBuffer<S> {
     }
 }
 
-/// Write conflicts.
+/// Methods for write conflicts.
 impl<S: State> RecordBuffer<S> {
-    /// Returns whether every unacknowledged record can be decided again.
+    /// Returns whether every unacknowledged record can be created again after a conflict.
     pub(super) fn can_restart(&self) -> bool {
         !self.pending.is_unique() && (!self.held.any || self.keeps_ends())
     }
 
-    /// Continues after the loaded log, and drops pending records. Returns the facts without an acknowledged record, each with the inputs of its
-    /// activation, to be absorbed again.
+    /// Continues after the end of the loaded log, and drops pending records. Returns the events without an acknowledged record, each with the inputs
+    /// of its activation. The caller must absorb them again.
     ///
-    /// Expiries are no longer deferred: their record was lost to a conflict, and an answer may have come first.
+    /// Expiries of questions are dropped. Their records were refused, and an answer may have arrived first.
     pub(super) fn restart(
         &mut self,
         folded: &ReplayedRun,

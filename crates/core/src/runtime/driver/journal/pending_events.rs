@@ -30,7 +30,7 @@ pub(in crate::runtime::driver) enum PendingEventKind<S: State> {
 }
 
 impl<S: State> PendingEvent<S> {
-    /// Returns whether this event is the note with this name.
+    /// Returns whether this event records a result under this name.
     pub(in crate::runtime::driver) fn is_note(&self, noted: &str) -> bool {
         matches!(&self.what, PendingEventKind::Noted { name, .. } if name == noted)
     }
@@ -38,13 +38,13 @@ impl<S: State> PendingEvent<S> {
 
 struct RetainedEvent<S: State> {
     fact: PendingEvent<S>,
-    /// The inputs of its activation.
+    /// The inputs of the event's activation.
     origin: ActivationOrigin,
     /// The record of the event. `None` while the record is held back.
     seq: Option<Seq>,
 }
 
-/// The facts without an acknowledged record, in order.
+/// The events without an acknowledged record, in order.
 pub(in crate::runtime::driver) struct PendingEvents<S: State> {
     queue: VecDeque<RetainedEvent<S>>,
 }
@@ -64,26 +64,26 @@ impl<S: State> PendingEvents<S> {
         self.queue.push_back(RetainedEvent { fact, origin, seq: None });
     }
 
-    /// Assigns all facts so far to the record with this number.
+    /// Assigns all events that have no record yet to the record with this number.
     pub(in crate::runtime::driver) fn written(&mut self, seq: Seq) {
         for kept in self.queue.iter_mut().rev().take_while(|kept| kept.seq.is_none()) {
             kept.seq = Some(seq);
         }
     }
 
-    /// Drops the facts of acknowledged records.
+    /// Drops the events of acknowledged records.
     pub(in crate::runtime::driver) fn acknowledged(&mut self, seq: Seq) {
         while self.queue.front().is_some_and(|kept| kept.seq.is_some_and(|at| at <= seq)) {
             self.queue.pop_front();
         }
     }
 
-    /// Lists all facts.
+    /// Lists all events.
     pub(in crate::runtime::driver) fn iter(&self) -> impl Iterator<Item = &PendingEvent<S>> {
         self.queue.iter().map(|kept| &kept.fact)
     }
 
-    /// Takes all facts, each with the inputs of its activation, to make their records again.
+    /// Takes all events, each with the inputs of its activation, so that their records can be created again.
     pub(in crate::runtime::driver) fn drain(
         &mut self,
     ) -> impl Iterator<Item = (ActivationOrigin, PendingEvent<S>)> + use<S> {

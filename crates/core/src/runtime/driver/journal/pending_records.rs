@@ -9,9 +9,9 @@ use crate::record::{Record, RunFacts};
 use crate::runtime::committer::{AppendHandle, Committer};
 use crate::store::RunAppend;
 
-/// How to decide a record again if the log refuses it because of a write conflict.
+/// What happens to a record that the store refuses because of a write conflict.
 ///
-/// Every record has a policy: a refused record that is not decided again would count as done.
+/// Every record has such a policy, because otherwise a refused record would count as written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConflictPolicy {
     /// The event of the record is kept until the record is acknowledged. After a conflict, the driver absorbs the event again.
@@ -25,7 +25,7 @@ pub(crate) enum ConflictPolicy {
     Never,
 }
 
-/// Where records are that cannot be decided again.
+/// Where the records are that cannot be created again after a conflict.
 #[derive(Clone, Copy, Debug, Default)]
 struct UndecidableRecords {
     queued: bool,
@@ -37,15 +37,15 @@ struct UndecidableRecords {
 pub(crate) struct PendingRecords {
     run: RunKey,
     committer: Committer,
-    /// The facts of the run for its first record, until that is sent.
+    /// The facts about the run for its first record. They are present until the first record is sent.
     facts: Option<Box<RunFacts>>,
     queue: VecDeque<Record>,
     sent: Option<(usize, AppendHandle)>,
     /// Whether sending is suspended: a transaction of the run is open or about to start.
     is_suspended: bool,
-    /// Whether more records will follow that leave with the queued ones.
+    /// Whether more records will follow that are sent together with the queued records.
     is_gathering: bool,
-    /// Whether an unacknowledged or refused record cannot be decided again.
+    /// Whether an unacknowledged or refused record cannot be created again after a conflict.
     is_unique: UndecidableRecords,
     /// The last acknowledged record.
     durable: Option<HeadRef>,
@@ -95,7 +95,7 @@ impl PendingRecords {
         self.send();
     }
 
-    /// Returns whether deciding all unacknowledged records again would lose one. Refused records count until [`restart`](Self::restart).
+    /// Returns whether some unacknowledged record cannot be created again after a conflict. Refused records count until [`restart`](Self::restart).
     pub(crate) fn is_unique(&self) -> bool {
         let UndecidableRecords { queued, sent, refused } = self.is_unique;
         queued || sent || refused
@@ -120,7 +120,7 @@ impl PendingRecords {
         self.durable
     }
 
-    /// Gathers records until they are sent.
+    /// Sets whether records are collected before they are sent.
     pub(crate) fn gather(&mut self, gathers: bool) {
         self.is_gathering = gathers;
         self.send();
@@ -179,9 +179,9 @@ impl PendingRecords {
         }
     }
 
-    /// Waits for the answer to the sent records. Never returns if none were sent.
+    /// Waits for the answer to the sent records. If no record was sent, the call never returns.
     ///
-    /// Cancel safe: the next call returns an answer that this call did not return.
+    /// Cancel safe: if the future is dropped, the next call returns the answer.
     pub(crate) async fn acknowledged(&mut self) -> Result<HeadRef> {
         match &mut self.sent {
             None => std::future::pending().await,

@@ -23,7 +23,8 @@ use crate::node::NodeContext;
 use crate::runtime::shared::RuntimeInner;
 use crate::runtime::tasks::spawn;
 
-/// The maximum wait of a new watch until other processes know it, and of a stream's end until its chunks are out: the store may be slow.
+/// The maximum time for which a new watch waits until other processes know it, and for which the end of a stream waits until its chunks are sent. It
+/// is limited because the store may be slow.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The relay state of this process.
@@ -32,11 +33,11 @@ pub(crate) struct StreamRelay {
     state: Mutex<RelayState>,
     /// Whether the tasks that send and receive are running.
     has_begun: AtomicBool,
-    /// Notified when there is something to send.
+    /// Notified when there are messages to send.
     bell: Notify,
-    /// Notified when it must be sent at once.
+    /// Notified when the messages must be sent at once.
     hurry: Notify,
-    /// Notified when a watch starts here.
+    /// Notified when a watch starts in this process.
     news: Notify,
     said: watch::Sender<RelayProgress>,
     hears: watch::Sender<bool>,
@@ -47,7 +48,7 @@ impl StreamRelay {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Announces that this process watches a run from now on, or all runs.
+    /// Announces to other processes that this process watches a run, or all runs.
     pub(super) fn announce_watch(&self, run: Option<&RunKey>) {
         if self.has_begun.load(Ordering::Acquire) {
             let mut state = self.state();
@@ -68,7 +69,7 @@ impl StreamRelay {
     }
 }
 
-/// Starts the relay tasks, if the store passes texts on.
+/// Starts the relay tasks, if the store can pass messages between processes.
 pub(super) fn begin(shared: &Arc<RuntimeInner>) {
     let has_begun = &shared.relayed().has_begun;
     if !has_begun.load(Ordering::Acquire)
@@ -80,7 +81,7 @@ pub(super) fn begin(shared: &Arc<RuntimeInner>) {
     }
 }
 
-/// Waits a short time until other processes know the watches of this one.
+/// Waits until other processes know the watches of this process, at most for a short time.
 pub(super) async fn announced(shared: &RuntimeInner) {
     let relayed = shared.relayed();
     let all = relayed.state().all.wants;
@@ -94,7 +95,7 @@ pub(super) async fn announced(shared: &RuntimeInner) {
 pub(super) struct StreamOutput(Arc<RelayStream>);
 
 impl StreamOutput {
-    /// Creates it, if the store passes texts on.
+    /// Creates the relay of a stream, if the store can pass messages between processes.
     pub(super) fn of(cx: &NodeContext, name: &Arc<str>, shared: &Arc<RuntimeInner>) -> Option<Self> {
         shared.store.relay()?;
         begin(shared);
@@ -116,7 +117,7 @@ impl StreamOutput {
         shared.relayed().state().is_wanted(&self.0.run, || shared.clock.monotonic())
     }
 
-    /// Queues a chunk to be sent soon; never waits.
+    /// Queues a chunk that will be sent soon. The call never waits.
     pub(super) fn queue_chunk(&self, shared: &RuntimeInner, number: u64, data: &Arc<RawValue>) {
         let relayed = shared.relayed();
         relayed.state().push((Arc::clone(&self.0), number, Arc::clone(data)));

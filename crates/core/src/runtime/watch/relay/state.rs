@@ -10,16 +10,16 @@ use uuid::Uuid;
 use super::text::RelayStream;
 use crate::id::{Epoch, NodeName, RunKey, Visit};
 
-/// The maximum size of waiting chunks in bytes. Beyond it, the oldest are dropped.
+/// The maximum size of waiting chunks in bytes. If more chunks wait, the oldest are dropped.
 const WAITING: usize = 256 * 1024;
 
-/// The maximum number of remote watched runs to remember. Beyond it, all runs count as watched.
+/// The maximum number of runs watched by other processes that are stored. If there are more, all runs count as watched.
 const WANTED: usize = 10_000;
 
 /// The maximum number of remote streams to remember.
 const STREAMS: usize = 10_000;
 
-/// The delay after the request until the watches of other processes count as known.
+/// The time after the question, after which the watches of other processes count as known.
 pub(super) const GRACE: Duration = Duration::from_millis(200);
 
 /// How long a run counts as watched after an announcement. Announcements repeat three times as often.
@@ -28,14 +28,14 @@ pub(super) const LASTS: Duration = Duration::from_secs(15);
 /// An outgoing chunk.
 pub(super) type RelayChunk = (Arc<RelayStream>, u64, Arc<RawValue>);
 
-/// Counts sent or dropped messages: announcements and chunks.
+/// Counts the messages (announcements and chunks) that were sent or dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct RelayProgress {
     pub(super) wants: u64,
     pub(super) chunks: u64,
 }
 
-/// The knowledge about other processes' watches.
+/// What this process knows about the watches of other processes.
 #[derive(Clone, Copy, Debug, Default)]
 enum RelayInterest {
     /// No stream has started in this process yet, so the watches of other processes are not needed.
@@ -71,14 +71,14 @@ pub(super) struct RelayBatch {
     /// The runs that this process watches, and whether it watches all.
     pub(super) wants: Option<(bool, Vec<RunKey>)>,
     pub(super) chunks: VecDeque<RelayChunk>,
-    /// The progress once this batch is sent.
+    /// The progress after this batch is sent.
     pub(super) after: RelayProgress,
-    /// Whether chunks wait for answers.
+    /// Whether chunks wait until other processes have answered.
     pub(super) holds: bool,
 }
 
 impl RelayState {
-    /// Requests the watches of other processes, on the first call. Returns whether it is the first.
+    /// At the first call, queues a question to other processes about their watches. Returns whether it was the first call.
     pub(super) fn ask(&mut self) -> bool {
         let is_first = matches!(self.known, RelayInterest::No);
         if is_first {
@@ -93,7 +93,7 @@ impl RelayState {
         self.rounds
     }
 
-    /// Returns whether a chunk of this run must be sent, or may have to be.
+    /// Returns whether another process watches this run or may watch it, so that its chunks must be sent.
     pub(super) fn is_wanted(&self, run: &RunKey, now: impl Fn() -> Duration) -> bool {
         match self.known {
             RelayInterest::Yes => self.wanted.has(run, now),
@@ -128,7 +128,7 @@ impl RelayState {
         self.wanted.add(all, runs, now);
     }
 
-    /// Returns the progress once all messages are sent or dropped, except those that wait for answers.
+    /// Returns the progress that is reached when all messages are sent or dropped, except messages that wait for answers.
     pub(super) fn due(&self, now: Duration) -> u64 {
         let is_held = |(of, ..): &&RelayChunk| !self.wanted.has(&of.run, || now);
         self.all.chunks - self.chunks.iter().filter(is_held).count() as u64
@@ -168,7 +168,7 @@ impl RelayState {
     }
 }
 
-/// A watch of another process, and its expiry.
+/// The watches of another process, and the time at which they expire.
 #[derive(Debug, Default)]
 struct RemoteInterest {
     all: Duration,
@@ -204,15 +204,15 @@ pub(super) struct Streams(HashMap<(RunKey, NodeName, Visit, Arc<str>), RemoteStr
 #[derive(Clone, Copy, Debug)]
 struct RemoteStream {
     life: Uuid,
-    /// The claim of the run, and the round of the stream in its process. Processes of older versions count no rounds; their attempts distinguish
-    /// them.
+    /// The claim of the run, the number of the stream in its process, and the attempt. Processes of older versions do not number their streams, so
+    /// the attempt distinguishes them.
     attempt: (Epoch, u64, u32),
     next: u64,
 }
 
 impl Streams {
-    /// Records received chunks of a stream. Returns how many were lost before them, and how many are duplicates; `None` if a later attempt has
-    /// followed.
+    /// Records received chunks of a stream. Returns how many chunks were lost before them, and how many of them are duplicates. Returns `None` if
+    /// chunks of a later attempt were already received.
     pub(super) fn record_received(
         &mut self,
         stream: &RelayStream,

@@ -12,7 +12,7 @@ use crate::runtime::shared::RuntimeInner;
 use crate::runtime::watch::watch_event::LiveEvent;
 use crate::store::{MAX_TEXT_BYTES, RelayTexts};
 
-/// The batching delay of chunks after a send. It limits sends to fifty per second.
+/// The time for which chunks are collected after a send. It limits the number of sends to fifty per second.
 const GATHER: Duration = Duration::from_millis(20);
 
 /// The time limit for the store to pass a message on.
@@ -24,7 +24,7 @@ const RETRY: Duration = Duration::from_secs(5);
 /// The maximum number of runs in a message.
 const RUNS: usize = 500;
 
-/// Sends queued messages, as long as there is a runtime.
+/// Sends queued messages until the runtime ends.
 pub(super) async fn send_messages(weak: Weak<RuntimeInner>) {
     {
         let Some(shared) = weak.upgrade() else { return };
@@ -84,7 +84,7 @@ fn texts(by: ExecutorId, message: &mut u64, taken: RelayBatch) -> Vec<String> {
     texts
 }
 
-/// Joins consecutive chunks of a stream, as long as they fit into a text.
+/// Joins consecutive chunks of a stream into messages, as far as they fit into one text.
 fn joined(all: impl IntoIterator<Item = RelayChunk>) -> Vec<RelayMessage> {
     // Room for the names of the stream.
     const ROOM: usize = MAX_TEXT_BYTES - 1_000;
@@ -112,7 +112,7 @@ fn joined(all: impl IntoIterator<Item = RelayChunk>) -> Vec<RelayMessage> {
     joined
 }
 
-/// Receives messages of other processes, as long as there is a runtime.
+/// Receives messages of other processes until the runtime ends.
 pub(super) async fn receive_messages(weak: Weak<RuntimeInner>) {
     loop {
         let Some(shared) = weak.upgrade() else { return };

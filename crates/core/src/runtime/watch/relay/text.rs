@@ -14,7 +14,7 @@ use crate::store::MAX_TEXT_BYTES;
 /// The prefix of a text. Other versions of the library use another prefix, and ignore texts with this one.
 const VERSION: &str = "f1";
 
-/// The maximum number of parts of a message, above the limit of waiting chunks.
+/// The maximum number of parts of a message. It is high enough for all chunks that may wait.
 const MOST_PARTS: usize = 100;
 
 /// The maximum number of processes with an incomplete message.
@@ -42,8 +42,8 @@ pub(in super::super) struct RelayStream {
     pub(super) visit: Visit,
     pub(super) attempt: u32,
     pub(super) name: Arc<str>,
-    /// Grows with each stream that the process starts, because an attempt may start again under its number. Texts of older versions lack it, and
-    /// older versions ignore it.
+    /// A number that grows with each stream that the process starts. It is needed because an attempt may start again with the same number. Older
+    /// versions do not send it and ignore it.
     #[serde(default)]
     pub(super) round: u64,
 }
@@ -75,7 +75,7 @@ fn header(by: ExecutorId, message: u64, part: usize, count: usize) -> String {
     format!("{VERSION} {by} {message} {part} {count} ")
 }
 
-/// Reassembles multipart messages.
+/// Joins the parts of messages that were split.
 #[derive(Default)]
 pub(super) struct RelayInbox(HashMap<ExecutorId, MessageStart>);
 
@@ -87,7 +87,7 @@ struct MessageStart {
 }
 
 impl RelayInbox {
-    /// Reads a text. Returns the message once it is complete; `None` for this process's own and for unknown texts.
+    /// Reads a text. Returns the message when it is complete. Returns `None` for texts of this process and for unknown texts.
     pub(super) fn read(&mut self, own: ExecutorId, text: &str) -> Option<RelayMessage> {
         let mut words = text.splitn(6, ' ');
         if words.next() != Some(VERSION) {

@@ -1,4 +1,4 @@
-//! The position of a watch of many runs: a time, and positions in individual runs beyond it.
+//! The position of a watch of many runs. It consists of a time, and of positions in runs with events after this time.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,12 +10,14 @@ use crate::error::{Error, ErrorKind};
 use crate::id::{RunId, RunKey, TenantId};
 use crate::store::RunPlace;
 
-/// The position of a watch of many runs, after the last delivered event.
+/// A cursor: the position of a watch of many runs after the last delivered event. A later watch can continue there.
 ///
-/// It is a time, and a position in each run with later delivered events. Its size grows with the number of runs that were active in the last
-/// minute, by some 90 bytes each, not with the total number of runs. [`RunsWatchRequest`](super::RunsWatchRequest) states its guarantees.
+/// The cursor consists of a time, and of a position in each run of which later events were delivered. Its size does not depend on the total number of
+/// runs: it grows by about 90 bytes for each run that was active in the last minute. [`RunsWatchRequest`](super::RunsWatchRequest) describes its
+/// guarantees.
 ///
-/// It contains no conditions: with another query, a watch continues with the runs that this query selects, from the same time on.
+/// The cursor does not contain the query. If you continue with another query, the watch delivers events of the runs that this query selects, from the
+/// same time on.
 ///
 /// ```
 /// use ferrata_core::runtime::RunsCursor;

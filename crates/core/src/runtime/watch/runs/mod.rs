@@ -1,7 +1,7 @@
-//! Watching all runs that a query selects.
+//! Watches of all runs that a query selects.
 //!
-//! A [`RunsWatch`] reads one log at a time. `subscription.rs` collects changed runs and live events in this process, `store_poll.rs` polls the store for
-//! changed runs, `positions.rs` holds positions, `stream.rs` is the caller's stream, and `cursor.rs` its position.
+//! A [`RunsWatch`] reads one log at a time. `subscription.rs` collects changed runs and live events in this process. `store_poll.rs` polls the store
+//! for changed runs. `positions.rs` stores the position in each run. `stream.rs` has the stream of the caller, and `cursor.rs` its position.
 
 mod cursor;
 mod positions;

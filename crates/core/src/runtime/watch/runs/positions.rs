@@ -1,4 +1,4 @@
-//! The positions of a watcher of many runs: its cursor, and additional local knowledge.
+//! The positions of a watcher in the logs of many runs: its cursor, and what this process knows in addition.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

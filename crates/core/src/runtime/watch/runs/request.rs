@@ -1,4 +1,4 @@
-//! The options of a watch of many runs: the query, the start and the filter.
+//! The request for a watch of many runs, with the query, the start position and the filter.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -20,27 +20,29 @@ use crate::store::RunQuery;
 /// The default maximum delay, by the writer's clock, until a record becomes visible and still reaches a watcher that reconnects.
 const SETTLES: Duration = Duration::from_secs(60);
 
-/// A prepared watch of all runs that a query selects; `.await` starts it, and [`RunsWatch::next`] returns one event after the other.
+/// A prepared watch of all runs that a query selects. `.await` starts the watch, and [`RunsWatch::next`] returns its events one after another.
 ///
-/// It delivers the events of [`Runtime::watch`](crate::runtime::Runtime::watch) for each run, in any process, later runs included. A status
-/// condition selects the records that leave the run in that status. Events of one run come in the order of its log, each once; between runs
-/// there is no order. Children count as ordinary runs, with an empty path.
+/// The watch delivers, for each selected run, the events that [`Runtime::watch`](crate::runtime::Runtime::watch) delivers. The runs may be active in
+/// any process, and may start later. If the query has a status, only records after which the run has this status are delivered. The events of one run
+/// arrive once each and in the order of its log. Events of different runs have no order. Children are treated like other runs, and their path is
+/// empty.
 ///
-/// Without [`after`](Self::after) and [`from_now`](Self::from_now) it first delivers the remaining records of each run, run by run in the order
-/// of their creation, and then later events.
+/// Without [`after`](Self::after) and [`from_now`](Self::from_now), the watch first delivers the remaining records of all selected runs, one run
+/// after another in the order of their creation. Then it delivers later events.
 ///
 /// # What a cursor promises
 ///
-/// A watcher that continues at its [cursor](RunsWatch::cursor) receives each record once, if the record became visible in the store at most a
-/// minute ([`visibility_delay`](Self::visibility_delay)) after its writer's timestamp. The difference between clocks and the duration of an append must not
-/// exceed that. An open watch delivers later records, too, but a watch that reconnects does not. The same holds for imported runs.
+/// A watcher that continues at its [cursor](RunsWatch::cursor) receives each record once, if the record became visible in the store at most a minute
+/// ([`visibility_delay`](Self::visibility_delay)) after the time in the record. So the difference between the clocks of two processes, plus the
+/// duration of an append, must not be more than this delay. If a record becomes visible later, a watch that is open delivers it, but a watch that
+/// reconnects may not. The same rule applies to imported runs.
 ///
-/// If records were pruned before their delivery, the watcher receives [`Pruned`](crate::runtime::WatchEventKind::Pruned). A purged run has no
-/// further events; a new run under its id starts from its beginning.
+/// If records were pruned before they were delivered, the watcher receives [`Pruned`](crate::runtime::WatchEventKind::Pruned). After a purge, a run
+/// has no further events. If a new run has the same id, its events are delivered from its beginning.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if a name in the query is invalid.
+/// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if a name in the query is invalid.
 ///
 /// # Cancel safety
 ///
@@ -86,51 +88,52 @@ impl RunsWatchRequest {
         Self { shared: Arc::clone(shared), query, begin, want, settles: SETTLES }
     }
 
-    /// Continues at the [cursor](RunsWatch::cursor) of another watch.
+    /// Continues at the [cursor](RunsWatch::cursor) of an earlier watch.
     pub fn after(mut self, seen: RunsCursor) -> Self {
         self.begin = RunsWatchStart::After(seen);
         self
     }
 
-    /// Delivers only later records, by the clocks of the writers, and live events.
+    /// Delivers only records whose time is after the start of the watch, by the clocks of their writers, and live events.
     pub fn from_now(mut self) -> Self {
         self.begin = RunsWatchStart::Now;
         self
     }
 
-    /// Delivers only events of these kinds; further calls add kinds. Gap events always pass.
+    /// Delivers only events of these kinds. Further calls add kinds. Events that report missing events are always delivered.
     pub fn kinds(mut self, kinds: impl IntoIterator<Item = WatchKind>) -> Self {
         self.want.add_kinds(kinds);
         self
     }
 
-    /// Restricts node events to this node, or to the nodes of the subgraph with this name; further calls add nodes. Events of the whole run
-    /// always pass.
+    /// Delivers the events of nodes only for this node, or for the nodes of the subgraph with this name. Further calls add nodes. Events that concern
+    /// a whole run are always delivered.
     pub fn node(mut self, node: impl Into<String>) -> Self {
         self.want.add_node(node.into());
         self
     }
 
-    /// Adds the state change of each record.
+    /// For each record, also delivers the change of the state as an event.
     pub fn updates(mut self) -> Self {
         self.want.updates = true;
         self
     }
 
-    /// Adds the whole state after each record that changed it.
+    /// After each record that changed the state, also delivers the whole state as an event.
     pub fn values(mut self) -> Self {
         self.want.values = true;
         self
     }
 
-    /// Reveals the values of [secret](crate::state::Secrets) channels. By default, updates and values contain `…` instead.
+    /// Makes updates and values contain the values of [secret](crate::state::Secrets) channels. By default they contain `…` instead.
     pub fn reveal_secrets(mut self) -> Self {
         self.want.reveals = true;
         self
     }
 
-    /// Sets the maximum delay between a record's timestamp and its visibility. The default is a minute. A longer time tolerates more, and makes
-    /// the cursor longer: it contains each run that was active within it.
+    /// Sets the maximum delay between the time in a record and the moment when the record becomes visible in the store. The default is a minute. With
+    /// a longer delay, the watch tolerates larger clock differences and slower appends, but its cursor is longer, because it contains each run that
+    /// was active within this time.
     pub fn visibility_delay(mut self, time: Duration) -> Self {
         self.settles = time;
         self

@@ -1,4 +1,4 @@
-//! Polls the store for changed runs: page by page, and rarely for ended runs.
+//! Polls the store for changed runs, page by page. It polls ended runs only rarely.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -36,11 +36,11 @@ pub(super) async fn head_of(shared: &RuntimeInner, run: &RunKey) -> Result<Optio
 /// The runs that a poll lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PollScope {
-    /// All, in the order of their creation.
+    /// The poll covers all runs, in the order of their creation.
     All,
-    /// Runs that may change.
+    /// The poll covers runs that have not ended and so may change.
     Open,
-    /// Recently created runs, which may have ended since.
+    /// The poll covers runs that were created recently, even if they have ended since.
     Recent,
 }
 

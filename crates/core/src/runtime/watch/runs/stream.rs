@@ -1,4 +1,4 @@
-//! The stream of a watch of many runs.
+//! The stream of events that a watch of many runs delivers.
 
 mod poll;
 
@@ -30,12 +30,12 @@ const STREAK: u32 = 64;
 /// The number of headers per read when searching for a run's position.
 const HEADERS: u32 = 100;
 
-/// The events of all runs that a query selects: see [`RunsWatchRequest`](super::RunsWatchRequest).
+/// A stream of the events of all runs that a query selects. A [`RunsWatchRequest`](super::RunsWatchRequest) creates it.
 ///
-/// Memory holds a position for each open run (some 200 bytes), up to 1,024 live events, and one read of one log. An idle run costs no task and
-/// no store call of its own. The watch polls open runs in pages of 500: every 5 seconds (ten times
-/// [`poll_interval`](crate::runtime::RuntimeBuilder::poll_interval)) next to notices, every second without them. Polls take at most a tenth of
-/// the time.
+/// The watch keeps in memory a position for each run that has not ended (about 200 bytes), at most 1,024 live events, and the records of one read of
+/// one log. It needs no task and no store call for each idle run. It polls the runs that have not ended in pages of 500. If the store sends notices,
+/// it polls every 5 seconds (ten times [`poll_interval`](crate::runtime::RuntimeBuilder::poll_interval)), otherwise every second. It spends at most a
+/// tenth of the time on polls.
 pub struct RunsWatch {
     shared: Arc<RuntimeInner>,
     /// The query, reduced to immutable properties of runs.
@@ -92,13 +92,13 @@ impl RunsWatch {
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`], with the run: a record of it is unreadable. Call it again for the other runs; the
-    ///   watch retries this one after a change.
+    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: a record cannot be read. The error names the run. Call the method again to get events of
+    ///   the other runs. The watch reads this run again after it has changed.
     /// - [`ErrorKind::Unavailable`]: the store failed. Call it again: no event is lost.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: no event is lost by dropping the future.
+    /// Cancel safe: if the future is dropped, the next call returns the event.
     pub async fn next(&mut self) -> Result<WatchEvent> {
         loop {
             if let Some(event) = self.take_live().await? {

@@ -1,4 +1,4 @@
-//! The subscription of one watcher of many runs: changed runs and live events in this process.
+//! The subscription of one watcher of many runs, by which it learns of changed runs and live events in this process.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
