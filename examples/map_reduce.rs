@@ -165,7 +165,7 @@ async fn count(args: &Args) -> Result<(), Box<dyn Error>> {
     let file = file()?;
     let words = words(&file)?;
     ferrata_examples::free(&runtime, &key).await?;
-    // A process that serves their workflow claims the children of a killed process.
+    // A process that serves the workflow claims the children of a killed process.
     runtime.serve(&file)?;
     runtime.serve(&words)?;
     let input = Words { dir: args.dir.clone(), ..Words::default() };

@@ -39,7 +39,7 @@ exit codes: 0 done, 1 failed, 2 wrong usage, 3 it waits for an answer";
 /// Exit code of a run that waits for a person.
 const WAITS: u8 = 3;
 
-/// The first budget, and the cost of a thought.
+/// The first budget in cents. The next constant is the cost of a thought.
 const CENTS: u32 = 5;
 const THOUGHT: u32 = 2;
 
@@ -117,7 +117,7 @@ async fn go_on(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
             Some(question) => {
                 runtime.respond(&key, &question.id, said).by("you").await?;
             }
-            // A killed process may have answered it already. Then the same command continues.
+            // A killed process may have answered the question already. Then the same command continues.
             None => eprintln!("it asks nothing that `{answer}` answers; it goes on"),
         }
     }

@@ -90,7 +90,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<Args>, String>
     }))
 }
 
-/// Writes a file of sales, if it is not there, and returns its name.
+/// Writes a file of sales, if it does not exist, and returns its name.
 fn sample() -> std::io::Result<String> {
     let file = Path::new(".ferrata-etl.csv");
     if !file.exists() {
@@ -129,7 +129,7 @@ async fn run(args: Args) -> Result<(), Box<dyn Error>> {
         .await?;
     let part = part()?;
     let load = load(&part)?;
-    // Every process claims parts without a process, and loads whose process died.
+    // Each process claims parts that no process drives, and loads whose process has died.
     runtime.serve(&part)?;
     runtime.serve(&load)?;
     if args.work {

@@ -12,7 +12,7 @@ use crate::measure::{Rounds, Spread, in_turn, micros, now};
 use crate::row::{Goal, Row};
 use crate::space::{Kind, Space};
 
-/// Measures the rows of one run.
+/// Measures the rows about a single run.
 pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
     let kind = Kind::of(server)?;
     let slow = kind == Kind::S3;

@@ -26,8 +26,8 @@ impl CommandContext {
         }
     }
 
-    /// Returns the key of the run with this full id. For a directory, it is the run of the directory with its tenant. Otherwise the tenant is that of
-    /// `--tenant`.
+    /// Returns the key of the run with this full id. For a directory, it is the run of the directory with its tenant. Otherwise the tenant is in the
+    /// name before a slash, or it is the tenant of `--tenant`.
     pub(crate) fn parse_full_id(&self, name: &str) -> Result<RunKey, CommandFailure> {
         if let Some(run) = self.global.of_directory.as_ref().filter(|run| display_key(run) == name) {
             return Ok(run.clone());

@@ -24,9 +24,9 @@ pub(crate) enum OutputFormat {
     Table,
     /// One JSON document.
     Json,
-    /// One JSON object a line, each as soon as it is known.
+    /// One JSON object per line, each printed as soon as it is known.
     Jsonl,
-    /// Only what a thing is called, one a line.
+    /// Only names or ids, one per line.
     Ids,
 }
 

@@ -8,7 +8,7 @@ use ferrata::Timestamp;
 /// The format of times in tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TimeFormat {
-    /// How long ago, or in how long.
+    /// Relative to now, such as `5m ago` or `in 2h`.
     #[default]
     Relative,
     /// As a date and time of UTC.

@@ -11,10 +11,10 @@ use crate::exit::ExitReason;
 use crate::failure::CommandFailure;
 use crate::time;
 
-/// The option of verbs that look.
+/// The option `--watch` of commands that can repeat their output.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub(crate) struct WatchOption {
-    /// Print it again and again, every two seconds or as said; on a terminal, in the same place. Ctrl-C ends it.
+    /// Repeat the output every two seconds, or at this interval. On a terminal, it stays in the same place. Ctrl-C ends it.
     #[arg(
         short = 'w',
         long = "watch",

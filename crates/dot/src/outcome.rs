@@ -293,8 +293,8 @@ impl StageOutcome {
         Self::from_json_with(json, |_| false)
     }
 
-    /// Parses an outcome like [`from_json`](Self::from_json). A status word that `is_own` accepts becomes a success that prefers the edge of this
-    /// name.
+    /// Parses an outcome like [`from_json`](Self::from_json). A status word that `is_own` accepts becomes a success. This success prefers the edge of
+    /// the same name, unless the outcome prefers another label.
     pub(crate) fn from_json_with(json: &[u8], is_own: impl Fn(&str) -> bool) -> Result<Self, Error> {
         let read = || -> serde_json::Result<Self> {
             let mut said: Value = serde_json::from_slice(json)?;

@@ -66,7 +66,7 @@ pub struct QueueMembership {
     pub kind: SlotKind,
     /// The number of slots that the run or node holds or waits for.
     pub places: u32,
-    /// The key of its request.
+    /// The key of the request.
     pub key: String,
     /// The time since which the run or node holds the slots or waits for them.
     pub since: Timestamp,

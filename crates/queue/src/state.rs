@@ -70,9 +70,9 @@ pub(crate) struct SlotRequest {
 #[derive(Clone, Debug)]
 pub(crate) enum QueueOp {
     Ask(Box<SlotRequest>),
-    /// The waiter becomes idle, and the answer to this question wakes it. A waiter that is no longer in the line enters it again: its run may
-    /// have been seen idle before this was recorded, and its slot released. If the run has moved to another process, the entry belongs to the node
-    /// in that process and stays.
+    /// Records that a waiter becomes idle. The answer to this question then wakes it. If the waiter is not in the line any more, it enters the line
+    /// again: another process may have seen its run idle before this operation was recorded, and may have released its slot. If the run has moved to
+    /// another process, the entry belongs to the node in that process and stays.
     Rest {
         id: String,
         waiting: Box<SlotWaiter>,

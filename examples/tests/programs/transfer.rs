@@ -1,4 +1,4 @@
-//! The transfers whose process is killed: the sum is right, each transfer is there once, and so is its record.
+//! Tests the transfers whose process is killed. The sum stays right, and each transfer and its record exist exactly once.
 
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -47,7 +47,7 @@ async fn is_killed_on(kind: StoreKind) {
         assert!(log.values().all(|times| *times == 1), "{log:?}");
         assert_eq!(log.len(), TRANSFERS as usize + 2, "{log:?}");
 
-        // Once more, it moves nothing.
+        // Another start moves nothing.
         let again = command(space).output().unwrap();
         let again = self::said(&again);
         assert!(again.contains("killed 0 times; 0 transfers were begun"), "{again}");

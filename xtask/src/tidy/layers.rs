@@ -1,18 +1,18 @@
-//! How the modules of `ferrata-engine` and of `ferrata-core` depend on each other.
+//! Checks the dependencies between the modules of `ferrata-engine`, and between those of `ferrata-core`.
 
 use super::Fault;
 use super::repo::{Repo, is_test};
 
-/// A crate of layers: each may use those before it.
+/// A crate with layers. Each layer may use the layers before it.
 ///
-/// A new entry, or another order, is a decision about the design; ARCHITECTURE.md has the same lists and says what each layer is for.
+/// A new entry or another order is a design decision. ARCHITECTURE.md has the same lists, and explains the purpose of each layer.
 struct Crate {
-    /// Where the layers are.
+    /// The folder of the layers.
     root: &'static str,
     layers: &'static [&'static str],
     /// The small modules that every layer may use, and the layers of the crate below. They use only each other.
     common: &'static [&'static str],
-    /// What no code of the crate names, with the reason.
+    /// Names that no code of the crate may contain, each with the reason.
     never: &'static [(&'static str, &'static str)],
 }
 
@@ -39,7 +39,7 @@ const CRATES: [Crate; 2] = [
     },
 ];
 
-/// Every module uses only the layers before its own. What is tested together may use more.
+/// Checks that every module uses only the layers before its own. Tests may use more.
 pub(super) fn order(repo: &Repo) -> Vec<Fault> {
     let mut faults = Vec::new();
     for (path, source) in repo.rust() {
@@ -81,7 +81,7 @@ fn named(code: &str) -> impl Iterator<Item = &str> {
 }
 
 impl Crate {
-    /// Says why one module may not use another, if it may not.
+    /// Returns the reason why one module may not use another; `None` if it may.
     fn refuse(&self, module: &str, used: &str) -> Option<String> {
         let place = |name: &str| self.layers.iter().position(|layer| *layer == name);
         if module == used || self.common.contains(&used) {
@@ -92,7 +92,7 @@ impl Crate {
         }
         match (place(module), place(used)) {
             (Some(above), Some(below)) if below < above => None,
-            // What the root of the crate defines or re-exports, such as a macro.
+            // An item that the root of the crate defines or exports again, such as a macro.
             (_, None) => None,
             _ => {
                 Some(format!("`{module}` may not use `{used}`; move what they share to a layer before both"))

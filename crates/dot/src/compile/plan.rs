@@ -25,13 +25,13 @@ pub(super) fn gate_key(node: &str) -> String {
 #[derive(Debug)]
 pub(super) struct NodeTargets {
     pub(super) edges: Vec<EdgeCandidate>,
-    /// For each edge, whether it restarts the run.
+    /// For each edge, whether the run restarts when it follows the edge.
     pub(super) restarts: Vec<bool>,
     /// For each edge, whether the run returns to an earlier node on purpose, to plan again.
     pub(super) replans: Vec<bool>,
     /// For each edge, the fidelity settings that it has for the next task.
     pub(super) carries: Vec<Option<EdgeFidelity>>,
-    /// For each edge, whether it leads to a conditional node.
+    /// For each edge, whether the edge leads to a conditional node.
     pub(super) to_conditional: Vec<bool>,
     /// Whether the node only routes. Then its outcome is the outcome of the previous node, and even a failure may follow any edge.
     pub(super) decides: bool,

@@ -150,7 +150,7 @@ impl RunDirectory {
         files::remove_views(root, nodes).map_err(|(path, error)| failed("remove", &path, error))
     }
 
-    /// Returns the directory of an attempt, for code that writes files into it during the attempt.
+    /// Returns the directory of an attempt, for code that writes files into this directory during the attempt.
     pub fn attempt(root: &Path, node: &str, visit: u32, attempt: u32) -> PathBuf {
         root.join(files::component(node)).join(format!("{visit}.{attempt}"))
     }

@@ -54,7 +54,7 @@ pub struct SlotWaiter {
     /// The debounce group of this start: a later start of the same group may replace it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub debounced: Option<DebounceGroup>,
-    /// The starts of the run that this entry belongs to. Empty for the default: the first start of this process at `since`.
+    /// The starts of the run that this entry belongs to. Empty for the default: the first start that `executor` requested at `since`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) lives: Vec<StartId>,
     /// The newest record at which a run of this entry is known not to have ended; `None` for a start without a known run. An end at an earlier record

@@ -49,8 +49,8 @@ impl QueueActor {
         next.map_or(look, |next| look.min(next))
     }
 
-    /// Checks whether holders in other processes are alive. The interval depends only on time: a busy queue would otherwise read as many heads as
-    /// it has requests.
+    /// Checks whether holders in other processes are alive. The interval between checks depends only on time. Otherwise a busy queue would read as
+    /// many heads as it gets requests.
     pub(super) fn check_holders(&mut self, runtime: &Runtime) {
         let now = self.clock.monotonic();
         if now.saturating_sub(self.checked_at) < self.pace.look {
