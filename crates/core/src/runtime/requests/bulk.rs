@@ -20,6 +20,7 @@ use crate::record::body::{SignalKind, TokenChanges};
 use crate::runtime::shared::RuntimeInner;
 use crate::runtime::tasks::finish;
 use crate::store::{Cursor, RunHead};
+use crate::wording::count;
 
 /// The default concurrency: as many runs as a store's batch takes in one call, and few next to the load of the runs themselves.
 const AT_ONCE: usize = 16;
@@ -249,8 +250,7 @@ impl IntoFuture for BulkRequest {
 /// Formats the report in a few words, such as `12 runs done, 1 refused`.
 impl fmt::Display for BulkReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let runs = if self.done.len() == 1 { "run" } else { "runs" };
-        write!(f, "{} {runs} done, ", self.done.len())?;
+        write!(f, "{} done, ", count(self.done.len(), "run"))?;
         match self.refused.len() {
             0 => f.write_str("none refused")?,
             refused => write!(f, "{refused} refused")?,
