@@ -1,4 +1,4 @@
-//! Section 1.1 of the dialect, rule by rule: what is read, what is refused, and what refusals say.
+//! Section 1.1 of the dialect, rule by rule: accepted input, rejected input, and error messages.
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Limits of loops: how often a run comes to a node without waiting.
+//! Limits of loops: visits to a node without a wait.
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
 use crate::pipelines::result;

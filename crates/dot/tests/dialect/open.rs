@@ -1,4 +1,4 @@
-//! Branches that no fan-in closes, ways out of them and ways into them.
+//! Branches without a fan-in, and edges that leave or enter branches.
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
 use crate::crashing::at_each_write;

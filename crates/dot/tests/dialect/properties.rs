@@ -1,4 +1,4 @@
-//! Laws of the parser: it answers whatever it is given, in time proportional to it, and reads what it prints.
+//! Properties of the parser: it handles any input, in linear time, and parses its own output.
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What has to hold of any bytes. `fuzz/` has it, too, by this file.
+//! Properties for any bytes. `fuzz/` includes this file.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 

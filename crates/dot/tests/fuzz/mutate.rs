@@ -1,4 +1,4 @@
-//! Inputs made of other inputs: cut, repeated, joined, and with what the language is made of put in.
+//! Mutations of inputs: cut, repeated, joined, and with tokens of the language inserted.
 
 /// What the language is made of, and what is at its edges.
 const PIECES: &[&str] = &[
