@@ -1,4 +1,4 @@
-//! The example with Prometheus, run as a user runs it: what it exports has the names of the page, the alerts and the dashboard.
+//! The Prometheus example, run as a user runs it: it exports the metrics that the docs, the alerts and the dashboard name.
 #![expect(clippy::unwrap_used, reason = "all of it is a test")]
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! A process that drives runs: what it knows of itself and of the run.
+//! A process that drives runs: its knowledge of itself and of the run.
 
 use crate::run::Run;
 

@@ -1,4 +1,4 @@
-//! The rules by which processes deliver the letters of one run to one topic. A [`Slip`] leaves one of them out.
+//! The rules of processes that deliver the outbox messages of one run to one topic. A [`Slip`] omits one rule.
 
 use stateright::{Model, Property};
 
@@ -10,7 +10,7 @@ const TRIES: u8 = 2;
 pub enum Slip {
     /// A process whose word does not follow any more goes on with what it has, without a look at the log.
     GoesOnWhenOvertaken,
-    /// A letter that was not taken is put behind those after it.
+    /// Later messages overtake a message that was not taken.
     PassesWhatFailed,
     /// The delivery is recorded before the outlet is asked.
     RecordsFirst,
@@ -29,7 +29,7 @@ pub struct Posted {
     pub aside: bool,
 }
 
-/// What is said of letters, in a record.
+/// The statement of a record about outbox messages.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Word {
     /// These were taken.
@@ -43,7 +43,7 @@ pub enum Word {
 pub struct Desk {
     /// What it has still to deliver, in order.
     pub line: Vec<Posted>,
-    /// What its outlet was given, in order.
+    /// The messages that its sink received, in order.
     pub hand: Vec<Posted>,
     /// How many of those it has taken.
     pub taken: usize,
@@ -81,7 +81,7 @@ pub enum Step {
     Begin(usize),
     /// The outlet ends with one of them.
     End(usize, End),
-    /// A process records what became of letters, after a look at the head.
+    /// A process records the results of messages, after it has read the head.
     Say(usize),
     /// A process dies, and another is started in its place.
     Crash(usize),

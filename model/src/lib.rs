@@ -1,8 +1,8 @@
-//! How two executors, any number of signallers and a purger share one run: a model of the rules, explored exhaustively.
+//! A model of two processes, any number of signallers and a purger on one run, explored exhaustively.
 //!
-//! The page `docs/reference/protocol-model.md` says what is modelled and what is not. The model knows no code of the library: it holds the
-//! rules by which the library's parts deal with heads, claims, lives, signals, heartbeats, purges and restarts, and it finds the
-//! mistakes that were once made in them when they are [planted](Mistake) back. How letters are delivered is a [model](letters) of its own.
+//! The page `docs/reference/protocol-model.md` lists the modelled parts and the limits of the model. The model uses no code of the library. It holds
+//! the rules for heads, claims, generations, signals, heartbeats, purges and restarts, and detects known mistakes when they are [planted](Mistake).
+//! The delivery of outbox messages has a separate [model](letters).
 
 mod executor;
 pub mod letters;

@@ -1,4 +1,4 @@
-//! The rules: who may do what, and what follows. A [`Mistake`] leaves one of them out.
+//! The rules: who may take which step, and its effect. A [`Mistake`] omits one rule.
 
 use stateright::{Model, Property};
 
@@ -15,7 +15,7 @@ pub enum Mistake {
     RestBeforeDeadline,
     /// A driver that meets another head compares epoch and owner, and not the life.
     EpochWithoutLife,
-    /// A driver writes the end of the last node as the end of the run, whatever was said before it.
+    /// A driver writes the end of the last node as the end of the run, regardless of earlier signals.
     LastNodeEndsTheRun,
     /// Retention purges what it looked at, whatever was written since.
     PurgeWithoutHead,

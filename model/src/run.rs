@@ -1,4 +1,4 @@
-//! A run as its log folds.
+//! A run, as folded from its log.
 
 use crate::executor::Id;
 

@@ -1,9 +1,9 @@
-//! Everything at one moment: the store, the processes, what may still go wrong, and what must never be found to have happened.
+//! The whole state at one moment: the store, the processes, the remaining faults, and the invariants.
 
 use crate::executor::{Driver, Executor, Id};
 use crate::run::{Place, Run, Status};
 
-/// What is said to a run.
+/// A signal to a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Signal {
     /// `cancel`

@@ -1,4 +1,4 @@
-//! Every state that the rules allow within a budget is visited, and every mistake is found.
+//! Visits every state that the rules permit within a budget, and finds every mistake.
 #![expect(
     clippy::print_stdout,
     reason = "how many states there are, and how a mistake was found, is what a person wants to see"

@@ -1,4 +1,4 @@
-//! Two replicas on one store: one is killed or told to end, and the other finishes every order; each is paid once.
+//! Two replicas on one store: one is killed or stopped, the other finishes every order, and each order is paid once.
 #![expect(clippy::unwrap_used, reason = "all of it is a test")]
 
 use std::collections::BTreeMap;

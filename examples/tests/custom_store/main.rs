@@ -1,4 +1,4 @@
-//! The store of the example `custom_store` keeps the whole contract.
+//! The store of the example `custom_store` meets the whole contract.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

@@ -1,4 +1,4 @@
-//! The agent in a world of its own, as [the page on tests](../../../docs/guide/testing/README.md) has it; and the program, killed.
+//! The agent example in a test world, as on [the page about tests](../../../docs/guide/testing/README.md), and the killed program.
 
 #[path = "../../agent/graph.rs"]
 mod graph;
@@ -20,10 +20,10 @@ use self::graph::{Agent, Outbox, PATIENCE, graph};
 use self::model::Model;
 use crate::support::{Chance, ended, program};
 
-/// A run of an earlier version of the example; to be kept as it is, whatever becomes of the graph.
+/// A run of an earlier version of the example. Do not edit it when the graph changes.
 const KEPT: &str = include_str!("agent.jsonl");
 
-/// What it may spend: a thought costs 2, so it is asked for more once.
+/// The budget: a thought costs 2, so the agent asks for more once.
 const CENTS: u32 = 5;
 
 fn input() -> Agent {

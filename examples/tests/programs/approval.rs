@@ -1,4 +1,4 @@
-//! The approval: each command is a process of its own, and none needs another to be alive.
+//! The approval example: each command is a separate process and needs no other running process.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt as _;
@@ -11,7 +11,7 @@ use ferrata_tests::{Space, StoreKind};
 
 use crate::support::{ended, program};
 
-/// What a command said and how it ended.
+/// The output and exit status of a command.
 #[derive(Debug, PartialEq)]
 struct Said {
     code: i32,

@@ -1,4 +1,4 @@
-//! The chat: killed after any acknowledged line, it loses none of them and answers none twice.
+//! The chat example: after a kill at any acknowledged line, it loses no line and answers none twice.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -85,7 +85,7 @@ fn turns(shown: &[String]) -> Vec<(&str, &str)> {
     turns
 }
 
-/// What the outside knows: which lines were noted, and what was answered to them.
+/// The externally visible results: noted lines, and their answers.
 #[derive(Default)]
 struct Ledger {
     /// Every line that was ever typed, and whether it was noted.
@@ -210,7 +210,7 @@ impl Ledger {
     }
 }
 
-/// Kills it in the middle of what it is told, and compares what the next process shows with what it had said.
+/// Kills the program during its input, and compares the next process's output with the dead one's.
 pub(crate) async fn is_killed_on(kind: impl Into<StoreKind>) {
     Space::within(kind, async |space| {
         let mut ledger = Ledger::default();

@@ -1,4 +1,4 @@
-//! The chain whose process is killed: what the dead one had recorded is not done again.
+//! The chain example with a killed process: recorded work does not run again.
 
 use std::path::Path;
 use std::process::Command;

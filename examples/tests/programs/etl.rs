@@ -1,5 +1,5 @@
-//! The load in a world of its own, as [the page on tests](../../../docs/guide/testing/README.md) has it; and two processes that share
-//! one, of which the one that began is killed.
+//! The ETL example in a test world, as on [the page about tests](../../../docs/guide/testing/README.md), and two processes that share a load, of
+//! which the first is killed.
 
 #[path = "../../etl/graph.rs"]
 mod graph;
@@ -20,7 +20,7 @@ use tempfile::TempDir;
 use self::graph::{LINES, Load, Warehouse, load, part};
 use crate::support::{ended, program};
 
-/// A run of an earlier version of the example; to be kept as it is, whatever becomes of the graph.
+/// A run of an earlier version of the example. Do not edit it when the graph changes.
 const KEPT: &str = include_str!("etl.jsonl");
 
 /// How long two processes may take, on a busy machine.

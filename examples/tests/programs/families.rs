@@ -1,4 +1,4 @@
-//! The programs of several runs: killed at random moments, again and again, they come to the same end, with nothing done twice.
+//! The examples with several runs: killed at random moments, they reach the same end, and no work is done twice.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

@@ -1,4 +1,4 @@
-//! The example programs, run as a user runs them, and killed as no user would.
+//! The example programs, run as a user runs them, and killed at any moment.
 #![expect(clippy::unwrap_used, reason = "all of it is a test")]
 
 mod agent;

@@ -1,4 +1,4 @@
-//! The programs with `--store`: each is killed with `kill -9` on each store but files, and goes on.
+//! The examples with `--store`: each is killed with `kill -9` on every store except files, and continues.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! What the tests of the programs share.
+//! Helpers of the program tests.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};

@@ -1,4 +1,4 @@
-//! The survey is killed at random moments, again and again, and comes to the same report, with nothing measured twice.
+//! The survey example: killed at random moments, it produces the same report, and measures nothing twice.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -114,7 +114,7 @@ impl Survey<'_> {
             .unwrap()
     }
 
-    /// Runs the program, and kills it after `limit`; returns what it said if it came to its end before.
+    /// Runs the program, and kills it after `limit`. Returns its output if it ended before.
     fn run(&self, limit: Option<Duration>) -> Option<String> {
         let mut child = self.spawn();
         let (mut stdout, mut stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());

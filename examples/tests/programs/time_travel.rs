@@ -1,4 +1,4 @@
-//! The program that looks into a run's past and changes it.
+//! The example that inspects and changes a run's past.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! The example of traces: what its two processes, of which one is killed, send to a collector by OTLP is one trace.
+//! The traces example: two processes, one of them killed, send one trace to an OTLP collector.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -108,8 +108,8 @@ fn attributes(all: Vec<KeyValue>) -> BTreeMap<String, String> {
     all.into_iter().map(|one| (one.key, text(one.value))).collect()
 }
 
-/// The collector of the test has what the killed process had sent, and all of the other one: nothing but what was open when the first died is
-/// missing, and it is missed as the parent of what ended below it.
+/// The collector has the spans that the killed process sent, and all spans of the other. Only the spans that were open at the kill are missing, so
+/// they appear only as parents.
 ///
 /// Guarantees: TRACE-1.
 #[tokio::test]

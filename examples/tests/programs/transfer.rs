@@ -1,4 +1,4 @@
-//! The transfers whose process is killed: the sum is right, each transfer is there once, and so is its record.
+//! The transfer example with kills: the sum is right, and each transfer and its record exist once.
 
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;

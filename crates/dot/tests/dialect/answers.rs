@@ -65,8 +65,8 @@ async fn status_file_keeps_answer() {
     assert!(prompt.contains("`plan` answered:\nthe plan is: 1, 2, 3\n"), "{prompt}");
 }
 
-/// A task that says `fail` in its file and why on its output "failed and said nothing about it". However a task ends, its text is the reason
-/// and is kept, also in the attempts that are followed by another.
+/// A task that writes `fail` to its file and a text to its output: for every end of a task, its text is the reason and is stored, even for attempts
+/// that are retried.
 ///
 /// Guarantees: DOT-10.
 #[tokio::test]
@@ -111,7 +111,7 @@ async fn failing_task_keeps_answer() {
 /// Prints more than a pipe holds: once the file is there, the beginning has been read.
 const HALF: &str = "echo half; head -c 200000 /dev/zero | tr '\\0' x; touch ready; sleep 1000";
 
-/// What an attempt printed before its time was over was nowhere; a tool left the output of another tool in its place.
+/// The output of an attempt that timed out is stored, and a tool does not keep the output of another tool.
 ///
 /// Guarantees: DOT-10.
 #[tokio::test]

@@ -206,7 +206,7 @@ async fn prompt_file_is_read() {
     assert!(both.message().contains("`prompt` and `prompt_file` are both set"), "{both}");
 }
 
-/// A gate asked its id although it had a prompt, and said nothing of what is to be approved.
+/// A gate with a prompt asks the prompt, not its id.
 ///
 /// Guarantees: DOT-14.
 #[tokio::test]

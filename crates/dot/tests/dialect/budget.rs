@@ -96,7 +96,7 @@ async fn what_a_repeated_attempt_spent_counts() {
     assert_eq!(cost(&run(&text).await), 3.0);
 }
 
-/// Fails twice and succeeds then, and spends as much as it is told to each time.
+/// Fails twice and then succeeds, and spends the given amount each time.
 #[derive(Debug)]
 struct Third(f64, AtomicU32);
 
@@ -181,7 +181,7 @@ async fn spending_of_restarting_node_counts() {
     assert_eq!((cost(&ran), ran.text("usage.tokens")), (1.0, "10".into()));
 }
 
-/// What the node came to is refused, and the run fails with it: the work was paid for all the same.
+/// The node's outcome is rejected, and the run fails, but the node's usage still counts.
 ///
 /// Guarantees: DOT-15.
 #[tokio::test]
@@ -241,7 +241,7 @@ async fn replans_are_counted_and_told() {
     assert!(run(&text("max_replans=0")).await.failure().contains("plan"));
 }
 
-/// A clock that somebody sets by so much between any two looks at it; what it measures is true.
+/// A clock that is set by a fixed amount between any two reads. Its measured durations are correct.
 #[derive(Debug)]
 struct Jumping {
     real: SystemClock,

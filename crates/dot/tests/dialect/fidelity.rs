@@ -15,7 +15,7 @@ use ferrata_dot::handler::{Backend, BackendAnswer, Codergen, HandlerError, Regis
 use ferrata_dot::lint::Linter;
 use serde_json::json;
 
-/// What a task was told.
+/// The input of a task.
 #[derive(Clone, Debug, PartialEq)]
 struct Heard {
     node: String,
@@ -25,7 +25,7 @@ struct Heard {
     single: bool,
 }
 
-/// Writes down what it is told, and answers with as many letters as the node's `says` asks for.
+/// Records its input, and answers with the number of letters in the node's `says`.
 #[derive(Clone, Debug, Default)]
 struct Ear(Arc<Mutex<Vec<Heard>>>);
 

@@ -73,7 +73,7 @@ fn semicolons_are_optional() {
     assert_eq!(with.goal(), without.goal());
 }
 
-/// What was tolerated: rule and place.
+/// The tolerated constructs: rule and location.
 fn tolerated(source: &str) -> Vec<(&'static str, usize)> {
     let pipeline = Pipeline::parse(source.as_bytes()).unwrap_or_else(|error| panic!("{source}: {error}"));
     pipeline.tolerated().iter().map(|one| (one.rule, one.span.start)).collect()

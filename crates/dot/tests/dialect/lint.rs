@@ -256,7 +256,7 @@ fn attribute_type() {
     assert_eq!(found("a [timeout=\"900s\", goal_gate=\"false\", max_retries=\"3\"]"), []);
 }
 
-/// Each was silent: the pipeline stopped in the middle, asked nobody, or passed over what it was told.
+/// Lint reports each of these mistakes. Otherwise the pipeline stops in the middle, asks nobody, or ignores an attribute.
 ///
 /// Guarantees: LINT-4.
 #[test]

@@ -326,7 +326,7 @@ async fn a_crash_at_any_write_changes_no_result() {
     assert!(crashes >= 16, "{crashes}");
 }
 
-/// A manager waited in memory between its cycles, for hours, and a process that took it up began the wait of its cycle anew.
+/// A manager between cycles is idle, and a process that claims it continues the current wait instead of starting it again.
 ///
 /// Guarantees: DOT-16.
 #[tokio::test]

@@ -270,7 +270,7 @@ async fn pipelines_fail_with_their_reasons() {
     }
 }
 
-/// What a run comes to: its path, its status and what its context holds.
+/// The result of a run: its path, its status and its context.
 pub(crate) async fn result(
     store: &MemoryStore,
     key: &RunKey,

@@ -11,7 +11,7 @@ use ferrata_dot::value::{Length, Unit, Value};
 use ferrata_dot::{Document, ParseError, Pipeline};
 use proptest::prelude::*;
 
-/// What a mistake must be whatever the source is.
+/// Properties of every error, for any source.
 fn sane(source: &[u8], error: &ParseError) {
     assert!(error.span().start <= source.len(), "{error:?}");
     assert!(!error.message().is_empty() && !error.message().contains('\n'), "{error:?}");

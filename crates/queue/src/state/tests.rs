@@ -1,4 +1,4 @@
-//! Random operations on a queue, held against a plain model and against what is promised of each moment.
+//! Random operations on a queue, compared with a plain model and checked for invariants.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -133,7 +133,7 @@ struct Person {
 struct Model {
     inside: Vec<Person>,
     outside: Vec<Person>,
-    /// Whose place was taken, by whom.
+    /// Taken slots: the old and the new holder.
     replaced: BTreeMap<u8, (Person, u8)>,
     /// By key: when it was served last, counted in places that were given.
     served: BTreeMap<u8, u64>,
@@ -161,7 +161,7 @@ impl Model {
         self.replaced.insert(one.who, (one.clone(), by));
     }
 
-    /// Returns one whose place was taken, or one of whom nothing is known.
+    /// Returns a holder whose slot was taken, or an unknown one.
     fn nth_replaced(&self, nth: u8) -> u8 {
         let all: Vec<u8> = self.replaced.keys().copied().collect();
         all.get(usize::from(nth) % all.len().max(1)).copied().unwrap_or(99)
@@ -455,7 +455,7 @@ fn once_key_is_not_started_again_within_window() {
     assert_eq!(ledger.apply(once(3, at(10_000)), at(10_000)), OpResult::Granted);
 }
 
-/// It was told how many wait, which may be nobody, and took a start of the rate.
+/// The rejection names the full key memory instead of the number of waiters, and uses no start of the rate.
 #[test]
 fn full_key_memory_refuses_start_with_reason() {
     let mut settings = QueueSettings::new();

@@ -1,4 +1,4 @@
-//! What becomes of ticks, against a plain model of a line, and with processes that come and go at random.
+//! Ticks, compared with a plain model, with processes that start and stop at random.
 
 use std::time::Duration;
 
@@ -93,7 +93,7 @@ proptest! {
         prop_assert_eq!(progress.missed, 0);
     }
 
-    /// Whatever comes when, each tick is started, skipped, missed or due once, and no tick is started behind a later one.
+    /// In any order of events, each tick is started, skipped, missed or due once, and no tick starts after a later one.
     #[test]
     fn each_tick_is_accounted_for_once(
         catch_up in catch_ups(),

@@ -1,4 +1,4 @@
-//! Queues that are followed by what others have changed: they are as those that are read anew, whatever was changed, and whatever was taken back.
+//! A queue state that follows other writers' changes equals a freshly read one, after any change and any rollback.
 
 use ferrata_core::state::Op as PatchOp;
 

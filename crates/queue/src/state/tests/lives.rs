@@ -1,4 +1,4 @@
-//! Several starts of one name, of which some runs were purged before others began.
+//! Several starts of one run id, with purges in between.
 
 use super::*;
 

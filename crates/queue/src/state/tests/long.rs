@@ -1,4 +1,4 @@
-//! Lines of many: what they take in the state, who is refused, and that whose turn it is does not depend on how many wait.
+//! Long wait queues: their size in the state, rejections, and a grant order that does not depend on the length.
 
 use ferrata_core::TenantId;
 
@@ -78,7 +78,7 @@ fn full_queue_refuses_until_waiters_leave() {
     assert_eq!(ledger.apply(uuid_start(n, me, &key, now).1, now), OpResult::Waits);
 }
 
-/// A queue as it was stored when each who waited was written out.
+/// A queue in the stored form that lists every waiter.
 #[test]
 fn a_line_that_was_written_out_is_read() {
     let (mut ledger, me) = (one_place(usize::MAX), executor());

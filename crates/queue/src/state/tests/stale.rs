@@ -1,8 +1,9 @@
-//! What was so once, said by a process that was stopped, is slow, or has lost the run since.
+//! Outdated messages of a process that was suspended, is slow, or lost the run.
 
 use super::*;
 
-/// A process that was stopped drops its node when it learns that another one has its run: the wait of the node there was taken out with it.
+/// A suspended process returns, and requests, marks as idle, or drops its node. These calls must not take the slot or the wait of the node in the
+/// process that claimed the run.
 #[test]
 fn drop_in_former_process_keeps_node_wait_elsewhere() {
     let mut settings = QueueSettings::new();
@@ -65,8 +66,8 @@ fn stale_process_cannot_change_node_in_current_process() {
     }
 }
 
-/// A slow process says that it has woken a node, or that the place of a node is not used: the node has rested again since, with another question, or
-/// has come for its place. No process answered that question then, and the queue gave the place of a node at work to another.
+/// A slow process reports that it woke a node, or that the node's slot is unused, after the node became idle again with another question, or claimed
+/// its slot. The report must not give the slot of a running node to another waiter.
 #[test]
 fn late_report_on_idle_node_is_ignored() {
     let (mut ledger, [one, other]) = (QueueState::new(QueueSettings::new()), [executor(), executor()]);
@@ -167,7 +168,7 @@ fn late_report_on_start_skips_next_one() {
     assert_eq!(before.at, Timestamp::default(), "an earlier program wrote no time");
 }
 
-/// Another process has seen the run at rest and given its place back before it was recorded that the run rests.
+/// Another process saw the idle run and released its slot before the run's idle state was recorded.
 #[test]
 fn idle_run_missing_from_queue_enters_again() {
     let (mut ledger, me) = (QueueState::new(QueueSettings::new()), executor());
