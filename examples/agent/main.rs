@@ -30,7 +30,7 @@ usage: agent [TASK] [--answer VALUE] [--id ID] [--store URL] [--outbox FOLDER]
 
   TASK             what it looks for; once, when the run begins (default: climbing ropes)
   --answer VALUE   answers what it has asked, yes or no or a number of cents, and goes on
-  --id ID          the run; the same command goes on with it (default: agent)
+  --id ID          the run; the same command continues it (default: agent)
   --store URL      where runs are kept (default: file:.ferrata-agent)
   --outbox FOLDER  where mails go (default: .ferrata-outbox)
 
@@ -118,7 +118,7 @@ async fn go_on(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
                 runtime.respond(&key, &question.id, said).by("you").await?;
             }
             // A killed process may have answered it already. Then the same command continues.
-            None => eprintln!("it asks nothing that `{answer}` answers; it goes on"),
+            None => eprintln!("no question takes the answer `{answer}`; the run continues"),
         }
     }
     let input = Agent { task: args.task.clone(), cents: CENTS, ..Agent::default() };

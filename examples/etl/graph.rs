@@ -25,7 +25,7 @@ pub(crate) struct Part {
     pub(crate) file: String,
     pub(crate) piece: Piece,
     pub(crate) rows: u64,
-    /// Lines that are no sales.
+    /// Lines without a sale.
     pub(crate) refused: u64,
     pub(crate) cents: u64,
 }
