@@ -160,7 +160,7 @@ impl FsInner {
         }
         tracing::warn!(
             path = %path.display(), bytes = torn, at = log.tail.end,
-            "cut off a write that was never acknowledged"
+            "removed a partial write that was never acknowledged"
         );
         self.disk
             .set_len(&log.file, log.tail.end)
@@ -230,7 +230,7 @@ impl FsInner {
         }
         if !metadata.is_file() {
             // Opening a pipe would wait for its writer.
-            return Err(FsStoreError::damaged(path, 0, "it is not a file"));
+            return Err(FsStoreError::damaged(path, 0, "the path is not a file"));
         }
         let file = match self.disk.open(path, FileAccess::Read) {
             Ok(file) => Arc::new(file),

@@ -75,7 +75,7 @@ impl FsInner {
                 return Ok((Removed::default(), None));
             }
             Some(metadata) if expected.is_some() && !metadata.is_file() => {
-                return Err(FsStoreError::damaged(path, 0, "it is not a file"));
+                return Err(FsStoreError::damaged(path, 0, "the path is not a file"));
             }
             Some(metadata) if metadata.is_dir() => {
                 // This store creates no directory of this name. It removes an empty one, and never a foreign directory's contents.

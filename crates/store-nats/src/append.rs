@@ -178,7 +178,7 @@ impl NatsInner {
         // A stored append does not wait for room in the connection, and Tokio's task budget must not look like a full one.
         match unconstrained(told).now_or_never() {
             Some(Ok(())) => {}
-            told => tracing::debug!(%run, ?told, "a notice was not sent"),
+            told => tracing::debug!(%run, ?told, "could not send a notice"),
         }
     }
 }

@@ -98,7 +98,7 @@ impl AppendStatements {
         }
         let unanswered = |run: &RunKey| {
             // Every entry is answered above; this says so instead of a panic.
-            let message = "the entry was left without an answer; retry the same records";
+            let message = "the entry got no result; retry with the same records";
             Error::new(ErrorKind::Indeterminate, message).with_operation(OPERATION).with_run(run)
         };
         results
@@ -272,7 +272,7 @@ fn written_entries(rows: &[PgRow], sent: &[usize]) -> Result<Vec<usize>, sqlx::E
 
 /// This attempt wrote no records, but an earlier attempt with a lost reply may have.
 fn unknown_outcome_error(failed: &PostgresStoreError, run: &RunKey) -> Error {
-    let message = "whether the records are there already could not be read; retry the same records";
+    let message = "could not check whether the records exist; retry with the same records";
     Error::new(ErrorKind::Indeterminate, message)
         .with_operation(OPERATION)
         .with_run(run)

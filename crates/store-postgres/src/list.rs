@@ -102,7 +102,7 @@ pub(crate) async fn run(
         match head {
             Ok(head) => items.push(head),
             Err(error) if asked.complete => return Err(error.with_operation(OPERATION)),
-            Err(error) => tracing::warn!(%error, "left an unreadable run out of a listing"),
+            Err(error) => tracing::warn!(%error, "skipped an unreadable run in a listing"),
         }
     }
     // As of the row and not of a run: what is no name would be no cursor, and the listing begin again.
@@ -113,7 +113,7 @@ pub(crate) async fn run(
 
 /// An index led to a run that does not meet the query.
 fn unasked(head: &RunHead) -> Error {
-    let message = "an index lists the run where it does not stand; rebuild it by `REINDEX`";
+    let message = "an index entry does not match the run; run `REINDEX`";
     Error::new(ErrorKind::Corrupt, message).with_run(&head.run)
 }
 

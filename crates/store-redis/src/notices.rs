@@ -24,7 +24,7 @@ const NOTICES: usize = 1_024;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The remedy for a user without permission for a channel.
-const REMEDY: &str = "docs/reference/store-redis.md lists what it needs";
+const REMEDY: &str = "docs/reference/store-redis.md lists the required permissions";
 
 /// The silent time after which the listener checks the server.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -100,7 +100,7 @@ impl RedisListener {
     ) -> ferrata_store::Result<RelayTexts> {
         let refuse = |kind, message: &str| Err(Error::new(kind, message).with_operation("store.hear"));
         let Some(heard) = self.listen(link, layout) else {
-            return refuse(ErrorKind::Unavailable, "there is no tokio runtime; call this within one");
+            return refuse(ErrorKind::Unavailable, "no tokio runtime is active; call this within one");
         };
         let (receiver, mut listens) = (heard.said.subscribe(), heard.listens.subscribe());
         let known = listens.wait_for(|listens| *listens != ListenState::No);
@@ -111,12 +111,12 @@ impl RedisListener {
                 let channel = String::from_utf8_lossy(&layout.said_channel()).into_owned();
                 refuse(
                     ErrorKind::Invalid,
-                    &format!("NOPERM: the user may not use the channel `{channel}`: {REMEDY}"),
+                    &format!("NOPERM: the user may not use the channel `{channel}`; {REMEDY}"),
                 )
             }
             _ => refuse(
                 ErrorKind::Unavailable,
-                "the connection that listens could not be made in time; call again",
+                "the connection for notices was not established in time; call again",
             ),
         }
     }
@@ -167,7 +167,7 @@ async fn run_listener(
     let listening = async {
         for attempt in 0.. {
             if let Err(fault) = listen(&link, &channels, &tag, &to, attempt).await {
-                tracing::debug!(%fault, "cannot hear notices; trying again");
+                tracing::debug!(%fault, "cannot receive notices; reconnecting");
             }
             to.listens.send_replace(ListenState::No);
             clock.sleep(PAUSE).await;

@@ -124,7 +124,7 @@ impl WriterHandle {
             None => job,
         };
         let started = start(Arc::clone(&self.shared)).map_err(|error| {
-            let message = format!("the writer of the database cannot be started: {error}; retry");
+            let message = format!("cannot start the writer of the database: {error}; retry");
             SqliteStoreError::new(ErrorKind::Unavailable, message)
         })?;
         // It holds the other end.

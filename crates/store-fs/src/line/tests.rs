@@ -1,4 +1,4 @@
-//! Lines as they are stored, and back.
+//! Encoding and decoding of lines.
 
 use ferrata_store::{
     Epoch, ExecutorId, FORMAT, Fingerprint, NodeName, RecordKind, RunStatus, Seq, Timestamp, Visit,

@@ -1,1 +1,1 @@
-//! Tests.
+//! Incomplete and damaged ends of logs.

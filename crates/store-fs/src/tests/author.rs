@@ -1,5 +1,4 @@
-//! What the tests write: runs with records that say little, but chain as they must. Uses the public contract only, so
-//! that the tests outside of the crate share it.
+//! Writes runs with small, correctly chained records. The code uses only the public contract, so tests outside the crate share it.
 
 use std::sync::LazyLock;
 
@@ -26,7 +25,7 @@ pub(crate) fn facts() -> RunFacts {
         .expect("valid facts")
 }
 
-/// Somebody who writes to one run, and knows of no other writer.
+/// A writer of one run that knows of no other writer.
 #[derive(Clone, Debug)]
 pub(crate) struct Author {
     pub(crate) run: RunKey,

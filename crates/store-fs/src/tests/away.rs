@@ -1,4 +1,4 @@
-//! Folders that are away, for good or for a moment: their runs are not said to be purged.
+//! Missing folders, temporarily or forever: their runs are not reported as purged.
 
 use std::fs::{self, File, Metadata};
 use std::io;
@@ -206,7 +206,7 @@ async fn missing_folder_is_unavailable() {
     }
 }
 
-/// Where the folder of heartbeats is gone, no executor is taken for dead: its runs would be claimed from it.
+/// A missing folder of heartbeats does not mark a process as dead: other processes would claim its runs.
 #[tokio::test]
 async fn missing_heartbeats_kill_no_executor() {
     let directory = tempfile::tempdir().unwrap();

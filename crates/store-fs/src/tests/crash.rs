@@ -1,4 +1,4 @@
-//! Dies at every call of a long story, with and without losing power, and looks at what is left.
+//! Crashes at every file operation of a long scenario, with and without a power loss, and checks the result.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Faults that come together, locks that are not let go of, and writers, pruners and purgers in each other's way.
+//! Combined faults, held locks, and concurrent writers, prunes and purges.
 
 use std::fs::{File, Metadata};
 use std::path::Path;
@@ -163,8 +163,7 @@ fn long_lock_fails_writers_and_spares_readers() {
     append(&folder, &entry).unwrap();
 }
 
-/// A disk on which the first look at a log catches a writer in the middle of cutting and writing anew, or on which a log is
-/// always gone when it is opened, and there again when it is looked for.
+/// A disk with a log that is inconsistent at its first read, as during a rewrite, or with a log that cannot be opened although `stat` finds it.
 #[derive(Debug)]
 struct Shifting {
     is_read: AtomicBool,
@@ -273,7 +272,7 @@ fn at_once<T: Send>(root: &Path, threads: usize, work: impl Fn(usize, &FsInner) 
     })
 }
 
-/// The one who won, and what the others were told.
+/// The winner, and the errors of the others.
 fn winner(results: &[Result<HeadRef, FsStoreError>]) -> HeadRef {
     let won: Vec<_> = results.iter().filter_map(|result| result.as_ref().ok()).collect();
     assert_eq!(won.len(), 1, "{results:?}");

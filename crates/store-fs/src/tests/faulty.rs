@@ -1,10 +1,9 @@
-//! A file system that fails or dies at a chosen call, and can lose what was not synced.
+//! A file system that fails or stops at a chosen call, and can lose unsynced data.
 //!
-//! It works on real files and remembers, for each file, what a sync brought to stable storage, and for each directory,
-//! which names were made or removed since its last sync. Losing power puts that back. A sync that fails loses what it was
-//! to bring: like Linux, it takes the pages for clean, and the next sync says `Ok` without them. A name
-//! that a file was given is lost like that, too, which is stricter than file systems are, as they stop when their journal
-//! fails; made directories and removed files come to the disk with the next sync.
+//! It works on real files. For each file it tracks the synced content, and for each directory the names that were created or removed since its last
+//! sync. A power loss restores that state. A failed sync loses the data: as on Linux, the pages count as clean, and the next sync returns `Ok`
+//! without them. The name of a new file is lost in the same way, which is stricter than real file systems, because these stop when their journal
+//! fails. Created directories and removed files reach the disk with the next sync.
 
 use std::collections::HashMap;
 use std::fs::{self, File, Metadata};
@@ -27,7 +26,7 @@ pub(super) enum Trouble {
     Fail(i32),
 }
 
-/// What becomes of what was written and not synced, when the power goes.
+/// The fate of unsynced data in a power loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Loss {
     /// The power stays: only the process died.
@@ -51,7 +50,7 @@ pub(super) struct FaultyDisk {
     meanwhile: Mutex<Option<Meanwhile>>,
 }
 
-/// What others do just before a call with this name.
+/// An action of another process just before a call with this name.
 struct Meanwhile(&'static str, Box<dyn FnOnce() + Send>);
 
 impl std::fmt::Debug for Meanwhile {
@@ -243,7 +242,7 @@ impl Stable {
         left
     }
 
-    /// What stands where `seen` was written over `old`, which is as long.
+    /// The content after `seen` was written over `old` of the same length.
     fn sectors(loss: Loss, old: &[u8], seen: &[u8]) -> Vec<u8> {
         let mut chance = Chance(match loss {
             Loss::Chance(seed) => seed ^ old.len() as u64,

@@ -1,4 +1,4 @@
-//! A file system that says it has synced at once: for what no power is lost after, so that tests do not wait for a disk.
+//! A file system that skips syncs, for fast tests without power losses.
 
 use std::fs::{File, Metadata};
 use std::io;

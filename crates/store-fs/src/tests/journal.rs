@@ -1,4 +1,4 @@
-//! Journals: what goes through one, and what is put back from it.
+//! Journals: writes through a journal, and recovery from it.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Work that a thread does only after its caller has gone, and others have purged the run or made it anew meanwhile.
+//! File operations that a thread completes after its caller was dropped, while other processes purged or restarted the run.
 
 use std::path::Path;
 use std::pin::pin;
@@ -15,8 +15,7 @@ use crate::disk::RealDisk;
 use crate::error::FsStoreError;
 use crate::store::FsStore;
 
-/// Polls a call of a store once, drops it, and lets its thread go on only when `meanwhile` is done in another process, so to
-/// say. Returns when the thread has ended.
+/// Polls a store call once and drops it. Its thread continues after `meanwhile` has run as another process. Returns when the thread has ended.
 fn late<T>(root: &Path, run: &RunKey, call: impl AsyncFnOnce(FsStore) -> T, meanwhile: impl FnOnce()) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (disk, clock) = (Arc::new(RealDisk), Arc::new(SystemClock::new()));

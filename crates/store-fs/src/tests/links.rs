@@ -1,5 +1,5 @@
-//! Links in the places where the store makes files: none is followed, so that who may write to the folder writes nowhere else with the rights of
-//! this process.
+//! Links in the store's folder are never followed, so that a user with write access to the folder cannot write elsewhere with the rights of this
+//! process.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -46,10 +46,7 @@ const KINDS: [fn(&Path, &Path) -> std::io::Result<()>; 2] =
 fn is_refused<T: std::fmt::Debug>(done: Result<T, FsStoreError>, what: &str) {
     let error = Error::from(done.expect_err(what));
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{what}: {error:?}");
-    assert!(
-        error.to_string().contains("a link is where the store keeps a file or a folder of its own"),
-        "{what}: {error}"
-    );
+    assert!(error.to_string().contains("the store does not follow links"), "{what}: {error}");
 }
 
 /// A start writes no log through a link that has the name of a log in the making.
@@ -68,8 +65,8 @@ fn start_follows_no_link() {
     }
 }
 
-/// The copy of a log that takes its place is written through no link: a prune removes the link, and a log that is copied because a sync of it has
-/// failed is not written to.
+/// The rewrite of a log does not follow a link at its temporary name: a prune removes the link, and a log that is copied after a failed sync is not
+/// written.
 #[test]
 fn copy_follows_no_link() {
     for link in KINDS {
@@ -89,7 +86,7 @@ fn copy_follows_no_link() {
     }
 }
 
-/// A heartbeat is written through no link, also where that leads to what looks like the heartbeat of another executor.
+/// A heartbeat does not follow a link, even if the link points to the heartbeat file of another process.
 #[test]
 fn heartbeat_follows_no_link() {
     for link in KINDS {

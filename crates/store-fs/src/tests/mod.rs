@@ -1,4 +1,4 @@
-//! Tests that need the door to the file system in their hands: crashes, faults and damage.
+//! Tests with a replaced file system: crashes, faults and damage.
 
 pub(crate) mod author;
 mod away;

@@ -1,4 +1,4 @@
-//! How much of a long run a load and a page of its history read, as the server itself explains it.
+//! The rows that a load and a history page read of a long run, from the server's `EXPLAIN`.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A version of the tables after the first: what `setup` does with tables of version 1, and what version 1 does with those of version 2.
+//! A second version of the tables: `setup` upgrades version 1, and version 1 refuses the tables of version 2.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Objects come back as they were written, and nothing else is taken for one.
+//! Encoded objects decode to the same content, and other content is rejected.
 
 use ferrata_store::{Fingerprint, WorkflowName};
 use proptest::prelude::*;
@@ -72,7 +72,7 @@ fn object_has_line_head_and_bodies() {
     );
 }
 
-/// What is left out is as in the record before, or as most objects begin; whatever differs comes back, also if it is nothing.
+/// Omitted fields equal those of the previous record or the default. Every other value is restored, even an empty one.
 #[test]
 fn what_is_left_out_comes_back() {
     let mut records: Vec<_> = (0..8).map(|seq| record(seq, b"x")).collect();
@@ -128,7 +128,7 @@ fn every_field_of_a_header_comes_back() {
     }
 }
 
-/// What a step costs beside its body, with a node, an owner and the usual lengths: alone in its object, and among others.
+/// The size of a step besides its body, with a node, an owner and the usual lengths: alone in its object, and with others.
 #[test]
 fn a_step_takes_little_beside_its_body() {
     let body = vec![b'x'; 300];
@@ -210,7 +210,7 @@ fn object_of_another_place_is_damage() {
         "default/r/ffffffff/fffffffffffffffb",
         "",
     ] {
-        let damaged = "its head is not what was written to this key".to_owned();
+        let damaged = "its head does not match its checksum".to_owned();
         assert_eq!(ObjectHead::decode(place, &bytes), Err(InvalidObject::Damaged(damaged)), "{place}");
     }
 }

@@ -1,4 +1,4 @@
-//! Which index answers a listing, as SQLite itself explains it.
+//! The index of each listing, from SQLite's `EXPLAIN`.
 
 use ferrata_store::{ExecutorId, RunId, RunKey, TenantId, WorkflowName};
 use sqlx::Row as _;

@@ -1,4 +1,4 @@
-//! Every order of the steps of several writers and a reader that tidies up, each of which may die between any two of its steps.
+//! Every interleaving of several writers and a cleaning reader, with a crash of any of them at any step.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use super::*;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Planted {
     Nothing,
-    /// The record is written, and then its place is taken.
+    /// The record is written first, then its index position.
     AnnouncedAfter,
     /// A reader gives up whatever the head does not bear out.
     AheadIsGivenUp,
@@ -30,7 +30,7 @@ struct Entry {
     life: Life,
     seq: u64,
     place: u8,
-    /// Of which record it is.
+    /// The record of the entry.
     id: u8,
 }
 
@@ -111,7 +111,7 @@ struct World {
     /// How many lives have ended, and how many more may.
     ended: u8,
     purges: u8,
-    /// Whether lives are told apart by their number.
+    /// Whether generations differ by their number.
     is_counted: bool,
 }
 
@@ -277,7 +277,7 @@ impl World {
     }
 }
 
-/// What stands in a place, whichever record brought it there.
+/// The entry at a position, whichever record wrote it.
 #[derive(Clone, Copy, Debug)]
 struct Placed(Entry);
 

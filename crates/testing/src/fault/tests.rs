@@ -1,4 +1,4 @@
-//! What the fault store promises, on the memory store.
+//! The fault store on the memory store.
 
 use bytes::Bytes;
 use ferrata_store::{

@@ -1,4 +1,4 @@
-//! The stored form of headers, byte by byte, and what is none.
+//! The binary form of headers, byte by byte, and invalid forms.
 
 use super::*;
 use crate::id::{Epoch, Visit};
