@@ -121,8 +121,8 @@ async fn chat(name: &str, url: &str) -> Result<(), Box<dyn Error>> {
         talk.show(&mut seen, Some(line)).await?;
     }
     match goes_on {
-        true => eprintln!("left `{name}`; the same command goes on with it"),
-        false => println!("ended after {seen} messages"),
+        true => eprintln!("left `{name}`; the same command continues it"),
+        false => println!("ended; messages: {seen}"),
     }
     talk.runtime.shutdown(Duration::ZERO).await?;
     Ok(())
@@ -154,7 +154,7 @@ impl Talk {
                 Err(format!("the conversation was cancelled: {reason}").into())
             }
             other => {
-                Err(format!("the conversation stopped ({other:?}); the same command goes on with it").into())
+                Err(format!("the conversation stopped ({other:?}); the same command continues it").into())
             }
         }
     }

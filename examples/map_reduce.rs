@@ -24,7 +24,7 @@ const USAGE: &str = "\
 usage: map_reduce [DIR] [--id ID] [--store URL]
 
   DIR          whose .rs, .md and .txt files are counted (default: docs)
-  --id ID      the run; the same command goes on with it (default: words)
+  --id ID      the run; the same command continues it (default: words)
   --store URL  where runs are kept (default: file:.ferrata-words)";
 
 /// Maximum number of files that are counted concurrently.

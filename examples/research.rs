@@ -26,7 +26,7 @@ usage: research [TOPIC] [--answer TEXT] [--id ID] [--store URL]
 
   TOPIC          what is researched; once, when the run begins (default: electric ferries)
   --answer TEXT  answers what an agent has asked, and goes on
-  --id ID        the run; the same command goes on with it (default: research)
+  --id ID        the run; the same command continues it (default: research)
   --store URL    where runs are kept (default: file:.ferrata-research)
 
 exit codes: 0 done, 1 failed, 2 wrong usage, 3 an agent waits for an answer";

@@ -151,7 +151,7 @@ async fn traces(url: &str) -> Result<(), Box<dyn Error>> {
         }
     }
     let ended = child.wait()?;
-    println!("the child ended with {ended}; process {} goes on", std::process::id());
+    println!("the child ended with {ended}; process {} continues", std::process::id());
     if ended.code().is_some() {
         return Err(
             "the child was not killed; is there a collector where OTEL_EXPORTER_OTLP_ENDPOINT says?".into()

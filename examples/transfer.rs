@@ -26,7 +26,7 @@ usage: transfer [--transfers N] [--kills N] [--id ID] [--store URL]
 
   --transfers N  how many transfers to make (default: 40)
   --kills N      how often the process that makes them is killed (default: 5)
-  --id ID        the run; the same command goes on with it, another one begins anew (default: transfers)
+  --id ID        the run; the same command continues it, another one starts a new run (default: transfers)
   --store URL    the database of the accounts and of the run, sqlite:FILE or postgres://... (default: sqlite:.ferrata-transfer.db)";
 
 /// Sum of the 5 accounts, with 100 each.
@@ -225,7 +225,7 @@ async fn watch(args: &Args) -> Result<(), Box<dyn Error>> {
         }
         let status = worker.wait()?;
         if status.success() {
-            println!("killed {killed} times; {begun} transfers were begun, and {} are done", args.transfers);
+            println!("kills: {killed}; transfers started: {begun}; transfers done: {}", args.transfers);
             return Ok(());
         }
         if !is_killed {

@@ -30,7 +30,7 @@ usage: agent [TASK] [--answer VALUE] [--id ID] [--store URL] [--outbox FOLDER]
 
   TASK             what it looks for; once, when the run begins (default: climbing ropes)
   --answer VALUE   answers what it has asked, yes or no or a number of cents, and goes on
-  --id ID          the run; the same command goes on with it (default: agent)
+  --id ID          the run; the same command continues it (default: agent)
   --store URL      where runs are kept (default: file:.ferrata-agent)
   --outbox FOLDER  where mails go (default: .ferrata-outbox)
 

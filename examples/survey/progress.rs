@@ -50,7 +50,7 @@ impl Progress {
             None => self.missed = true,
             Some(Event::Resumed { recorded, .. }) => {
                 self.recorded = recorded;
-                self.say(&format!("going on: {recorded} activations are recorded and are not run again"));
+                self.say(&format!("continuing; recorded activations, which do not run again: {recorded}"));
             }
             Some(Event::NodeCompleted { node, .. }) => {
                 self.ran += 1;

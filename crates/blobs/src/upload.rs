@@ -96,7 +96,7 @@ impl<'a> BlobUpload<'a> {
 pub(crate) async fn read_part(reader: &mut (impl AsyncRead + Send + Unpin)) -> Result<Bytes> {
     let mut part = Vec::new();
     reader.take(PART).read_to_end(&mut part).await.map_err(|error| {
-        Error::new(ErrorKind::Unavailable, "cannot read the data to put to its end").with_source(error)
+        Error::new(ErrorKind::Unavailable, "cannot read all of the data to store").with_source(error)
     })?;
     Ok(part.into())
 }

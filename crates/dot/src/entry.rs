@@ -67,13 +67,16 @@ pub fn check(compiler: &Compiler, pipeline: &Pipeline, node: &str) -> Result<(),
         let names = pipeline.nodes().iter().map(|node| node.id());
         let near =
             closest_name(node, names).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
-        return refuse(ErrorKind::NotFound, format!("there is no node `{node}` to begin at{near}"));
+        return refuse(
+            ErrorKind::NotFound,
+            format!("cannot start at `{node}`: the pipeline has no such node{near}"),
+        );
     };
     match compiler.fork_around(pipeline, at)? {
         None => Ok(()),
         Some(fork) => {
             let message = format!(
-                "a run cannot begin at `{node}`, which belongs to the branches of `{fork}`; begin at `{fork}`"
+                "a run cannot start at `{node}`, which is in a branch of `{fork}`; start at `{fork}`"
             );
             refuse(ErrorKind::Invalid, message)
         }

@@ -77,7 +77,7 @@ impl<'de> Deserialize<'de> for Status {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let word = String::deserialize(deserializer)?;
         Self::of_word(&word).ok_or_else(|| {
-            let message = format!("there is no outcome `{}`", beginning_for_message(&word));
+            let message = format!("the outcome `{}` does not exist", beginning_for_message(&word));
             serde::de::Error::custom(message)
         })
     }
@@ -191,7 +191,7 @@ impl TryFrom<Reported> for Usage {
     fn try_from(reported: Reported) -> Result<Self, String> {
         let amount = |name: &str, value: Option<f64>| match value.unwrap_or_default() {
             value if value.is_finite() && value >= 0.0 => Ok(value),
-            value => Err(format!("`{name}` of `usage` is {value}; give it a number of at least 0")),
+            value => Err(format!("`{name}` of `usage` is {value}; use a number of at least 0")),
         };
         let parts = [reported.input_tokens, reported.output_tokens].into_iter().flatten();
         let tokens = reported.tokens.unwrap_or_else(|| parts.fold(0, u64::saturating_add));
@@ -315,7 +315,7 @@ impl StageOutcome {
         };
         read().map_err(|source| {
             let message = format!(
-                "this is no outcome: {source}; write {{\"outcome\": \"success\"}}, or `partial_success`, `retry`, `fail` or \
+                "the outcome is invalid: {source}; write {{\"outcome\": \"success\"}}, or `partial_success`, `retry`, `fail` or \
                  `skipped`"
             );
             Error::new(ErrorKind::Invalid, message).with_source(source)

@@ -22,7 +22,7 @@ pub(crate) fn shortened(text: &str, most: usize) -> Cow<'_, str> {
 pub(crate) fn beginning(text: &str, most: usize) -> Cow<'_, str> {
     match text.char_indices().nth(most) {
         Some((at, _)) => {
-            format!("{} [.. {} more characters]", &text[..at], text[at..].chars().count()).into()
+            format!("{} [.. {}]", &text[..at], count(text[at..].chars().count(), "more character")).into()
         }
         None => text.into(),
     }
@@ -32,7 +32,9 @@ pub(crate) fn beginning(text: &str, most: usize) -> Cow<'_, str> {
 pub(crate) fn ending(text: &str, most: usize) -> Cow<'_, str> {
     let before = text.chars().count().saturating_sub(most);
     match text.char_indices().nth(before) {
-        Some((at, _)) if before > 0 => format!("[{before} characters before ..] {}", &text[at..]).into(),
+        Some((at, _)) if before > 0 => {
+            format!("[{} before ..] {}", count(before, "character"), &text[at..]).into()
+        }
         _ => text.into(),
     }
 }

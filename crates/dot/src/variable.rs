@@ -165,7 +165,7 @@ pub(crate) fn expand<'a>(text: &'a str, context: &Context) -> Result<Cow<'a, str
         let Some((value, end)) = resolve(context, &reference) else {
             if let Some(input) = reference.name.strip_prefix("inputs.") {
                 return Err(format!(
-                    "`{}` is no input of the run; give it by `--input {input}=..`",
+                    "the run has no input `{}`; pass `--input {input}=..`",
                     &text[reference.start..reference.end]
                 ));
             }
@@ -175,7 +175,7 @@ pub(crate) fn expand<'a>(text: &'a str, context: &Context) -> Result<Cow<'a, str
         expanded += &text_of(value);
         if expanded.len() > MAX_EXPANDED {
             return Err(format!(
-                "the text is longer than {MAX_EXPANDED} bytes with its variables; name `{}` less often, or leave it in a file",
+                "the expanded text exceeds {MAX_EXPANDED} bytes; use `{}` less often, or put its value into a file",
                 reference.name
             ));
         }
@@ -239,10 +239,7 @@ mod tests {
             assert_eq!(expand(text, &context).unwrap(), expected, "{text}");
         }
         let missing = expand("for {{ inputs.customer }}", &context).unwrap_err();
-        assert_eq!(
-            missing,
-            "`{{ inputs.customer }}` is no input of the run; give it by `--input customer=..`"
-        );
+        assert_eq!(missing, "the run has no input `{{ inputs.customer }}`; pass `--input customer=..`");
         assert_eq!(expand("$goals", &Context::new()).unwrap(), "$goals");
     }
 
@@ -251,7 +248,7 @@ mod tests {
     fn expanded_text_has_a_bound() {
         let mut context = Context::new();
         context.set("long", "x".repeat(1 << 20)).unwrap();
-        assert!(expand(&"$long ".repeat(17), &context).unwrap_err().contains("name `long` less often"));
+        assert!(expand(&"$long ".repeat(17), &context).unwrap_err().contains("use `long` less often"));
         assert_eq!(expand(&"$long ".repeat(15), &context).unwrap().len(), 15 * ((1 << 20) + 1));
     }
 

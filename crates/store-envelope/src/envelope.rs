@@ -79,17 +79,17 @@ fn flags(run: &RunKey, header: &RecordHeader, stored: &[u8]) -> Result<u8> {
         _ if stored.first() != Some(&MARK) => Ok(0),
         Some(&[version, _]) if version > VERSION => {
             let message = format!(
-                "the record has envelope {version}, this version opens {VERSION}; upgrade this process"
+                "the record has envelope {version}, and this version opens {VERSION}; upgrade this process"
             );
             Err(at(run, header, ErrorKind::Unsupported, message))
         }
         Some(&[VERSION, flags]) if flags & !(COMPRESSED | ENCRYPTED) == 0 => Ok(flags),
-        _ => Err(corrupt(run, header, "the envelope of the record is none")),
+        _ => Err(corrupt(run, header, "the envelope of the record is invalid")),
     }
 }
 
 /// The error text for an envelope that ends too early.
-const CUT: &str = "the envelope of the record is cut short";
+const CUT: &str = "the envelope of the record is truncated";
 
 fn at(run: &RunKey, header: &RecordHeader, kind: ErrorKind, message: impl Into<String>) -> Error {
     Error::new(kind, message.into()).with_run(run).with_seq(header.seq)
@@ -130,14 +130,16 @@ pub(crate) fn open(
                 let message = format!("the record is encrypted with the key `{name}`{remedy}");
                 at(run, header, ErrorKind::Unsupported, message)
             };
-            let keys = keys.ok_or_else(|| lacks("; give this process its keys"))?;
+            let keys = keys.ok_or_else(|| lacks("; configure the keys of this process"))?;
             let key = keys.find(name).ok_or_else(|| lacks(", which is not in the keyring; add it"))?;
             let (_, sealed) = parts(stored).ok_or_else(|| corrupt(CUT))?;
             let outside = &stored[..stored.len() - sealed.len()];
             let aad = associated_data(outside, run, header);
             let sealed = Payload { msg: sealed, aad: &aad };
             let opened = key.cipher.decrypt(&nonce_of(header), sealed);
-            Bytes::from(opened.map_err(|_| corrupt("the record is not what was encrypted for this place"))?)
+            Bytes::from(
+                opened.map_err(|_| corrupt("the record was changed, or encrypted for another position"))?,
+            )
         }
     };
     match flags(run, header, stored)? & COMPRESSED {
@@ -166,7 +168,7 @@ fn encrypt(
     // Encrypt in place: another copy of a large body would touch new memory pages once more.
     let tag = key.cipher.encrypt_inout_detached(&nonce_of(header), &aad, (&mut envelope[outside..]).into());
     envelope.extend_from_slice(&tag.map_err(|_| {
-        let message = format!("the record's body has {} bytes, which is too many to encrypt", inside.len());
+        let message = format!("the record's body has {} bytes, which is too large to encrypt", inside.len());
         Error::new(ErrorKind::TooLarge, message).with_run(run).with_seq(header.seq)
     })?);
     Ok(envelope.into())
@@ -214,7 +216,7 @@ fn compress(body: &[u8]) -> Result<Option<Vec<u8>>> {
 /// Decompresses a body. Stops if the result is larger than a body may be.
 fn decompress(compressed: &[u8], most: u64) -> Result<Bytes, String> {
     let failed = |error: std::io::Error| {
-        format!("the record cannot be decompressed ({error}); restore the run from a backup")
+        format!("cannot decompress the record ({error}); restore the run from a backup")
     };
     let decoder = zstd::stream::read::Decoder::with_buffer(compressed).map_err(failed)?;
     let mut body = Vec::new();

@@ -45,7 +45,7 @@ impl Key {
         let is_whole = pairs.len() == 32 && odd.is_empty();
         match read.collect::<Option<()>>().filter(|()| is_whole) {
             Some(()) => Ok(key),
-            None => Err(invalid("a key is 64 hex digits; make one with `openssl rand -hex 32`")),
+            None => Err(invalid("a key must have 64 hex digits; create one with `openssl rand -hex 32`")),
         }
     }
 }
@@ -144,10 +144,10 @@ impl Keyring {
     pub fn with_old(mut self, name: impl Into<String>, key: &Key) -> Result<Self> {
         let name = name.into();
         if !is_name(&name) {
-            return Err(invalid("the name of a key is 1 to 64 letters, digits, `-`, `_` and `.`"));
+            return Err(invalid("the name of a key must have 1 to 64 letters, digits, `-`, `_` and `.`"));
         }
         if self.find(name.as_bytes()).is_some() {
-            return Err(invalid(format!("two keys have the name {name}; give each its own")));
+            return Err(invalid(format!("two keys have the name {name}; use a unique name for each key")));
         }
         Arc::make_mut(&mut self.0).push(DerivedKeys::new(name, key));
         wipe_stack();
@@ -174,7 +174,9 @@ impl Keyring {
             keys = keys.with_old(name.trim(), &key).map_err(at)?;
         }
         match keys.0.is_empty() {
-            true => Err(invalid("there is no key; write `name = 64 hex digits`, the current one first")),
+            true => {
+                Err(invalid("the keyring is empty; write `name = 64 hex digits`, with the current key first"))
+            }
             false => Ok(keys),
         }
     }
@@ -228,7 +230,7 @@ pub(crate) fn is_name(text: &str) -> bool {
 pub(crate) fn read(path: &Path) -> Result<Zeroizing<String>> {
     std::fs::read_to_string(path).map(Zeroizing::new).map_err(|error| {
         let message =
-            format!("the file of keys {} cannot be read; correct its path or its rights", path.display());
+            format!("cannot read the key file {}; correct its path or its permissions", path.display());
         Error::new(ErrorKind::Unavailable, message).with_source(error)
     })
 }
@@ -303,8 +305,8 @@ mod tests {
         assert_eq!(*Key::from_hex(HEX).unwrap().0, std::array::from_fn(|at| u8::try_from(at).unwrap()));
         let secret = "5ec2e7";
         for (text, place) in [
-            (String::new(), "there is no key"),
-            ("# a = b".into(), "there is no key"),
+            (String::new(), "the keyring is empty"),
+            ("# a = b".into(), "the keyring is empty"),
             (format!("a = {HEX}\n{secret}"), "line 2"),
             (format!("a = {secret}"), "line 1"),
             (format!("a = {secret}{}", &HEX[5..]), "line 1"),

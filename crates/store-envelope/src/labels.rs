@@ -126,7 +126,7 @@ impl LabelKey {
     fn close(&self, about: LabelContext<'_>, text: &str) -> Result<String> {
         if text.len() > MOST {
             let message = format!(
-                "{about} has {} bytes; an encrypted one has at most {MOST}, so use a shorter one",
+                "{about} has {} bytes, and the maximum with encryption is {MOST}; use a shorter value",
                 text.len()
             );
             return Err(Error::new(ErrorKind::Invalid, message));
@@ -137,8 +137,7 @@ impl LabelKey {
         hasher.update(&(aad.len() as u64).to_le_bytes()).update(&aad).update(text.as_bytes());
         hasher.finalize_xof().fill(&mut nonce);
         let sealed = self.cipher.encrypt(&nonce, Payload { msg: text.as_bytes(), aad: &aad });
-        let sealed =
-            sealed.map_err(|_| Error::new(ErrorKind::Invalid, format!("{about} cannot be encrypted")))?;
+        let sealed = sealed.map_err(|_| Error::new(ErrorKind::Invalid, format!("cannot encrypt {about}")))?;
         Ok(format!("{MARK}{}", URL_SAFE_NO_PAD.encode([&nonce[..], &sealed].concat())))
     }
 

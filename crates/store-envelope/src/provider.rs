@@ -170,8 +170,10 @@ impl<P: KeyProvider> CachedKeys<P> {
             return said;
         }
         let slow = || {
-            let message =
-                format!("the keys of the tenant {tenant} did not come within {:?}; retry", self.patience);
+            let message = format!(
+                "the key provider did not return the keys of the tenant {tenant} within {:?}; retry",
+                self.patience
+            );
             Err(Error::new(ErrorKind::Unavailable, message))
         };
         let asked = self.provider.keyring(tenant);

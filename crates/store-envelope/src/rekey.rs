@@ -129,7 +129,7 @@ impl<S: CheckpointStore> EnvelopeStore<S> {
     /// ```
     pub async fn rekey(&self, options: RekeyOptions) -> Result<RekeyReport> {
         if self.options().keys.is_none() {
-            let message = "this store has no keys to encrypt with; give it a ring, the new key first";
+            let message = "the store has no keys; configure a keyring with the new key first";
             return Err(Error::new(ErrorKind::Invalid, message).with_operation("store.rekey"));
         }
         self.resealing_inside()?;

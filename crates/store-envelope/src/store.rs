@@ -224,8 +224,9 @@ impl<S: CheckpointStore> CheckpointStore for EnvelopeStore<S> {
         let mut answers = self.inner.append(sent).await.into_iter();
         let mut told = Vec::with_capacity(batch.len());
         for (append, result) in batch.iter().zip(results) {
-            let missing =
-                || Err(Error::new(ErrorKind::Indeterminate, "the store inside gave too few results"));
+            let missing = || {
+                Err(Error::new(ErrorKind::Indeterminate, "the inner store returned too few results; retry"))
+            };
             let answer = match result {
                 Ok(()) => answers.next().unwrap_or_else(missing),
                 Err(refused) => Err(refused),
@@ -270,7 +271,7 @@ impl<S: CheckpointStore> CheckpointStore for EnvelopeStore<S> {
         };
         let closed = |base: &Record| {
             let refuse = |source: Error| {
-                let error = Error::new(ErrorKind::Invalid, "the base given cannot be kept; seal it first");
+                let error = Error::new(ErrorKind::Invalid, "the given base cannot be stored; seal it first");
                 error.with_operation("store.prune").with_run(run).with_seq(cut.at).with_source(source)
             };
             base.verify(run).map_err(refuse)?;
@@ -309,14 +310,14 @@ impl<S: CheckpointStore> EnvelopeStore<S> {
         self.inner.resealing().ok_or_else(|| {
             let name = self.inner.capabilities().name;
             let message = format!(
-                "a store of kind {name} cannot put records in other envelopes; prune and purge what an old key has encrypted"
+                "a store of kind {name} cannot replace encrypted records; prune or purge the runs that an old key encrypted"
             );
             Error::new(ErrorKind::Unsupported, message).with_operation("store.reseal")
         })
     }
 
     fn transactions_inside(&self) -> Result<&dyn Transactions> {
-        let missing = || Error::new(ErrorKind::Unsupported, "the store inside has no transactions");
+        let missing = || Error::new(ErrorKind::Unsupported, "the inner store does not support transactions");
         self.inner.transactions().ok_or_else(missing)
     }
 }

@@ -130,7 +130,7 @@ impl FsInner {
         });
         match alive {
             Err(fault) if !fault.is_exhaustion() => {
-                tracing::warn!(path = %path.display(), error = %fault, "took an executor for alive, as its file cannot be read");
+                tracing::warn!(path = %path.display(), error = %fault, "cannot read the heartbeat file of a process; treating the process as alive");
                 Ok(true)
             }
             known => known,
@@ -165,7 +165,7 @@ impl FsInner {
                 continue;
             };
             if let Err(fault) = self.remove_expired(&executor) {
-                tracing::debug!(error = %fault, "left the file of an executor");
+                tracing::debug!(error = %fault, "could not remove the heartbeat file of a process");
             }
         }
     }

@@ -162,7 +162,7 @@ impl FsInner {
         }
         tracing::warn!(
             path = %path.display(), bytes = torn, at = log.tail.end,
-            "cut off a write that was never acknowledged"
+            "removed a partial write that was never acknowledged"
         );
         self.disk
             .set_len(&log.file, log.tail.end)

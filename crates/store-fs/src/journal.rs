@@ -206,7 +206,7 @@ impl Journal {
             match OpenJournal::new(folder, self.written.load(Ordering::Acquire)) {
                 Ok(made) => *state = JournalState::Made(made),
                 Err(fault) => {
-                    tracing::warn!(error = %fault, "syncs each log by itself, as no journal can be made");
+                    tracing::warn!(error = %fault, "cannot create a journal; syncing each log separately");
                     return None;
                 }
             }
@@ -244,7 +244,7 @@ impl Journal {
     fn start_lap(&self, made: &mut OpenJournal, folder: &FsInner) -> Option<()> {
         self.sync_logs(made, folder)?;
         if let Err(error) = made.begin_again(folder, self.written.load(Ordering::Acquire)) {
-            tracing::warn!(path = %made.path.display(), %error, "syncs each log by itself, as the journal cannot be begun again");
+            tracing::warn!(path = %made.path.display(), %error, "cannot restart the journal; syncing each log separately");
             self.broken.store(true, Ordering::Release);
             return None;
         }

@@ -249,13 +249,13 @@ fn is_line_of_json(body: &[u8]) -> bool {
 
 /// Checks the version of a line. It is the first field of a line in every version.
 pub(crate) fn version(inside: &[u8], key: &[u8], known: u64) -> Result<(), Flaw> {
-    let rest = inside.strip_prefix(key).ok_or_else(|| content("it does not begin with its version"))?;
+    let rest = inside.strip_prefix(key).ok_or_else(|| content("the line does not start with its version"))?;
     let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let version = std::str::from_utf8(&rest[..digits]).ok().and_then(|digits| digits.parse::<u64>().ok());
     match version {
         Some(version) if version > known => Err(Flaw::Newer(version)),
         Some(version) if version == known => Ok(()),
-        _ => Err(content("its version is not one that was ever written")),
+        _ => Err(content("the version of the line is unknown")),
     }
 }
 

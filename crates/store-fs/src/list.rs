@@ -86,7 +86,7 @@ impl FsInner {
             Err(fault) => {
                 tracing::warn!(
                     path = %self.layout.log(run).display(), error = %fault,
-                    "left a run out of a listing, as it cannot be read"
+                    "skipped an unreadable run in a listing"
                 );
                 Ok(None)
             }
@@ -116,7 +116,7 @@ impl FsInner {
                     Err(fault) if fault.is_of_listing() && !fault.is_exhaustion() && !query.complete => {
                         tracing::warn!(
                             path = %self.layout.tenant(&tenant).display(), error = %fault,
-                            "left a tenant out of a listing, as its folder cannot be listed"
+                            "skipped a tenant in a listing, because its folder is unreadable"
                         );
                         Ok(())
                     }

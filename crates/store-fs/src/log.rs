@@ -38,7 +38,11 @@ impl CachedLog {
         let source = LogSource { disk, file: &file, path };
         let (opening, floor) = read_opening(source, metadata.len())?;
         if opening.run != *run {
-            return Err(FsStoreError::damaged(path, 0, format!("it is the log of run {}", opening.run)));
+            return Err(FsStoreError::damaged(
+                path,
+                0,
+                format!("the file is the log of run {}", opening.run),
+            ));
         }
         let tail = read_tail(source, floor, opening.first, metadata.len())?;
         Ok(Self {

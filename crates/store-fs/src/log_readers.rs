@@ -49,13 +49,13 @@ impl<'a> ReverseReader<'a> {
         let record = line::read_record(bytes).map_err(|flaw| flaw_error(path, at, flaw).with_seq(seq))?;
         let RecordHeader { id, prev, .. } = record.header;
         if record.header.seq != seq {
-            return damaged(at, "another record stands in its place");
+            return damaged(at, "another record is at its position");
         }
         if self.id.is_some_and(|expected| expected != id) {
-            return damaged(at, "the record after it names another one before it");
+            return damaged(at, "the next record names another previous record");
         }
         if prev.is_none() && record.header.base && seq.get() > 0 {
-            return damaged(at, "a base does not name the record before it");
+            return damaged(at, "a base does not name its previous record");
         }
         self.id = prev;
         self.next = (seq > self.first).then(|| Seq::new(seq.get() - 1));
@@ -98,12 +98,12 @@ impl<'a> HeaderReader<'a> {
         let line = line::read_record(bytes).map_err(|flaw| named(flaw_error(path, at, flaw)))?;
         let mut header = line.header;
         if next.is_some_and(|seq| seq != header.seq) {
-            return Err(named(FsStoreError::damaged(path, at, "another record stands in its place")));
+            return Err(named(FsStoreError::damaged(path, at, "another record is at its position")));
         }
         if let Some(before) = self.before
             && *header.prev.get_or_insert(before) != before
         {
-            return Err(named(FsStoreError::damaged(path, at, "it names another record before it")));
+            return Err(named(FsStoreError::damaged(path, at, "the record names another previous record")));
         }
         self.next = header.seq.get().checked_add(1).map(Seq::new);
         self.before = Some(header.id);

@@ -76,7 +76,7 @@ impl FsInner {
                 return Ok((Removed::default(), None));
             }
             Some(metadata) if expected.is_some() && !metadata.is_file() => {
-                return Err(FsStoreError::damaged(path, 0, "it is not a file"));
+                return Err(FsStoreError::damaged(path, 0, "the path is not a file"));
             }
             Some(metadata) if metadata.is_dir() => {
                 // The store creates no directory with this name. The purge removes an empty directory, and never the contents of a foreign

@@ -84,7 +84,7 @@ impl FsInner {
         if records.is_empty() {
             return Err(absent());
         }
-        Err(FsStoreError::damaged(path, log.floor, "there is no base").with_seq(first))
+        Err(FsStoreError::damaged(path, log.floor, "the log has no base").with_seq(first))
     }
 
     /// Lists the headers of a range.

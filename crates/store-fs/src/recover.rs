@@ -139,7 +139,7 @@ impl FsInner {
             return Ok(None);
         };
         let metadata = file.metadata().map_err(|e| FsStoreError::io(FileOperation::Open, &path, e))?;
-        let too_long = |_| FsStoreError::damaged(&path, 0, "it is longer than any journal");
+        let too_long = |_| FsStoreError::damaged(&path, 0, "the file is longer than any journal");
         let mut bytes = vec![0; usize::try_from(metadata.len()).map_err(too_long)?];
         LogSource { disk: &*self.disk, file: &file, path: &path }.read(&mut bytes, 0)?;
         Ok(Some(DeadJournal { path, ident: FileIdent::of(&metadata), bytes, _lock: lock }))
@@ -190,7 +190,7 @@ impl FsInner {
                     self.withheld_runs().remove(run);
                     tracing::warn!(
                     path = %self.layout.log(run).display(), journal = %journal.display(), bytes,
-                    "put back what a crash of the machine had taken from a log"
+                    "restored records that a machine crash had removed from a log"
                     );
                 }
                 Err(fault) if fault.is_of_permission() => return Err(fault),
@@ -198,7 +198,7 @@ impl FsInner {
                     // One unreadable file must not block other runs.
                     tracing::error!(
                         path = %self.layout.log(run).display(), journal = %journal.display(), error = %fault,
-                        "cannot put back what a crash may have taken from a log"
+                        "cannot restore the records that a machine crash may have removed from a log"
                     );
                     self.withheld_runs().insert(run.clone());
                     whole = false;

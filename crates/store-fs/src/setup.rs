@@ -142,7 +142,7 @@ impl FsInner {
                 Err(FsStoreError::NewerLayout { path: path.into(), found, known: VERSION })
             }
             (None, Some(_)) => Err(FsStoreError::Unreleased { path: path.into() }),
-            _ => Err(FsStoreError::damaged(path, 0, "it holds no version of a layout")),
+            _ => Err(FsStoreError::damaged(path, 0, "the file has no layout version")),
         }
     }
 }

@@ -52,7 +52,10 @@ impl FsStore {
         let directory = directory.as_ref();
         // Make the path absolute, so that the store stays the same when the process changes its current directory.
         let root = std::path::absolute(directory).map_err(|source| {
-            let message = format!("\"{}\" is no directory for a store; name one", directory.display());
+            let message = format!(
+                "\"{}\" is not a valid directory for a store; use the path of a directory",
+                directory.display()
+            );
             Error::new(ErrorKind::Invalid, message).with_source(source)
         })?;
         Ok(Self::with_disk(root, options, Arc::new(RealDisk), Arc::new(MachineClock::new())))

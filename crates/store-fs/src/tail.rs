@@ -48,7 +48,7 @@ pub(crate) fn read_tail(
     let mut row: Option<LineRow> = None;
     let (begin, row) = loop {
         let Some((at, bytes)) = lines.previous()? else {
-            return Err(damaged(floor, "no record is whole", first));
+            return Err(damaged(floor, "no record is complete", first));
         };
         let end = at + bytes.len() as u64 + 1;
         let record = match line::read_record(bytes) {
@@ -82,23 +82,19 @@ pub(crate) fn read_tail(
     }
     if row.last == row.of {
         if row.end < len && !torn {
-            return Err(damaged(
-                row.end,
-                "a line follows that is the middle of no append",
-                after(row.head.seq),
-            ));
+            return Err(damaged(row.end, "a later line is in the middle of no append", after(row.head.seq)));
         }
         return Ok(IntactTail { end: row.end, head: row.head });
     }
     if row.end < len && !torn {
-        return Err(damaged(row.end, "a line follows that is of another append", after(row.head.seq)));
+        return Err(damaged(row.end, "a later line belongs to another append", after(row.head.seq)));
     }
     match lines.previous()? {
         // A log gets its name only when its first append is durable, so the first append can never be torn.
         None => Err(damaged(begin, "the first append is not whole", after(row.head.seq))),
         Some((at, bytes)) => match line::read_record(bytes) {
             Ok(record) if record.part.is_last() => Ok(IntactTail { end: begin, head: record.header }),
-            Ok(record) => Err(damaged(begin, "an append is not whole", after(record.header.seq))),
+            Ok(record) => Err(damaged(begin, "an append is incomplete", after(record.header.seq))),
             Err(flaw) => Err(flaw_error(source.path, at, flaw)),
         },
     }

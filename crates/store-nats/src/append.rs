@@ -179,7 +179,7 @@ impl NatsInner {
         // looks like a full connection.
         match unconstrained(told).now_or_never() {
             Some(Ok(())) => {}
-            told => tracing::debug!(%run, ?told, "a notice was not sent"),
+            told => tracing::debug!(%run, ?told, "could not send a notice"),
         }
     }
 }

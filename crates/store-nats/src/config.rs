@@ -115,16 +115,14 @@ impl NatsOptions {
         let Self { namespace, replicas, connect_timeout, response_timeout, .. } = self;
         if namespace.is_empty() || namespace.len() > MAX_NAMESPACE || !namespace.chars().all(is_plain) {
             return Err(invalid(format!(
-                "the namespace is none; use 1 to {MAX_NAMESPACE} of A-Z a-z 0-9 _ -"
+                "the namespace is invalid; use 1 to {MAX_NAMESPACE} of A-Z a-z 0-9 _ -"
             )));
         }
         if !(1..=MAX_REPLICAS).contains(replicas) {
-            return Err(invalid(format!("{replicas} replicas cannot be kept; ask for 1 to {MAX_REPLICAS}")));
+            return Err(invalid(format!("{replicas} replicas are not supported; use 1 to {MAX_REPLICAS}")));
         }
         match connect_timeout.is_zero() || response_timeout.is_zero() {
-            true => {
-                Err(invalid("a timeout is zero, so that nothing could ever answer; give it some seconds"))
-            }
+            true => Err(invalid("a timeout is zero; use a longer one")),
             false => Ok(()),
         }
     }
@@ -170,10 +168,10 @@ pub(crate) fn target(url: &str, mut options: NatsOptions) -> Result<NatsTarget> 
     let scheme = match scheme.to_ascii_lowercase().as_str() {
         "nats" => "nats",
         "tls" => "tls",
-        _ => return Err(bad("names another kind of store")),
+        _ => return Err(bad("has the scheme of another kind of store")),
     };
     if rest.contains('#') {
-        return Err(bad("has a fragment, which means nothing here (write %23 in a password)"));
+        return Err(bad("has a fragment, which this store does not support (write %23 in a password)"));
     }
     let (rest, given) = url::split(rest);
     for option in given {
@@ -183,16 +181,15 @@ pub(crate) fn target(url: &str, mut options: NatsOptions) -> Result<NatsTarget> 
                     option.text().ok_or_else(|| bad("has a percent sign without two hex digits"))?;
             }
             "replicas" => {
-                options.replicas =
-                    option.number().ok_or_else(|| bad("has a number of replicas that is none"))?;
+                options.replicas = option.number().ok_or_else(|| bad("has an invalid number of replicas"))?;
             }
             "response_timeout_ms" => {
                 options.response_timeout =
-                    option.millis().ok_or_else(|| bad("has a timeout that is no number"))?;
+                    option.millis().ok_or_else(|| bad("has a timeout that is not a number"))?;
             }
             _ => {
                 return Err(bad(
-                    "has an unknown option; there are namespace, replicas and response_timeout_ms",
+                    "has an unknown option; the options are namespace, replicas and response_timeout_ms",
                 ));
             }
         }
@@ -200,7 +197,11 @@ pub(crate) fn target(url: &str, mut options: NatsOptions) -> Result<NatsTarget> 
     options.check()?;
     let authority = match rest.split_once('/') {
         Some((authority, "")) => authority,
-        Some(_) => return Err(bad("has a path, which means nothing here; the namespace is an option")),
+        Some(_) => {
+            return Err(bad(
+                "has a path, which this store does not support; set the namespace with its option",
+            ));
+        }
         None => rest,
     };
     let (user, hosts) = match authority.rsplit_once('@') {

@@ -45,7 +45,7 @@ impl NatsInner {
         let subject = self.layout.now();
         self.link.publish(None, &subject, OutgoingMessage::default()).await?;
         let got = self.last(&self.layout.beats(), &subject).await?;
-        let time = got.ok_or_else(|| NatsStoreError::strange("no message where one was written"))?.time;
+        let time = got.ok_or_else(|| NatsStoreError::strange("a written message is missing"))?.time;
         self.time.update(self.clock.monotonic(), time);
         Ok(time)
     }

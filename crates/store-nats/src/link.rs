@@ -90,7 +90,7 @@ impl NatsLink {
         };
         let connected = within(&*self.clock, self.target.options.connect_timeout, connected).await;
         connected.unwrap_or_else(|| {
-            Err(NatsStoreError::Unreachable { why: "no connection came in time".to_owned() })
+            Err(NatsStoreError::Unreachable { why: "the connection was not established in time".to_owned() })
         })
     }
 
@@ -157,14 +157,16 @@ impl NatsLink {
         let client = self.client().await?;
         let mut lost = self.lost.subscribe();
         if on.is_some_and(|on| on != client.number()) {
-            return Err(NatsStoreError::Busy { what: "the connection was lost and made anew meanwhile" });
+            return Err(NatsStoreError::Busy {
+                what: "the connection was lost and restored during the call",
+            });
         }
         let (bytes, most) = (request.payload.as_ref().map_or(0, Bytes::len), client.max_payload());
         let reply = self.wait_bounded(&mut lost, client.send_request(subject, request)).await?;
         reply.map_err(|error| match error.kind() {
             RequestErrorKind::NoResponders => NatsStoreError::Absent,
             RequestErrorKind::MaxPayloadExceeded => NatsStoreError::TooLarge { bytes, most },
-            RequestErrorKind::InvalidSubject => NatsStoreError::strange("a subject is none"),
+            RequestErrorKind::InvalidSubject => NatsStoreError::strange("a subject is invalid"),
             _ => NatsStoreError::lost("the connection was closed"),
         })
     }
@@ -178,7 +180,7 @@ impl NatsLink {
         tokio::select! {
             biased;
             done = within(&*self.clock, self.target.options.response_timeout, call) => {
-                done.ok_or_else(|| NatsStoreError::lost("no answer came in time"))
+                done.ok_or_else(|| NatsStoreError::lost("no answer arrived in time"))
             }
             _ = lost.changed() => Err(NatsStoreError::lost("the connection was lost")),
         }

@@ -67,7 +67,7 @@ impl Mirror {
                 self.ends.insert(message.at, (run, message.time));
             }
             Err(fault) => {
-                tracing::warn!(%run, %fault, "left an unreadable run out of listings");
+                tracing::warn!(%run, %fault, "skipped an unreadable run in listings");
                 self.heads.remove(&run);
                 self.unreadable.insert(run, fault);
             }
@@ -207,7 +207,9 @@ impl NatsInner {
         for ((at, run), forgotten) in old.iter().zip(forgotten.await) {
             match forgotten {
                 Ok(()) => drop(mirror.ends.remove(at)),
-                Err(fault) => tracing::debug!(%run, %fault, "left the end of a run to a later listing"),
+                Err(fault) => {
+                    tracing::debug!(%run, %fault, "could not check the end of a run; a later listing does")
+                }
             }
         }
     }

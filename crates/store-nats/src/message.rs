@@ -177,10 +177,8 @@ pub(crate) fn read(
     text: Option<&str>,
     payload: &Bytes,
 ) -> Result<Option<StoredMessage>, NatsStoreError> {
-    let fault = |error: String| {
-        NatsStoreError::corrupt(None, format!("what a message says cannot be read ({error})"))
-    };
-    let text = text.ok_or_else(|| fault("it says nothing".to_owned()))?;
+    let fault = |error: String| NatsStoreError::corrupt(None, format!("a message is unreadable ({error})"));
+    let text = text.ok_or_else(|| fault("a message is empty".to_owned()))?;
     let MessageVersion { v, gone } = serde_json::from_str(text).map_err(|error| fault(error.to_string()))?;
     if v > VERSION {
         return Err(NatsStoreError::Newer { what: format!("the run has version {v},"), seq: None });
@@ -201,7 +199,7 @@ pub(crate) fn read(
     let records = texts.map(decode).collect::<Result<Vec<_>, _>>()?;
     let head = match &head {
         Some(text) => decode(text)?,
-        None => records.last().cloned().ok_or_else(|| fault("it holds no record".to_owned()))?,
+        None => records.last().cloned().ok_or_else(|| fault("it has no record".to_owned()))?,
     };
     let said = MessageContent { first, base, head, records, is_cut, facts };
     Ok(Some(StoredMessage { at, said, payload, lacks_body }))

@@ -81,7 +81,7 @@ impl NatsListener {
         let refuse =
             |message: &str| Err(Error::new(ErrorKind::Unavailable, message).with_operation("store.hear"));
         let Some(heard) = self.listen(link, layout) else {
-            return refuse("there is no tokio runtime; call this within one");
+            return refuse("no tokio runtime is active; call this within one");
         };
         let (receiver, mut listens) = (heard.said.subscribe(), heard.listens.subscribe());
         let listening = async {
@@ -91,7 +91,7 @@ impl NatsListener {
         };
         match within(&SystemClock::new(), PATIENCE, listening).await {
             Some(Ok(())) => Ok(RelayTexts::new(receiver)),
-            _ => refuse("the connection that listens could not be made in time; call again"),
+            _ => refuse("the connection for notices was not established in time; call again"),
         }
     }
 
@@ -137,7 +137,7 @@ async fn run_listener(
     let listening = async {
         loop {
             if let Err(fault) = listen(&link, &layout, &to, &mut own).await {
-                tracing::debug!(%fault, "cannot hear notices; trying again");
+                tracing::debug!(%fault, "cannot receive notices; reconnecting");
             }
             to.listens.send_replace(false);
             clock.sleep(PAUSE).await;

@@ -130,7 +130,7 @@ impl NatsInner {
                 Ok(Some(stored)) => found.push(stored),
                 Ok(None) => found.clear(),
                 Err(fault) if fault.kind(NatsCallEffect::None).is_retryable() => return Err(fault),
-                Err(fault) => tracing::debug!(%fault, "removing what cannot be read"),
+                Err(fault) => tracing::debug!(%fault, "removing an unreadable message"),
             }
         }
         self.delete_all(places).await?;

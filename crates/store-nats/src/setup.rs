@@ -170,7 +170,7 @@ impl NatsInner {
     pub(crate) async fn check_missing(&self, subject: &str) -> Result<(), NatsStoreError> {
         let (life, _) = self.look_up().await?;
         let is_so = subject.starts_with(self.layout.all_runs(&life).trim_end_matches('>'));
-        is_so.then_some(()).ok_or(NatsStoreError::Busy { what: "the stream was deleted and made anew" })
+        is_so.then_some(()).ok_or(NatsStoreError::Busy { what: "the stream was deleted and created again" })
     }
 
     /// Returns the subject of a run, in the stream generation that this process knows.
@@ -191,7 +191,7 @@ impl NatsInner {
         };
         let description = config["description"].as_str().unwrap_or_default();
         if description.starts_with(UNRELEASED) {
-            return Err(unfit("was made by an unreleased version, which no release reads; start anew"));
+            return Err(unfit("was created by an unreleased version, which no release reads"));
         }
         let version = description.strip_prefix(DESCRIBED).and_then(|version| version.parse().ok());
         match version {
@@ -202,7 +202,7 @@ impl NatsInner {
                     seq: None,
                 });
             }
-            _ => return Err(unfit("was not made by this store")),
+            _ => return Err(unfit("was not created by this store")),
         }
         self.is_replicated.store(config["num_replicas"].as_u64() > Some(1), Ordering::Relaxed);
         let subjects = config["subjects"].as_array().map_or(&[][..], Vec::as_slice);
@@ -210,7 +210,7 @@ impl NatsInner {
             [subject] => subject.as_str().and_then(|subject| self.layout.life_of(subject)),
             _ => None,
         };
-        life.map(Arc::from).ok_or_else(|| unfit("has other subjects than this store gives it"))
+        life.map(Arc::from).ok_or_else(|| unfit("has other subjects than those of this store"))
     }
 }
 
@@ -230,19 +230,19 @@ fn objections(config: &Value, wanted: &Value) -> Vec<String> {
     let mut found = Vec::new();
     let mut object = |is_wrong: bool, what: &str| {
         if is_wrong {
-            found.push(format!("{what}: it would lose records, or could not keep them"));
+            found.push(format!("{what}; it could lose records or reject them"));
         }
     };
-    object(config["retention"] != "limits", "has a retention other than `limits`; make it anew");
-    object(config["storage"] != "file", "is kept in memory; make it anew with storage in files");
+    object(config["retention"] != "limits", "has a retention other than `limits`; create it again");
+    object(config["storage"] != "file", "is stored in memory; create it again with file storage");
     object(!config["mirror"].is_null(), "is a mirror; connect to the stream that it mirrors");
     object(
         config["sources"].as_array().is_some_and(|sources| !sources.is_empty()),
-        "takes messages of other streams; make it anew without sources",
+        "takes messages of other streams; create it again without sources",
     );
     object(
         !config["subject_transform"].is_null() || !config["republish"].is_null(),
-        "transforms or republishes subjects; take that from its settings",
+        "transforms or republishes subjects; remove that setting",
     );
     object(number(config, "max_msgs") > 0, "has a limit of messages; set max_msgs to -1");
     object(
@@ -251,24 +251,30 @@ fn objections(config: &Value, wanted: &Value) -> Vec<String> {
     );
     object(
         number(config, "max_age") != number(wanted, "max_age"),
-        "has another max_age than this store gives it; set it back",
+        "has another max_age than this store sets; restore it",
     );
     object(
         number(config, "max_msgs_per_subject").max(0) != number(wanted, "max_msgs_per_subject"),
-        "has another max_msgs_per_subject than this store gives it; set it back",
+        "has another max_msgs_per_subject than this store sets; restore it",
     );
-    object(config["discard"] != wanted["discard"], "has another discard policy; set it back");
-    object(config["discard_new_per_subject"] == true, "discards per subject; set it back");
-    object(is("no_ack"), "acknowledges nothing; set no_ack to false");
+    object(
+        config["discard"] != wanted["discard"],
+        "has another discard policy than this store sets; restore it",
+    );
+    object(
+        config["discard_new_per_subject"] == true,
+        "discards per subject; set discard_new_per_subject to false",
+    );
+    object(is("no_ack"), "does not acknowledge messages; set no_ack to false");
     object(
         config["persist_mode"] == "async",
-        "acknowledges before it has written; make it anew without persist_mode",
+        "acknowledges before it writes; create it again without persist_mode",
     );
     object(is("sealed"), "is sealed, and takes no message");
-    object(is("deny_delete"), "forbids that runs are removed; make it anew without deny_delete");
+    object(is("deny_delete"), "forbids the removal of runs; create it again without deny_delete");
     if number(config, "num_replicas").max(1) < number(wanted, "num_replicas") {
         found.push(format!(
-            "has {} replicas, {} are asked for; raise its num_replicas",
+            "has {} replicas, and {} are requested; raise its num_replicas",
             number(config, "num_replicas").max(1),
             number(wanted, "num_replicas")
         ));

@@ -183,7 +183,7 @@ impl NatsInner {
         }
         match self.get(&self.layout.logs(), json!({ "seq": at })).await? {
             Some(got) => message::read(at, got.said.as_deref(), &got.payload),
-            None => Err(NatsStoreError::Busy { what: "the run was pruned or purged meanwhile" }),
+            None => Err(NatsStoreError::Busy { what: "the run was pruned or purged during the read" }),
         }
     }
 
@@ -248,7 +248,7 @@ impl NatsInner {
             }
             found.push(
                 DeliveredMessage::read(message)
-                    .ok_or_else(|| NatsStoreError::strange("a delivery without a place"))?,
+                    .ok_or_else(|| NatsStoreError::strange("a delivery has no position"))?,
             );
         }
         Ok(found)
@@ -258,7 +258,7 @@ impl NatsInner {
     pub(crate) async fn close(&self, feed: StreamFeed) {
         let subject = format!("$JS.API.CONSUMER.DELETE.{}.{}", feed.stream, feed.name);
         if let Err(fault) = self.link.send_unacknowledged(subject, OutgoingMessage::default()).await {
-            tracing::debug!(%fault, "left a consumer for the server to forget");
+            tracing::debug!(%fault, "could not delete a consumer; the server removes it when it is idle");
         }
     }
 

@@ -273,7 +273,7 @@ fn written_entries(rows: &[PgRow], sent: &[usize]) -> Result<Vec<usize>, sqlx::E
 
 /// Returns the error for an entry that this attempt did not write, although an earlier attempt with a lost reply may have.
 fn unknown_outcome_error(failed: &PostgresStoreError, run: &RunKey) -> Error {
-    let message = "whether the records are there already could not be read; retry the same records";
+    let message = "could not check whether the records exist; retry with the same records";
     Error::new(ErrorKind::Indeterminate, message)
         .with_operation(OPERATION)
         .with_run(run)

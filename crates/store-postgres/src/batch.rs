@@ -179,8 +179,9 @@ const MAX_ENTRY: usize = 256 << 20;
 pub(crate) fn check(append: &RunAppend) -> Result<(), PostgresStoreError> {
     let bytes: usize = append.records.iter().map(|record| record.body.len()).sum();
     if bytes > MAX_ENTRY {
-        let message =
-            format!("the records have {bytes} bytes; at most {MAX_ENTRY} can be appended to a run at once");
+        let message = format!(
+            "the records have {bytes} bytes, and one append has at most {MAX_ENTRY}; append fewer or smaller records"
+        );
         return Err(PostgresStoreError::new(ErrorKind::TooLarge, message));
     }
     let texts = append.facts.iter().flat_map(|facts| {
@@ -189,14 +190,14 @@ pub(crate) fn check(append: &RunAppend) -> Result<(), PostgresStoreError> {
     });
     if texts.into_iter().any(|text| text.contains('\0')) {
         let message =
-            "what is said of the run holds a zero character, which PostgreSQL cannot store; leave it out";
+            "the facts of the run contain a NUL character, which PostgreSQL cannot store; remove it";
         return Err(PostgresStoreError::new(ErrorKind::Invalid, message));
     }
     let parent = append.facts.as_ref().and_then(|facts| facts.parent.as_ref());
     if parent.is_some_and(|parent| i64::try_from(parent.at.seq.get()).is_err()) {
         return Err(PostgresStoreError::new(
             ErrorKind::Invalid,
-            "the parent's record has a number beyond 2^63; correct it",
+            "the number of the parent's record exceeds 2^63; correct it",
         ));
     }
     Ok(())

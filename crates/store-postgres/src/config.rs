@@ -152,7 +152,7 @@ pub(crate) fn read_url(
     for option in given {
         let UrlOption { name, pair, .. } = option;
         let bad = |wanted: &str| {
-            let message = format!("`{name}` in the store's URL is not {wanted}; change it or leave it out");
+            let message = format!("`{name}` in the store's URL is not {wanted}; correct it, or remove it");
             Error::new(ErrorKind::Invalid, message)
         };
         let text = || option.text().ok_or_else(|| bad("text, with special characters as %26"));
@@ -162,7 +162,7 @@ pub(crate) fn read_url(
             "schema" => options.schema = text()?,
             "prefix" => options.prefix = text()?,
             "connections" => {
-                options.connections = option.number().ok_or_else(|| bad("a number from 1 on"))?;
+                options.connections = option.number().ok_or_else(|| bad("a number of at least 1"))?;
             }
             "acquire_timeout_ms" => options.acquire_timeout = time()?,
             "response_timeout_ms" => options.response_timeout = time()?,

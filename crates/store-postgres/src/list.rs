@@ -102,7 +102,7 @@ pub(crate) async fn run(
         match head {
             Ok(head) => items.push(head),
             Err(error) if asked.complete => return Err(error.with_operation(OPERATION)),
-            Err(error) => tracing::warn!(%error, "left an unreadable run out of a listing"),
+            Err(error) => tracing::warn!(%error, "skipped an unreadable run in a listing"),
         }
     }
     // Write the cursor from the columns of the row and not from a parsed run. If a name is invalid, the listing can still continue after it.
@@ -113,7 +113,7 @@ pub(crate) async fn run(
 
 /// Returns the error for an index that leads to a run which does not match the query.
 fn unasked(head: &RunHead) -> Error {
-    let message = "an index lists the run where it does not stand; rebuild it by `REINDEX`";
+    let message = "an index entry does not match the run; run `REINDEX`";
     Error::new(ErrorKind::Corrupt, message).with_run(&head.run)
 }
 

@@ -36,13 +36,13 @@ impl Names {
         let starts = |text: &str| text.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
         if !(is_plain(schema) && starts(schema) && schema.len() <= MAX_SCHEMA && !schema.starts_with("pg_")) {
             let message = format!(
-                "the schema is not 1 to {MAX_SCHEMA} of a-z 0-9 _, or begins with a digit or pg_; name another"
+                "the schema must have 1 to {MAX_SCHEMA} of a-z 0-9 _ and must not start with a digit or pg_; use another name"
             );
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         if !(prefix.is_empty() || is_plain(prefix) && starts(prefix) && prefix.len() <= MAX_PREFIX) {
             let message = format!(
-                "the table prefix is not up to {MAX_PREFIX} of a-z 0-9 _, or begins with a digit; name another"
+                "the table prefix must have at most {MAX_PREFIX} of a-z 0-9 _ and must not start with a digit; use another prefix"
             );
             return Err(Error::new(ErrorKind::Invalid, message));
         }

@@ -144,13 +144,13 @@ impl Hub {
         let refuse = |message| Err(Error::new(ErrorKind::Unavailable, message).with_operation("store.hear"));
         let Some(remote) = &self.remote else { return refuse("notices are turned off") };
         if !self.listener.ensure(|| listen(Arc::clone(remote), Arc::clone(&self.heard))) {
-            return refuse("there is no tokio runtime; call this within one");
+            return refuse("no tokio runtime is active; call this within one");
         }
         let mut listens = self.heard.listens.subscribe();
         let patience = remote.db.options().acquire_timeout;
         match within(&SystemClock::new(), patience, listens.wait_for(|listens| *listens)).await {
             Some(Ok(_)) => Ok(RelayTexts::new(receiver)),
-            _ => refuse("the connection that listens could not be made in time; call again"),
+            _ => refuse("the connection for notices was not established in time; call again"),
         }
     }
 }
@@ -167,7 +167,7 @@ async fn send(remote: Arc<Remote>) {
             if let Err(failed) = remote.db.write(notify).await {
                 // A notice is a hint: a process that misses it polls a little later.
                 let error = failed.into_error("store.notify");
-                tracing::debug!(%error, "could not tell others that runs changed");
+                tracing::debug!(%error, "could not notify other processes of changed runs");
             }
         }
         clock.sleep(GATHER).await;
@@ -182,7 +182,7 @@ async fn listen(remote: Arc<Remote>, to: Arc<NoticeSubscribers>) {
         let heard = forward_notices(&remote, &to, &mut failures).await;
         to.listens.send_replace(false);
         let error = fault(&heard, PostgresCallEffect::Read).into_error("store.subscribe");
-        tracing::warn!(%error, "not listening for changed runs; trying again, polling goes on");
+        tracing::warn!(%error, "lost the notices of changed runs; reconnecting, and polling meanwhile");
         let pause = RETRY[failures.min(RETRY.len() - 1)];
         failures += 1;
         clock.sleep(pause).await;

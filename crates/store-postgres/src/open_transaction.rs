@@ -42,16 +42,14 @@ impl OpenTransaction {
     pub(crate) async fn check(&mut self) -> Result<(), PostgresStoreError> {
         let refuse = |message: &str| Err(PostgresStoreError::new(ErrorKind::Invalid, message));
         if PgTransactionManager::get_transaction_depth(&self.held) != 1 {
-            return refuse(
-                "a transaction within the transaction is open; commit it or roll it back before the node ends",
-            );
+            return refuse("a nested transaction is open; commit it or roll it back before the node ends");
         }
         let Self { held, db } = self;
         let asked = sqlx::query_scalar(IS_OPEN).persistent(db.options().prepared).fetch_one(&mut **held);
         match db.in_time(1, asked).await.map_err(|error| fault(&error, PostgresCallEffect::Read))? {
             true => Ok(()),
             false => refuse(
-                "a statement ended the transaction before its commit; rows that were committed so stay; leave the commit to the run",
+                "a statement ended the transaction early, so its rows may be committed without the record; let the run commit",
             ),
         }
     }

@@ -121,7 +121,7 @@ impl PurgeTarget {
     fn read(row: &PgRow) -> Result<Self> {
         let mut columns = Columns::new(row, 1);
         let key = columns.next::<Option<i64>>()?.ok_or_else(|| {
-            let message = "the head of the run leads to another run, and no row names it; restore the run from a backup";
+            let message = "the head of the run points to another run, and no row names the run; restore the run from a backup";
             Error::new(ErrorKind::Corrupt, message)
         })?;
         Ok(Self { key, head_key: columns.next()?, last: columns.next()? })
@@ -230,7 +230,7 @@ impl PurgeStatements {
                 return Ok(Removed { records, bytes });
             }
         }
-        let message = "others changed the run again and again meanwhile; retry";
+        let message = "other processes kept changing the run; retry";
         Err(Error::new(ErrorKind::Unavailable, message).with_operation(PURGE).with_run(run))
     }
 
@@ -270,7 +270,10 @@ fn answers_for(records: i64) -> u32 {
 /// Decides from the record at the cut whether there is something to prune. If so, returns the run's key, and the number of records before the cut.
 fn plan(rows: &[PgRow], run: &RunKey, cut: &PruneCut) -> Result<Option<(i64, i64)>> {
     let Some(row) = rows.first() else {
-        return Err(Error::new(ErrorKind::NotFound, "there is no such run; it was purged, or never started"));
+        return Err(Error::new(
+            ErrorKind::NotFound,
+            "the run does not exist; it was purged, or never started",
+        ));
     };
     let mut columns = Columns::new(row, 0);
     stored_run::check(&mut columns)?;
@@ -279,11 +282,11 @@ fn plan(rows: &[PgRow], run: &RunKey, cut: &PruneCut) -> Result<Option<(i64, i64
         return Ok(None);
     }
     if cut.at > head {
-        let message = format!("the run does not hold {}; it was never written", At::Seq(cut.at));
+        let message = format!("the run has no {}; it was never written", At::Seq(cut.at));
         return Err(Error::new(ErrorKind::NotFound, message));
     }
     if row.try_get::<Option<i64>, _>(BEFORE).is_ok_and(|seq| seq.is_none()) {
-        let message = "the record is gone; restore the run from a backup";
+        let message = "the record is missing; restore the run from a backup";
         return Err(Error::new(ErrorKind::Corrupt, message).with_seq(cut.at));
     }
     check_prune(run, &header(&mut Columns::new(row, BEFORE), run)?, cut)?;

@@ -88,7 +88,7 @@ impl<'r> Columns<'r> {
             // Check every column, even if it is null in this row: it may have a value in the next row.
             let found = self.row.try_column(at)?.type_info();
             if !T::compatible(found) {
-                let source = format!("a column of type {found}, where {} is read", T::type_info()).into();
+                let source = format!("a column has type {found}, and {} was expected", T::type_info()).into();
                 return Err(sqlx::Error::ColumnDecode { index: at.to_string(), source });
             }
         }
@@ -111,14 +111,14 @@ pub(crate) fn seq(number: i64) -> Result<Seq> {
 fn format(number: i16) -> Result<u16> {
     let format = u16::try_from(number).map_err(|_| corrupt("the format version is below zero"))?;
     if format > FORMAT {
-        return Err(newer(&format!("the record has format {format}, this version reads up to {FORMAT}")));
+        return Err(newer(&format!("the record has format {format}, and this version reads up to {FORMAT}")));
     }
     Ok(format)
 }
 
 /// Reads the key of a run.
 pub(crate) fn key(columns: &mut Columns<'_>) -> Result<RunKey> {
-    let named = |error| corrupt("the name of a run is none").with_source(error);
+    let named = |error| corrupt("the id of the run is invalid").with_source(error);
     let tenant = TenantId::new(columns.next::<&str>()?).map_err(named)?;
     let run = RunId::new(columns.next::<&str>()?).map_err(named)?;
     Ok(RunKey::new(tenant, run))
@@ -150,11 +150,11 @@ fn head_of(run: RunKey, columns: &mut Columns<'_>) -> Result<RunHead> {
 /// Reads the columns [`FACTS`].
 pub(crate) fn facts(columns: &mut Columns<'_>) -> Result<RunFacts> {
     let workflow = WorkflowName::new(columns.next::<&str>()?)
-        .map_err(|error| corrupt("the workflow's name is none").with_source(error))?;
+        .map_err(|error| corrupt("the workflow's name is invalid").with_source(error))?;
     let version = columns.next::<String>()?;
     let (graph, input) = (fingerprint(columns.next()?)?, fingerprint(columns.next()?)?);
     let created = Timestamp::from_unix_ms(columns.next()?);
-    let odd = |error| corrupt("what was said of the run at its start is not valid").with_source(error);
+    let odd = |error| corrupt("the facts of the run are invalid").with_source(error);
     let mut facts = RunFacts::new(workflow, version, graph, input, created).map_err(odd)?;
     facts.parent = parent(columns)?;
     facts.user = columns.next()?;
@@ -168,14 +168,14 @@ pub(crate) fn facts(columns: &mut Columns<'_>) -> Result<RunFacts> {
 fn parent(columns: &mut Columns<'_>) -> Result<Option<Parent>> {
     let (tenant, run) = (columns.next::<Option<&str>>()?, columns.next::<Option<&str>>()?);
     let (at, id) = (columns.next::<Option<i64>>()?, columns.next::<Option<Uuid>>()?);
-    let named = |error| corrupt("the parent's name is none").with_source(error);
+    let named = |error| corrupt("the parent's id is invalid").with_source(error);
     match (tenant, run, at, id) {
         (None, None, None, None) => Ok(None),
         (Some(tenant), Some(run), Some(at), Some(id)) => Ok(Some(Parent {
             run: RunKey::new(TenantId::new(tenant).map_err(named)?, RunId::new(run).map_err(named)?),
             at: HeadRef { seq: seq(at)?, id: RecordId::from_uuid(id) },
         })),
-        _ => Err(corrupt("half of what is said of the parent is missing")),
+        _ => Err(corrupt("the parent's id and record are incomplete")),
     }
 }
 
@@ -186,7 +186,7 @@ fn fingerprint(id: Uuid) -> Result<Fingerprint> {
 /// Converts a fingerprint to a `uuid` value, which has the same 16 bytes.
 pub(crate) fn fingerprint_to_uuid(fingerprint: Fingerprint) -> Result<Uuid> {
     Uuid::parse_str(&fingerprint.to_string()).map_err(|error| {
-        Error::new(ErrorKind::Invalid, "the fingerprint has not 128 bits").with_source(error)
+        Error::new(ErrorKind::Invalid, "the fingerprint does not have 128 bits").with_source(error)
     })
 }
 
@@ -227,15 +227,15 @@ fn value(field: Field, columns: &mut Columns<'_>) -> Result<Option<Value>> {
         Shape::Id => columns.next::<Option<Uuid>>()?.map(Value::Id),
         Shape::Kind => {
             let kind = RecordKind::from_letter(letter(columns)?);
-            Some(Value::Kind(kind.ok_or_else(|| newer("the record's kind is not known"))?))
+            Some(Value::Kind(kind.ok_or_else(|| newer("the record's kind is unknown"))?))
         }
         Shape::Status => {
             let status = RunStatus::from_letter(letter(columns)?);
-            Some(Value::Status(status.ok_or_else(|| newer("the record's status is not known"))?))
+            Some(Value::Status(status.ok_or_else(|| newer("the record's status is unknown"))?))
         }
         Shape::Name => {
             let name = columns.next::<Option<&str>>()?.map(NodeName::new).transpose();
-            name.map_err(|error| corrupt("the node's name is none").with_source(error))?.map(Value::Name)
+            name.map_err(|error| corrupt("the node's name is invalid").with_source(error))?.map(Value::Name)
         }
         Shape::Flag => columns.next::<Option<bool>>()?.map(Value::Flag),
         _ => return Err(newer(&format!("the store has no column for `{}`", field.name()))),
@@ -262,7 +262,7 @@ pub(crate) fn header(columns: &mut Columns<'_>, run: &RunKey) -> Result<RecordHe
 }
 
 fn wrong(field: Field) -> Error {
-    corrupt(&format!("the column of `{}` is not valid", field.name()))
+    corrupt(&format!("the column of `{}` is invalid", field.name()))
 }
 
 /// Reads a record from the [`header_columns`] and the body after them, and checks it.

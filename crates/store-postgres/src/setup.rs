@@ -138,7 +138,7 @@ impl ServerSettings {
             tracing::warn!(
                 fsync = self.fsync,
                 synchronous_commit = self.synchronous_commit,
-                "acknowledged records do not survive a crash of the server with these settings"
+                "with these settings, a crash of the server loses acknowledged records"
             );
         }
         Ok(())
@@ -161,14 +161,14 @@ async fn version(
     let refuse = |message: String| Ok(Err(PostgresStoreError::new(ErrorKind::Unsupported, message)));
     if row.try_get(1)? {
         return refuse(format!(
-            "an unreleased version made the tables of schema `{}`, which no release reads; start anew: drop the schema, or name another",
+            "an unreleased version created the tables of schema `{}`, which no release reads; drop the schema, or use another",
             names.schema()
         ));
     }
     let known = scripts.version();
     if version > known {
         return refuse(format!(
-            "the tables have version {version}, this version reads {known}; upgrade this process"
+            "the tables have version {version}, and this version reads {known}; upgrade this process"
         ));
     }
     Ok(Ok(version))

@@ -74,6 +74,6 @@ fn answer(append: &RunAppend, actual: Option<HeadRef>, is_repeat: bool) -> Resul
 
 /// Returns the error for an unwritten entry with the expected head. Another caller purged or started the run between the two reads.
 pub(crate) fn changed_back_error(run: &RunKey) -> Error {
-    let message = "the run was changed and changed back while this was written; nothing was written, retry";
+    let message = "the run changed twice during the write; nothing was written, retry";
     Error::new(ErrorKind::Unavailable, message).with_operation("store.append").with_run(run)
 }

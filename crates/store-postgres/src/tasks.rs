@@ -20,7 +20,7 @@ pub(crate) async fn to_its_end<T: Send + 'static>(
     let Ok(runtime) = Handle::try_current() else {
         return Err(PostgresStoreError::new(
             ErrorKind::Invalid,
-            "there is no tokio runtime; call this within one",
+            "no tokio runtime is active; call this within one",
         ));
     };
     let given_up = |_| {

@@ -106,7 +106,8 @@ impl Transactions for PostgresStore {
 fn mark_not_written(error: Error) -> Error {
     match error.kind() {
         ErrorKind::Indeterminate => {
-            let message = "the transaction was lost before its commit, so nothing was written; begin it anew";
+            let message =
+                "the transaction was lost before its commit, so nothing was written; start a new one";
             Error::new(ErrorKind::Unavailable, message).with_operation(COMMIT).with_source(error)
         }
         _ => error,
@@ -119,5 +120,5 @@ fn wrong_connection() -> Error {
 }
 
 fn foreign() -> Error {
-    Error::new(ErrorKind::Invalid, "the transaction is of another kind of store than `postgres`")
+    Error::new(ErrorKind::Invalid, "the transaction belongs to another kind of store than `postgres`")
 }

@@ -99,11 +99,15 @@ impl RedisInner {
         for reply in self.link.many(after, None).await {
             // These calls only clean up. If one fails, the next listing that finds a surplus entry removes it.
             if let Err(fault) = reply {
-                tracing::debug!(%fault, "left an entry of the index to the next listing");
+                tracing::debug!(%fault, "could not update an entry of the index; the next listing repairs it");
             }
         }
-        let missing =
-            || Err(Error::new(ErrorKind::Indeterminate, "the append came to no end; retry the same records"));
+        let missing = || {
+            Err(Error::new(
+                ErrorKind::Indeterminate,
+                "the append did not finish; retry with the same records",
+            ))
+        };
         entries.into_iter().map(|entry| entry.result.unwrap_or_else(missing)).collect()
     }
 
@@ -139,7 +143,7 @@ impl RedisInner {
                     entry.stood = known_head(&entry.append.run, &head);
                     if entry.stood.is_none() {
                         entry.refuse(
-                            RedisStoreError::corrupt(None, "the run's name in the index is none"),
+                            RedisStoreError::corrupt(None, "the id of a run in the index is invalid"),
                             RedisCallEffect::None,
                         );
                     }
@@ -291,8 +295,8 @@ impl RedisInner {
                 self.known.remove(run);
                 Ok(Err(refusal::conflict(run, entry.append.expected, None)))
             }
-            "broken" => Err(RedisStoreError::corrupt(None, "the run's list holds no record")),
-            other => Err(RedisStoreError::strange(format!("the append script says {other:?}"))),
+            "broken" => Err(RedisStoreError::corrupt(None, "the run's list has no record")),
+            other => Err(RedisStoreError::strange(format!("the append script returned {other:?}"))),
         }
     }
 
@@ -341,8 +345,9 @@ fn check(append: &RunAppend) -> Result<()> {
     check_append(append)?;
     let bytes = append.records.iter().map(|record| record.body.len()).sum::<usize>();
     if bytes > MAX_BYTES {
-        let message =
-            format!("the records have {bytes} bytes, the store takes {MAX_BYTES} at once; make them smaller");
+        let message = format!(
+            "the records have {bytes} bytes, and one append has at most {MAX_BYTES}; make them smaller"
+        );
         return Err(Error::new(ErrorKind::TooLarge, message).with_operation(OPERATION).with_run(&append.run));
     }
     Ok(())

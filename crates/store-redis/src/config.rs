@@ -147,7 +147,7 @@ impl RedisOptions {
         let is_safe = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | ':' | '-');
         if self.prefix.is_empty() || self.prefix.len() > MAX_PREFIX || !self.prefix.chars().all(is_safe) {
             return Err(invalid(format!(
-                "the prefix {:?} cannot stand in keys; use 1 to {MAX_PREFIX} of A-Z a-z 0-9 . _ : -",
+                "the prefix {:?} is invalid; use 1 to {MAX_PREFIX} of A-Z a-z 0-9 . _ : -",
                 self.prefix.chars().take(MAX_PREFIX).collect::<String>()
             )));
         }
@@ -155,7 +155,7 @@ impl RedisOptions {
             && (self.replica_timeout.is_zero() || self.replica_timeout >= self.response_timeout)
         {
             return Err(invalid(
-                "the time to wait for replicas must be more than none and less than the response timeout",
+                "the timeout for replicas must be more than zero and less than the response timeout",
             ));
         }
         // If the text has no certificate, the driver takes it for an empty list, and then trusts no server.
@@ -165,12 +165,12 @@ impl RedisOptions {
         };
         if !self.root_certificates.as_ref().is_none_or(is_pem) {
             return Err(invalid(
-                "the root certificates are no PEM of certificates; give those of the authorities to trust",
+                "the root certificates are not in PEM format; pass the certificates of the trusted authorities",
             ));
         }
         if self.keep_finished.is_some_and(|keep| keep.as_millis() == 0 || keep > MAX_KEEP) {
             return Err(invalid(
-                "finished runs can be kept for a millisecond to a hundred years; leave it out to keep them",
+                "the time to keep finished runs must be 1 ms to 100 years; omit it to keep them forever",
             ));
         }
         Ok(())
@@ -209,14 +209,14 @@ pub(crate) fn target(url: &str, mut options: RedisOptions) -> Result<RedisTarget
         "rediss" => ("rediss", false),
         "redis-cluster" => ("redis", true),
         "rediss-cluster" => ("rediss", true),
-        _ => return Err(bad("names another kind of store")),
+        _ => return Err(bad("has the scheme of another kind of store")),
     };
     if rest.contains('#') {
-        return Err(bad("has a fragment, which means nothing here (write %23 in a password)"));
+        return Err(bad("has a fragment, which this store does not support (write %23 in a password)"));
     }
     let (rest, given) = url::split(rest);
     for option in given {
-        let number = || option.number::<u32>().ok_or_else(|| bad("has an option that is no number"));
+        let number = || option.number::<u32>().ok_or_else(|| bad("has an option that is not a number"));
         match option.name {
             "prefix" => {
                 options.prefix =
@@ -227,7 +227,7 @@ pub(crate) fn target(url: &str, mut options: RedisOptions) -> Result<RedisTarget
             "response_timeout_ms" => options.response_timeout = Duration::from_millis(number()?.into()),
             _ => {
                 return Err(bad(
-                    "has an unknown option; there are prefix, replicas, keep_secs and response_timeout_ms",
+                    "has an unknown option; the options are prefix, replicas, keep_secs and response_timeout_ms",
                 ));
             }
         }
@@ -235,14 +235,14 @@ pub(crate) fn target(url: &str, mut options: RedisOptions) -> Result<RedisTarget
     options.check()?;
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     if is_cluster && !matches!(path, "" | "0") {
-        return Err(bad("names a database; a cluster has only number 0"));
+        return Err(bad("names a database, and a cluster has only database 0"));
     }
     let (user, hosts) = match authority.rsplit_once('@') {
         Some((user, hosts)) => (format!("{user}@"), hosts),
         None => (String::new(), authority),
     };
     if !is_cluster && hosts.contains(',') {
-        return Err(bad("names several servers; that is for redis-cluster:// and rediss-cluster://"));
+        return Err(bad("names several servers, which needs redis-cluster:// or rediss-cluster://"));
     }
     let seeds = hosts.split(',').map(|host| {
         if host.is_empty() {

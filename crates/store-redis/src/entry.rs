@@ -48,7 +48,7 @@ impl LayoutMarker {
     }
 
     pub(crate) fn read(text: &str) -> Result<Self, RedisStoreError> {
-        let fault = |error| RedisStoreError::strange(format!("the marker cannot be read ({error})"));
+        let fault = |error| RedisStoreError::strange(format!("the marker is unreadable ({error})"));
         // Unreleased versions wrote two numbers.
         let is_unreleased = text.split(' ').all(|number| number.parse::<u64>().is_ok());
         let version = match is_unreleased {
@@ -77,9 +77,8 @@ impl RunFactsEntry {
     }
 
     fn read_any(text: &[u8]) -> Result<Self, RedisStoreError> {
-        let fault = |error| {
-            RedisStoreError::corrupt(None, format!("what is said of the run cannot be read ({error})"))
-        };
+        let fault =
+            |error| RedisStoreError::corrupt(None, format!("the facts of the run are unreadable ({error})"));
         check_version(EntryVersion::read(text).map_err(fault)?, "the run")?;
         serde_json::from_slice(text).map_err(fault)
     }
@@ -91,7 +90,7 @@ fn check_version(version: u64, whose: &str) -> Result<(), RedisStoreError> {
         VERSION => Ok(()),
         0 => Err(RedisStoreError::Unfit {
             what: format!(
-                "an unreleased version made {whose}, which no release reads; start anew: use another prefix, or remove the keys"
+                "an unreleased version created {whose}, which no release reads; use another prefix, or remove the keys"
             ),
         }),
         newer => Err(RedisStoreError::Newer { what: format!("{whose} has version {newer},") }),
@@ -146,10 +145,10 @@ mod tests {
         assert_eq!(LayoutMarker::read(&LayoutMarker::write(16)).unwrap().shards, 16);
         for (text, words) in [
             (r#"{"version":2,"parts":[1]}"#, "upgrade this process"),
-            ("2 16", "start anew"),
-            ("1 1", "start anew"),
-            ("{}", "cannot be read"),
-            ("sixteen", "cannot be read"),
+            ("2 16", "use another prefix"),
+            ("1 1", "use another prefix"),
+            ("{}", "unreadable"),
+            ("sixteen", "unreadable"),
         ] {
             let refused = LayoutMarker::read(text).err().unwrap().to_string();
             assert!(refused.contains(words), "{text}: {refused}");
@@ -159,9 +158,9 @@ mod tests {
     #[test]
     fn runs_of_other_versions_are_refused() {
         for (text, words) in [
-            (r#"{"layout":2,"member":"m"}"#, "start anew"),
+            (r#"{"layout":2,"member":"m"}"#, "use another prefix"),
             (r#"{"version":2}"#, "upgrade this process"),
-            ("{}", "cannot be read"),
+            ("{}", "unreadable"),
         ] {
             let refused = RunFactsEntry::read_any(text.as_bytes()).err().unwrap().to_string();
             assert!(refused.contains(words), "{text}: {refused}");

@@ -15,10 +15,7 @@ pub(crate) fn write_header(header: &RecordHeader, base: Seq) -> Result<Bytes, Re
 pub(crate) fn header_of(text: &[u8], seq: Option<Seq>) -> Result<RecordHeader, RedisStoreError> {
     let header = read(text, seq)?.0;
     if let Some(seq) = seq.filter(|seq| *seq != header.seq) {
-        return Err(RedisStoreError::corrupt(
-            Some(seq),
-            format!("record {} stands in its place", header.seq),
-        ));
+        return Err(RedisStoreError::corrupt(Some(seq), format!("record {} is at its position", header.seq)));
     }
     Ok(header)
 }

@@ -83,7 +83,7 @@ impl RedisInner {
                         return Ok(Err(fault.of_run(OPERATION, &run, RedisCallEffect::None)));
                     }
                     Err(fault) if fault.is_of_run() => {
-                        tracing::warn!(%run, %fault, "left an unreadable run out of a listing");
+                        tracing::warn!(%run, %fault, "skipped an unreadable run in a listing");
                     }
                     Err(fault) => return Err(fault),
                 }
@@ -95,7 +95,7 @@ impl RedisInner {
         for reply in self.link.many(repairs, None).await {
             // The next listing tries again.
             if let Err(fault) = reply {
-                tracing::debug!(%fault, "left an entry of the index to the next listing");
+                tracing::debug!(%fault, "could not update an entry of the index; the next listing repairs it");
             }
         }
         Ok(Ok(listing.cut(page, items)))

@@ -181,7 +181,7 @@ impl SetMerge {
                     Some(member) => source.read.push_back(member),
                     None => tracing::warn!(
                         place = source.place,
-                        "passed over an entry of the index that is no run"
+                        "skipped an entry of the index that is not a run"
                     ),
                 }
             }

@@ -101,7 +101,7 @@ impl RedisListener {
     ) -> ferrata_store::Result<RelayTexts> {
         let refuse = |kind, message: &str| Err(Error::new(kind, message).with_operation("store.hear"));
         let Some(heard) = self.listen(link, layout) else {
-            return refuse(ErrorKind::Unavailable, "there is no tokio runtime; call this within one");
+            return refuse(ErrorKind::Unavailable, "no tokio runtime is active; call this within one");
         };
         let (receiver, mut listens) = (heard.said.subscribe(), heard.listens.subscribe());
         let known = listens.wait_for(|listens| *listens != ListenState::No);
@@ -112,12 +112,12 @@ impl RedisListener {
                 let channel = String::from_utf8_lossy(&layout.said_channel()).into_owned();
                 refuse(
                     ErrorKind::Invalid,
-                    &format!("NOPERM: the user may not use the channel `{channel}`: {REMEDY}"),
+                    &format!("NOPERM: the user may not use the channel `{channel}`; {REMEDY}"),
                 )
             }
             _ => refuse(
                 ErrorKind::Unavailable,
-                "the connection that listens could not be made in time; call again",
+                "the connection for notices was not established in time; call again",
             ),
         }
     }
@@ -168,7 +168,7 @@ async fn run_listener(
     let listening = async {
         for attempt in 0.. {
             if let Err(fault) = listen(&link, &channels, &tag, &to, attempt).await {
-                tracing::debug!(%fault, "cannot hear notices; trying again");
+                tracing::debug!(%fault, "cannot receive notices; reconnecting");
             }
             to.listens.send_replace(ListenState::No);
             clock.sleep(PAUSE).await;

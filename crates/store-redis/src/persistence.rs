@@ -38,11 +38,11 @@ impl Persistence {
     /// Returns a sentence that says which failures an acknowledged record survives.
     pub const fn as_str(self) -> &'static str {
         match self {
-            Self::Memory => "the server keeps runs in memory only: a restart of it loses all of them",
+            Self::Memory => "the server stores runs in memory only; its restart loses all runs",
             Self::Snapshots => {
-                "the server writes snapshots only: a restart of it loses what came after the last one"
+                "the server writes only snapshots; its restart loses the records after the last snapshot"
             }
-            Self::Unknown => "the server does not say how it keeps runs: ask its operator",
+            Self::Unknown => "the server does not report how it stores runs; ask its operator",
             Self::SyncUnknown => {
                 "a record survives a restart of the server, which does not say when it syncs its file: its crash may lose 2 seconds, \
                  a power cut 30"

@@ -41,11 +41,14 @@ impl ScriptRun {
             "changed" => Self::Changed,
             "differs" => Self::Differs(reply),
             "hole" => {
-                return Err(RedisStoreError::corrupt(Some(Seq::new(reply.number()?)), "the record is gone"));
+                return Err(RedisStoreError::corrupt(
+                    Some(Seq::new(reply.number()?)),
+                    "the record is missing",
+                ));
             }
-            "broken" => return Err(RedisStoreError::corrupt(None, "the run's list holds no record")),
+            "broken" => return Err(RedisStoreError::corrupt(None, "the run's list has no record")),
             "stranger" => return Err(RedisStoreError::wrong_run()),
-            other => return Err(RedisStoreError::strange(format!("a script says {other:?}"))),
+            other => return Err(RedisStoreError::strange(format!("a script returned {other:?}"))),
         })
     }
 }

@@ -30,7 +30,7 @@ impl RedisInner {
                 Ok(ScriptRun::Pruned) => return Ok(Removed::default()),
                 Ok(ScriptRun::Absent) => return Err(refusal::no_run(OPERATION, run)),
                 Ok(_) => {
-                    let message = format!("the run does not hold record {}; it was never written", cut.at);
+                    let message = format!("the run has no record {}; it was never written", cut.at);
                     return Err(Error::new(ErrorKind::NotFound, message)
                         .with_operation(OPERATION)
                         .with_run(run));
@@ -59,7 +59,7 @@ impl RedisInner {
                 _ => {}
             }
         }
-        let message = "others cut the run again and again meanwhile; retry";
+        let message = "other processes kept cutting the run; retry";
         Err(Error::new(ErrorKind::Unavailable, message).with_operation(OPERATION).with_run(run))
     }
 
@@ -76,7 +76,7 @@ impl RedisInner {
                 let head = reply.bytes().and_then(|head| header_of(&head, None)).map_err(fail)?;
                 Err(refusal::conflict(run, expected, Some(head.head())).with_operation(OPERATION))
             }
-            _ => Err(fail(RedisStoreError::strange("the script that purges says something else"))),
+            _ => Err(fail(RedisStoreError::strange("the purge script returned an unknown reply"))),
         }
     }
 

@@ -40,7 +40,7 @@ impl ReplyParts {
             }
             value => {
                 let text = text(value)?;
-                text.parse().map_err(|_| RedisStoreError::strange("a text where a number belongs"))
+                text.parse().map_err(|_| RedisStoreError::strange("a text instead of a number"))
             }
         }
     }
@@ -69,7 +69,7 @@ pub(crate) fn bytes(value: Value) -> Result<Bytes, RedisStoreError> {
 
 pub(crate) fn text(value: Value) -> Result<String, RedisStoreError> {
     let bytes = bytes(value)?;
-    String::from_utf8(bytes.into()).map_err(|_| RedisStoreError::strange("the server's reply is no text"))
+    String::from_utf8(bytes.into()).map_err(|_| RedisStoreError::strange("the server's reply is not text"))
 }
 
 fn strange(value: &Value) -> RedisStoreError {

@@ -148,9 +148,9 @@ impl RedisInner {
         let beside = async move {
             // If the process ends first, or the repair fails, another process may start when the claim has expired.
             match shared.repair_and_mark().await {
-                Ok(runs) => tracing::debug!(runs, "compared the index with the runs"),
+                Ok(runs) => tracing::debug!(runs, "checked the index against the runs"),
                 Err(fault) => {
-                    tracing::warn!(%fault, "could not compare the index with the runs; it is done again later")
+                    tracing::warn!(%fault, "could not check the index against the runs; will retry")
                 }
             }
         };
@@ -207,7 +207,7 @@ impl RedisInner {
                 Ok(Some(head)) => head,
                 Ok(None) => continue,
                 Err(fault) if fault.is_of_run() => {
-                    tracing::warn!(%run, %fault, "cannot enter an unreadable run in the index");
+                    tracing::warn!(%run, %fault, "cannot add an unreadable run to the index");
                     continue;
                 }
                 Err(fault) => return Err(fault),

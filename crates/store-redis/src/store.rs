@@ -147,7 +147,7 @@ impl RedisInner {
             runtime.spawn(async move {
                 match inner.objection().await {
                     Ok(objection) => inner.checked().objection = objection,
-                    Err(fault) => tracing::debug!(%fault, "could not ask the servers for their settings"),
+                    Err(fault) => tracing::debug!(%fault, "could not read the settings of the servers"),
                 }
             });
         }

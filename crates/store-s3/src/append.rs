@@ -339,7 +339,7 @@ impl S3Inner {
             let withdrawn = self.replace(&key, etag, bytes::Bytes::from_static(GONE)).await;
             withdrawn.map_err(|fault| S3StoreError::Unsure(Box::new(fault)))?;
         }
-        tracing::warn!(%run, seq = place.start, "an append came after the run had been pruned or purged, and was withdrawn");
+        tracing::warn!(%run, seq = place.start, "withdrew an append that arrived after a prune or purge of the run");
         if is_of_life {
             // Other writers may have appended after it before it was pruned.
             return Err(S3StoreError::Unsure(Box::new(S3StoreError::Passed { key })));
@@ -362,7 +362,7 @@ impl S3Inner {
             entries => self.bucket.delete_all(entries).await,
         };
         if let Err(error) = done {
-            tracing::debug!(%error, "left a stale entry in the index");
+            tracing::debug!(%error, "could not remove a stale entry of the index");
         }
     }
 }

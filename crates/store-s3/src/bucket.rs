@@ -183,7 +183,7 @@ impl Bucket {
             let bytes = answer.body.collect().await.map_err(|_| S3StoreError::Unreached {
                 doing: S3Operation::Get,
                 key: key.to_owned(),
-                what: "the answer broke off".into(),
+                what: "the answer ended early".into(),
                 was_sent: true,
             })?;
             Ok(Some(TimedAnswer { value: StoredObject { bytes: bytes.into_bytes(), etag, modified }, at }))
@@ -366,12 +366,12 @@ where
             if status >= 300 {
                 return S3StoreError::Refused { doing, key, status, code: String::new() };
             }
-            S3StoreError::Nonsense { key, what: format!("status {status} with a body that cannot be read") }
+            S3StoreError::Nonsense { key, what: format!("status {status} with an unreadable body") }
         }
         SdkError::TimeoutError(_) => S3StoreError::Unreached {
             doing,
             key,
-            what: "no answer within the time set".into(),
+            what: "no answer before the timeout".into(),
             was_sent: true,
         },
         SdkError::DispatchFailure(failure) => {
@@ -384,9 +384,9 @@ where
             let io = causes.iter().find_map(|cause| cause.downcast_ref::<std::io::Error>());
             let was_sent = io.is_none_or(|io| io.kind() != std::io::ErrorKind::ConnectionRefused);
             let what = if failure.is_timeout() {
-                "no answer within the time set".to_owned()
+                "no answer before the timeout".to_owned()
             } else {
-                io.map_or_else(|| "the connection broke".to_owned(), |io| io.kind().to_string())
+                io.map_or_else(|| "the connection was lost".to_owned(), |io| io.kind().to_string())
             };
             S3StoreError::Unreached { doing, key, what, was_sent }
         }
@@ -408,14 +408,14 @@ where
 fn no_credentials(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     use aws_credential_types::provider::error::CredentialsError;
     if cause.is::<Unsigned>() {
-        return Some("the client has no provider of any".to_owned());
+        return Some("the client has no credentials provider".to_owned());
     }
     let what = match cause.downcast_ref::<CredentialsError>()? {
-        CredentialsError::CredentialsNotLoaded(_) => "no provider of the chain has any",
-        CredentialsError::ProviderTimedOut(_) => "their provider did not answer in time",
-        CredentialsError::InvalidConfiguration(_) => "their configuration is wrong",
-        CredentialsError::ProviderError(_) => "their provider failed",
-        _ => "their provider failed in a new way",
+        CredentialsError::CredentialsNotLoaded(_) => "no provider of the chain has credentials",
+        CredentialsError::ProviderTimedOut(_) => "the credentials provider timed out",
+        CredentialsError::InvalidConfiguration(_) => "the credentials configuration is invalid",
+        CredentialsError::ProviderError(_) => "the credentials provider failed",
+        _ => "the credentials provider failed for an unknown reason",
     };
     Some(what.to_owned())
 }

@@ -137,7 +137,7 @@ impl S3Target {
     pub(crate) fn new(bucket: &str, prefix: &str) -> Result<Self> {
         let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '-');
         if !(3..=63).contains(&bucket.len()) || !bucket.chars().all(is_name) {
-            return Err(bad("a bucket is named by 3 to 63 of a-z 0-9 . -"));
+            return Err(bad("a bucket name has 3 to 63 of a-z 0-9 . -"));
         }
         let prefix = prefix.trim_matches('/');
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "!-_.*'()/:=+@,".contains(c);
@@ -148,7 +148,7 @@ impl S3Target {
             return Err(bad("each part of the prefix between slashes needs a name other than . and .."));
         }
         if prefix.len() > MAX_PREFIX {
-            return Err(bad("the prefix may have 512 bytes"));
+            return Err(bad("the prefix has at most 512 bytes"));
         }
         Ok(Self { bucket: bucket.to_owned(), prefix: prefix.to_owned() })
     }
@@ -158,7 +158,7 @@ impl S3Target {
 pub(crate) fn read_url(url: &str, mut options: S3Options) -> Result<(S3Target, S3Options)> {
     let rest = url.strip_prefix("s3://").ok_or_else(|| bad("the store's URL does not begin with s3://"))?;
     if rest.contains('#') {
-        return Err(bad("the store's URL has a fragment, which means nothing here"));
+        return Err(bad("the store's URL has a fragment, which this store does not support"));
     }
     let (path, given) = url::split(rest);
     let (bucket, prefix) = path.split_once('/').unwrap_or((path, ""));
@@ -174,17 +174,17 @@ pub(crate) fn read_url(url: &str, mut options: S3Options) -> Result<(S3Target, S
             "endpoint" => options.endpoint = Some(value),
             "region" if !value.is_empty() => options.region = Some(value),
             "path_style" => {
-                options.path_style = option.truth().ok_or_else(|| bad("path_style is true or false"))?;
+                options.path_style = option.truth().ok_or_else(|| bad("path_style must be true or false"))?;
             }
             "request_timeout_ms" => {
                 let time = option.millis();
                 options.request_timeout =
-                    time.ok_or_else(|| bad("request_timeout_ms is a number of milliseconds"))?;
+                    time.ok_or_else(|| bad("request_timeout_ms must be a number of milliseconds"))?;
             }
             // Do not show the name, because it may be a part of a secret.
             _ => {
                 return Err(bad(
-                    "the store's URL has an unknown option; there are endpoint, region, path_style and request_timeout_ms",
+                    "the store's URL has an unknown option; the options are endpoint, region, path_style and request_timeout_ms",
                 ));
             }
         }
@@ -204,7 +204,7 @@ pub(crate) fn check_endpoint(endpoint: Option<&str>) -> Result<()> {
         Some(host) if !host.is_empty() && !host.contains(|c: char| c.is_whitespace() || "?#".contains(c)) => {
             Ok(())
         }
-        _ => Err(bad("an endpoint is an address as https://host:port or http://host:port")),
+        _ => Err(bad("the endpoint must have the form https://host:port or http://host:port")),
     }
 }
 

@@ -21,7 +21,7 @@ impl S3Operation {
             Self::Put => "put",
             Self::Delete => "delete",
             Self::List => "list",
-            Self::Versions => "look at the versions of",
+            Self::Versions => "list the versions of",
         }
     }
 }
@@ -31,15 +31,15 @@ impl S3Operation {
 pub(crate) enum S3StoreError {
     #[error("cannot {} {key}: {} ({code}, status {status})", doing.words(), verdict(code, *status).remedy)]
     Refused { doing: S3Operation, key: String, status: u16, code: String },
-    #[error("cannot {} {key}: {what}; look at the network and the endpoint, then retry", doing.words())]
+    #[error("cannot {} {key}: {what}; check the network and the endpoint, then retry", doing.words())]
     Unreached { doing: S3Operation, key: String, what: String, was_sent: bool },
     #[error(
         "found no credentials ({what}); set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile or a role"
     )]
     NoCredentials { what: String },
-    #[error("the request could not be made: {what}; correct the store's URL or options")]
+    #[error("cannot build the request: {what}; correct the store's URL or options")]
     Unmakeable { what: String },
-    #[error("the answer for {key} makes no sense: {what}; look at the endpoint")]
+    #[error("the answer for {key} is invalid: {what}; check the endpoint")]
     Nonsense { key: String, what: String },
     #[error("{0}; retry with the same records")]
     Unsure(Box<S3StoreError>),
@@ -47,31 +47,31 @@ pub(crate) enum S3StoreError {
     Damaged { key: String, seq: Option<Seq>, what: String },
     #[error("{key} is missing; restore the run from a backup, or purge it")]
     Missing { key: String, seq: Option<Seq> },
-    #[error("{key} has version {found}, this version reads {known}; upgrade this process")]
+    #[error("{key} has version {found}, and this version reads {known}; upgrade this process")]
     Newer { key: String, found: u32, known: u32 },
-    #[error(
-        "{key} is of an unreleased version, which no release reads; start anew: give the store an empty prefix"
-    )]
+    #[error("{key} is of an unreleased version, which no release reads; use an empty prefix")]
     Unreleased { key: String },
-    #[error("{key} holds a record of format {found}, this version reads up to {known}; upgrade this process")]
+    #[error(
+        "{key} has a record of format {found}, and this version reads up to {known}; upgrade this process"
+    )]
     NewerRecord { key: String, seq: Option<Seq>, found: u64, known: u16 },
-    #[error("the server does not keep conditional writes apart: {what}; use one that does")]
+    #[error("the server does not support conditional writes: {what}; use a server that does")]
     Unfit { what: String },
     #[error("{}", refusal::differs(*expected, *actual))]
     Conflict { expected: Option<HeadRef>, actual: Option<HeadRef> },
     #[error("{}", refusal::NO_RUN)]
     NoRun,
-    #[error("the run has no {at}: it keeps records {first} to {last}")]
+    #[error("the run has no {at}; it has records {first} to {last}")]
     NoRecord { at: At, first: Seq, last: Seq },
-    #[error("the records have {len} bytes, an append holds at most {max}; write fewer or smaller ones")]
+    #[error("the records have {len} bytes, and an append has at most {max}; write fewer or smaller records")]
     Large { len: u64, max: u64 },
     #[error("{}", Listing::foreign().message())]
     Cursor,
     #[error("{}", refusal::DOUBLED)]
     Doubled,
-    #[error("{what} changed again and again while it was read; retry")]
+    #[error("{what} kept changing during the read; retry")]
     Restless { what: String },
-    #[error("the run was pruned beyond {key} before its write was seen to be in the log")]
+    #[error("the run was pruned past {key} before its write was confirmed in the log")]
     Passed { key: String },
     #[error("{0}")]
     Checked(#[source] Error),

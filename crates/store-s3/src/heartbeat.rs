@@ -41,12 +41,12 @@ impl S3Inner {
     async fn time_left(&self, key: &str) -> Result<Option<ServerTime>, S3StoreError> {
         let Some(object) = self.bucket.get(key, None).await? else { return Ok(None) };
         let Ok(beat) = serde_json::from_slice::<HeartbeatObject>(&object.value.bytes) else {
-            tracing::warn!(key, "a heartbeat cannot be read, and counts for none");
+            tracing::warn!(key, "ignored an unreadable heartbeat");
             return Ok(None);
         };
         let now = object.at.ok_or_else(|| S3StoreError::Nonsense {
             key: key.to_owned(),
-            what: "it does not say what time it is".into(),
+            what: "the answer has no time".into(),
         })?;
         let ttl = i64::try_from(beat.ttl_ms).unwrap_or(i64::MAX);
         let end = object.value.modified.saturating_add(ttl).saturating_add(GRAIN);

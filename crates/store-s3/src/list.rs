@@ -210,7 +210,9 @@ impl S3Inner {
                     Some((created, run, entry)) => {
                         entries.push((created, run, item.key, entry, item.modified))
                     }
-                    None => tracing::debug!(key = item.key, "passed over what is no entry of the index"),
+                    None => {
+                        tracing::debug!(key = item.key, "skipped an object that is not an entry of the index")
+                    }
                 }
             }
             let upto = entries.last().filter(|_| more).map(|(created, ..)| *created);
@@ -313,7 +315,7 @@ impl S3Inner {
                 if inquiry.query.fails_without(run) {
                     return Err(S3StoreError::Checked(error.of_run("store.runs", run)));
                 }
-                tracing::warn!(%run, %error, "left a run out of a listing, as it cannot be read");
+                tracing::warn!(%run, %error, "skipped an unreadable run in a listing");
                 return Ok(if error.is_of_run() {
                     LookupResult::At(None)
                 } else {

@@ -132,11 +132,11 @@ impl ObjectHead {
     pub(crate) fn decode(place: &str, bytes: &[u8]) -> Result<(Self, usize), InvalidObject> {
         let damaged = |what: &str| InvalidObject::Damaged(what.to_owned());
         let end = bytes.iter().take(LONGEST_LINE).position(|byte| *byte == b'\n');
-        let end = end.ok_or_else(|| damaged("it does not begin with the line of a log"))?;
+        let end = end.ok_or_else(|| damaged("it does not start with the line of a log"))?;
         let line = std::str::from_utf8(&bytes[..end]).map_err(|_| damaged("its first line is not text"))?;
         let mut words = line.split(' ');
         if words.next() != Some(NAME) {
-            return Err(damaged("it does not begin with the line of a log"));
+            return Err(damaged("it does not start with the line of a log"));
         }
         let number = |word: Option<&str>| word.and_then(|word| word.parse::<usize>().ok());
         match words.next().and_then(|word| word.parse::<u32>().ok()) {
@@ -153,7 +153,7 @@ impl ObjectHead {
         let until = begin.checked_add(len).ok_or_else(|| damaged("its head has no end"))?;
         let json = bytes.get(begin..until).ok_or(InvalidObject::Short(until))?;
         if guarded != Some(sum(place, json)) {
-            return Err(damaged("its head is not what was written to this key"));
+            return Err(damaged("its head does not match its checksum"));
         }
         let read: Json<'_> = serde_json::from_slice(json).map_err(|error| match newest_format(json) {
             Some(found) if found > u64::from(FORMAT) => InvalidObject::NewerRecord(found),
@@ -182,7 +182,7 @@ impl ObjectHead {
             at = end;
         }
         if at != bytes.len() {
-            return Err(InvalidObject::Damaged("it goes on after its last body".into()));
+            return Err(InvalidObject::Damaged("it has bytes after its last body".into()));
         }
         Ok((head, records))
     }

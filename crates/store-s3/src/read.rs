@@ -117,7 +117,7 @@ impl S3Inner {
         let base = base.ok_or_else(|| S3StoreError::Damaged {
             key: newest.key.clone(),
             seq: None,
-            what: "no base is left at or before it".into(),
+            what: "no base remains at or before it".into(),
         })?;
         let needed = records.split_off(base);
         check_loaded(run, &needed, Seq::new(target)).map_err(S3StoreError::Checked)?;

@@ -35,7 +35,7 @@ impl S3Inner {
                 return refused.filter(|_| !is_any_read).map_or(Ok(repaired), Err);
             };
             let Some(run) = self.layout.run_of_log(&item.key) else {
-                tracing::warn!(key = item.key, "passed over what is no object of a log");
+                tracing::warn!(key = item.key, "skipped an object that is not part of a log");
                 after = Some(item.key);
                 continue;
             };
@@ -44,7 +44,7 @@ impl S3Inner {
             match self.repair_run(&run, &mut repaired).await {
                 Err(error) if error.is_of_run() || error.may_be_of_run() => {
                     repaired.unreadable += 1;
-                    tracing::warn!(%run, %error, "left a run as it is, as it cannot be read");
+                    tracing::warn!(%run, %error, "skipped an unreadable run");
                     if error.is_of_run() {
                         is_any_read = true;
                     } else {

@@ -60,7 +60,7 @@ impl S3Inner {
             }
             self.pause(attempt).await;
         }
-        Err(unfit("an object that was put is not there when it is got"))
+        Err(unfit("a written object cannot be read back"))
     }
 
     async fn read_mark(&self) -> Result<bool, S3StoreError> {
@@ -84,36 +84,36 @@ impl S3Inner {
         let key = self.layout.probe(name, 0);
         let first = self.decide(&key, "first").await?;
         let PutResult::Done(etag) = first else {
-            return Err(unfit("it refuses a write to a key that does not exist"));
+            return Err(unfit("it rejects a write to a key that does not exist"));
         };
         if self.decide(&key, "second").await? != PutResult::Lost {
-            return Err(unfit("it ignores `If-None-Match: *`, and let a second write replace the first"));
+            return Err(unfit("it ignores `If-None-Match: *`: a second write replaced the first"));
         }
         let found = self.bucket.get(&key, None).await?;
         let Some(found) = found else {
-            return Err(unfit("an object that was put is not there when it is got"));
+            return Err(unfit("a written object cannot be read back"));
         };
         if found.value.bytes != "first" {
-            return Err(unfit("it answered that a second write was refused, and wrote it"));
+            return Err(unfit("it rejected a second write but stored it"));
         }
         if found.at.is_none() {
-            return Err(unfit("its answers do not say when they were given (no `Date`)"));
+            return Err(unfit("its answers have no `Date` header"));
         }
         let listed = self.bucket.list(&key, None, 2).await?.value.items;
         if listed.first().is_none_or(|item| item.key != key || item.size != 5) {
-            return Err(unfit("its listing does not show what was just written"));
+            return Err(unfit("its listing omits an object that was just written"));
         }
         if self.bucket.put_over(&key, "\"0123456789abcdef0123456789abcdef\"", "x".into()).await?
             != PutResult::Lost
         {
-            return Err(unfit("it ignores `If-Match`, and replaced an object that is another"));
+            return Err(unfit("it ignores `If-Match`: it replaced an object with another tag"));
         }
         if !matches!(self.bucket.put_over(&key, &etag, "third".into()).await?, PutResult::Done(_)) {
-            return Err(unfit("it refuses `If-Match` with the very tag of the object"));
+            return Err(unfit("it rejects `If-Match` with the object's own tag"));
         }
         self.bucket.delete(&key).await?;
         if !self.bucket.list(&key, None, 1).await?.value.items.is_empty() {
-            return Err(unfit("its listing still shows what was just deleted"));
+            return Err(unfit("its listing shows an object that was just deleted"));
         }
         for round in 1..=self.options.probe_rounds.get() {
             self.race(&self.layout.probe(name, round)).await?;
@@ -129,7 +129,7 @@ impl S3Inner {
                 decided => return Ok(decided),
             }
         }
-        Err(unfit("it never decides a conditional write, though there is no other writer"))
+        Err(unfit("it never completes a conditional write, even without another writer"))
     }
 
     /// Tests many concurrent writers of one key, because some servers check the condition first and write later.
@@ -155,7 +155,7 @@ impl S3Inner {
             (Some(winner), Some(found)) if *winner == found => Ok(()),
             // The server may have asked every writer to retry.
             (None, None) => Ok(()),
-            _ => Err(unfit("what is in an object is not what the one writer wrote that succeeded")),
+            _ => Err(unfit("an object does not have the content of the writer that succeeded")),
         }
     }
 }

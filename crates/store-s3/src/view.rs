@@ -164,7 +164,7 @@ impl S3Inner {
         let place = self.layout.place_of(run, key).ok_or_else(|| S3StoreError::Damaged {
             key: key.clone(),
             seq: None,
-            what: "it is no object of this library, and it stands in the way".into(),
+            what: "it is not an object of this library".into(),
         })?;
         if let Some(seen) = self.cache.get(run)
             && seen.place == place
@@ -185,7 +185,7 @@ impl S3Inner {
             let life = place.life.checked_add(1).ok_or_else(|| S3StoreError::Damaged {
                 key: key.clone(),
                 seq: None,
-                what: "the run has had as many lives as can be counted".into(),
+                what: "the run id has the maximum number of generations; use another id".into(),
             })?;
             return Ok(Some(RunLookup::Absent { life, ended: Some(newest.modified), at }));
         };
@@ -231,7 +231,7 @@ impl S3Inner {
         let facts = head.facts.take().ok_or_else(|| S3StoreError::Damaged {
             key,
             seq: None,
-            what: "it does not say of what workflow the run is".into(),
+            what: "it does not name the workflow of the run".into(),
         })?;
         head.facts = Some(facts.clone());
         Ok(Some(FirstObject { head, etag, facts: Arc::new(facts) }))
@@ -259,7 +259,7 @@ impl S3Inner {
                 if first_object.head.log != seen.log {
                     // An operator has removed the first object, and another start has taken its key.
                     let key = self.layout.object(run, ObjectPlace { life: seen.place.life, start: 0 });
-                    let what = "it begins another log than the newest object belongs to".into();
+                    let what = "it belongs to another log than the newest object".into();
                     return Err(S3StoreError::Damaged { key, seq: Some(Seq::new(0)), what });
                 }
                 if seen.facts.is_none() {

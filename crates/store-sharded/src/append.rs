@@ -51,7 +51,8 @@ impl ShardedStore {
             self.read_places(&mut entries).await;
             self.send(&mut entries).await;
         }
-        let lost = || Error::new(ErrorKind::Indeterminate, "an entry was lost; append the same again");
+        let lost =
+            || Error::new(ErrorKind::Indeterminate, "an entry got no result; retry with the same records");
         let result = |entry: PendingEntry| match entry.next {
             EntryStep::Done(result) => result,
             _ => Err(lost()),
@@ -71,10 +72,9 @@ impl ShardedStore {
         if !named.insert(run.clone()) {
             next = EntryStep::Done(Err(ferrata_store::refusal::doubled(&run)));
         } else if map_key().is_ok_and(|key| key == run) {
-            next = refusal("the id is that of the map of the shards; use another");
+            next = refusal("the id is reserved for the map of the shards; use another id");
         } else if append.is_mark() {
-            next =
-                refusal("workflows named `ferrata:…` are the library's own; give the workflow another name");
+            next = refusal("names that start with `ferrata:` are reserved; rename the workflow");
         } else if is_start {
             // Check first: an append that its home would refuse must not leave signposts.
             next = match check_append(&append) {
@@ -125,7 +125,7 @@ impl ShardedStore {
                 if entry.looks < LOOKS {
                     return step(&entry.places, entry.at);
                 }
-                let message = "the run is there and is not, time and again; is it being purged? Try again";
+                let message = "the run appears and disappears, probably because of a purge; retry";
                 let busy = || Error::new(ErrorKind::Unavailable, message).with_operation("store.append");
                 EntryStep::Done(Err(refusal.unwrap_or_else(|| busy().with_run(&entry.run))))
             }
@@ -207,7 +207,8 @@ impl PendingEntry {
             EntryStep::Append(false) => self.append.clone().map(Ok),
             EntryStep::Find | EntryStep::Look(_) | EntryStep::Done(_) => return None,
         };
-        let lost = || Error::new(ErrorKind::Indeterminate, "an entry was sent twice; append the same again");
+        let lost =
+            || Error::new(ErrorKind::Indeterminate, "an entry was sent twice; retry with the same records");
         Some(append.unwrap_or_else(|| Err(lost())))
     }
 }

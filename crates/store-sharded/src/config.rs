@@ -36,7 +36,7 @@ impl ShardedStore {
         let path = path_of_url(url)?;
         let refuse = |what: String| {
             let message = format!(
-                "the file of the shards, {}, {what}; write a line for each shard and each generation",
+                "the shard file {} {what}; write a line for each shard and each generation",
                 path.display()
             );
             Error::new(ErrorKind::Invalid, message)
@@ -50,7 +50,7 @@ impl ShardedStore {
         let mut builder = Self::builder();
         for shard in &file.shards {
             let store = open(&shard.url).map_err(|error| {
-                let what = format_args!("the store of the shard `{}` cannot be opened", shard.name);
+                let what = format_args!("cannot open the store of the shard `{}`", shard.name);
                 shard.line.error(error.kind(), what).with_source(error)
             })?;
             builder = builder.shard(shard.name, store);
@@ -68,7 +68,7 @@ impl ShardedStore {
 fn path_of_url(url: &str) -> Result<PathBuf> {
     let bad = |why: &str| {
         let message =
-            format!("the URL of the shards {why}; write sharded:///absolute/path or sharded:relative/path");
+            format!("the store's URL {why}; write sharded:///absolute/path or sharded:relative/path");
         Err(Error::new(ErrorKind::Invalid, message))
     };
     let Some((_, rest)) = url.split_once(':').filter(|(scheme, _)| is(scheme, "sharded")) else {
@@ -76,11 +76,11 @@ fn path_of_url(url: &str) -> Result<PathBuf> {
     };
     let path = match rest.strip_prefix("//") {
         Some(rest) if rest.starts_with('/') => rest,
-        Some(_) => return bad("names another machine"),
+        Some(_) => return bad("has a host; the file must be on this machine"),
         None => rest,
     };
     if path.contains(['?', '#']) {
-        return bad("has a query or a fragment, which mean nothing here");
+        return bad("has a query or a fragment, which this store does not support");
     }
     match url::decode(path).map(String::from_utf8) {
         Some(Ok(path)) if !path.is_empty() && !path.contains('\0') => Ok(path.into()),
@@ -135,7 +135,7 @@ impl<'a> ShardsFile<'a> {
                 [] => continue,
                 [first, ..] if first.starts_with('#') => continue,
                 ["shard", name, url] => file.shard(line, name, url)?,
-                ["shard", ..] => return line.wrong("write `shard`, its name and its URL, and nothing else"),
+                ["shard", ..] => return line.wrong("write only `shard`, its name and its URL"),
                 ["generation", shards @ ..] => file.generation(line, shards)?,
                 // Do not show the line, because it may contain a URL.
                 _ => return line.wrong("begin the line with `shard`, `generation` or `#`"),
@@ -154,7 +154,7 @@ impl<'a> ShardsFile<'a> {
             if !file.generations.iter().any(|shards| shards.contains(&shard.name)) {
                 let name = shard.name;
                 let what = format_args!(
-                    "the shard `{name}` is in no generation; add a generation with it at the end of the file"
+                    "the shard `{name}` is in no generation; add a generation with this shard at the end of the file"
                 );
                 return shard.line.wrong(what);
             }
@@ -165,20 +165,20 @@ impl<'a> ShardsFile<'a> {
     fn shard(&mut self, line: FileLine<'a>, name: &'a str, url: &'a str) -> Result<()> {
         let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
         if is(scheme, "sharded") {
-            return line.wrong("a shard cannot be spread over shards itself; name its shards here");
+            return line.wrong("a shard cannot be a sharded store; list its shards in this file");
         }
         let url = anchored(line.path, scheme, url);
         if let Some(other) = self.shards.iter().find(|other| other.name == name) {
             let other = other.line.number;
             return line.wrong(format_args!(
-                "the shard `{name}` is in line {other} already; give each its own name"
+                "the shard `{name}` is already in line {other}; use a unique name for each shard"
             ));
         }
         // Each `memory:` URL opens a separate store, so it may occur more than once.
         if let Some(other) = self.shards.iter().find(|other| other.url == url && !is(scheme, "memory")) {
             let (number, other) = (other.line.number, other.name);
             return line.wrong(format_args!(
-                "the store is that of the shard `{other}` in line {number}; give each shard a store of its own"
+                "the shard `{other}` in line {number} has the same store; use a separate store for each shard"
             ));
         }
         self.shards.push(ShardLine { line, name, url });
@@ -187,7 +187,7 @@ impl<'a> ShardsFile<'a> {
 
     fn generation(&mut self, line: FileLine<'a>, shards: &[&'a str]) -> Result<()> {
         if shards.is_empty() {
-            return line.wrong("the generation has no shard; name those that new runs are spread over");
+            return line.wrong("the generation has no shard; name the shards for new runs");
         }
         for (place, name) in shards.iter().enumerate() {
             if !self.shards.iter().any(|shard| shard.name == *name) {
@@ -196,7 +196,7 @@ impl<'a> ShardsFile<'a> {
                 ));
             }
             if shards[..place].contains(name) {
-                return line.wrong(format_args!("the shard `{name}` is named twice; once is enough"));
+                return line.wrong(format_args!("the generation names the shard `{name}` twice; remove one"));
             }
         }
         self.generations.push(shards.to_vec());

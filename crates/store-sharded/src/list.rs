@@ -72,7 +72,7 @@ impl ShardedStore {
             })
             .collect();
         if feeds.is_empty() {
-            let message = "no shard answered of late which runs need an executor; asked again soon";
+            let message = "no shard answered which runs need a process; will retry";
             return Err(Error::new(ErrorKind::Unavailable, message).with_operation("store.runs"));
         }
         let mut items = Vec::new();
@@ -113,7 +113,7 @@ impl ShardedStore {
             if !is_left_out {
                 return Err(error);
             }
-            tracing::warn!(%error, "left a shard out of a listing of runs that need an executor");
+            tracing::warn!(%error, "skipped a shard in the listing of runs that need a process");
         }
         Ok(())
     }
@@ -125,7 +125,7 @@ impl ShardedStore {
         let is_found = self.map.places(&head.run).shards.contains(&shard);
         if !is_found {
             let shard = &self.shards[shard].name;
-            tracing::warn!(run = %head.run, shard, "left out a run that is in no place of the map; does the map lack a generation?");
+            tracing::warn!(run = %head.run, shard, "skipped a run that is on the wrong shard; check that the map has all generations");
         }
         is_found
     }

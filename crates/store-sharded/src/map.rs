@@ -28,15 +28,15 @@ impl ShardMap {
             let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
             if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(is_plain) {
                 return refuse(format!(
-                    "the name of a shard is {name:?}; use 1 to {MAX_NAME} of A-Z a-z 0-9 . _ -"
+                    "the shard name {name:?} is invalid; use 1 to {MAX_NAME} of A-Z a-z 0-9 . _ -"
                 ));
             }
             if names[..index].contains(name) {
-                return refuse(format!("two shards are named `{name}`; a shard's name is its own"));
+                return refuse(format!("two shards are named `{name}`; use a unique name for each shard"));
             }
         }
         if generations.is_empty() {
-            return refuse("there is no generation; name the shards of at least one");
+            return refuse("the map has no generation; add at least one");
         }
         let mut indexed = Vec::with_capacity(generations.len());
         for (number, generation) in generations.iter().enumerate() {
@@ -44,13 +44,11 @@ impl ShardMap {
             for name in generation {
                 let Some(index) = names.iter().position(|known| known == name) else {
                     return refuse(format!(
-                        "generation {number} names the shard `{name}`, which has no store; give it one"
+                        "generation {number} names the shard `{name}`, which has no store; add its store"
                     ));
                 };
                 if shards.contains(&index) {
-                    return refuse(format!(
-                        "generation {number} names the shard `{name}` twice; once is enough"
-                    ));
+                    return refuse(format!("generation {number} names the shard `{name}` twice; remove one"));
                 }
                 shards.push(index);
             }
@@ -62,7 +60,10 @@ impl ShardMap {
         if let Some(idle) =
             (0..names.len()).find(|index| !indexed.iter().any(|shards| shards.contains(index)))
         {
-            return refuse(format!("the shard `{}` is in no generation; name it in one", names[idle]));
+            return refuse(format!(
+                "the shard `{}` is in no generation; add it to a generation",
+                names[idle]
+            ));
         }
         Ok(Self { names, generations: indexed })
     }

@@ -44,7 +44,7 @@ async fn write_mark(shard: &Shard, generations: &Generations) -> Result<()> {
         }
     }
     let busy =
-        Error::new(ErrorKind::Unavailable, "others write their maps of the shards all the time; try again");
+        Error::new(ErrorKind::Unavailable, "other processes keep writing the map of the shards; retry");
     Err(shard.name_error(busy.with_operation(OPERATION)))
 }
 
@@ -55,7 +55,7 @@ fn has_same_generations(shard: &Shard, ours: &ShardMark, written: &ShardMark) ->
     };
     if ours.shard != written.shard {
         return refuse(format!(
-            "its store was set up as the shard `{}`; were the addresses of two shards exchanged?",
+            "its store was set up as the shard `{}`; check whether the addresses of two shards are swapped",
             written.shard
         ));
     }
@@ -72,7 +72,7 @@ fn has_same_generations(shard: &Shard, ours: &ShardMark, written: &ShardMark) ->
             shard = shard.name,
             known = ours.len(),
             stored = theirs.len(),
-            "other processes know more generations of shards than this one"
+            "other processes have newer generations of shards than this one"
         );
     }
     Ok(ours.len() <= theirs.len())

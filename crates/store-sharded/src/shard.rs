@@ -60,7 +60,7 @@ impl Shard {
             match owner(&append).and_then(|owner| lost.get(&owner)) {
                 Some(error) => {
                     let message = format!(
-                        "shard `{}`: nothing is appended while the heartbeat of the run's owner does not get there",
+                        "shard `{}`: appends are refused until the heartbeat of the run's owner reaches this shard",
                         self.name
                     );
                     let error = Error::new(ErrorKind::Unavailable, message).with_source(error.clone());
@@ -77,7 +77,7 @@ impl Shard {
         let missing = || {
             self.name_error(Error::new(
                 ErrorKind::Indeterminate,
-                "the store gave too few results; append the same again",
+                "the shard's store returned too few results; retry with the same records",
             ))
         };
         results

@@ -33,7 +33,7 @@ pub(crate) fn may_be_signpost(header: &RecordHeader) -> bool {
 /// Its record has the id of the run's first record. So if the start is repeated, it recognizes its own signpost.
 pub(crate) fn signpost(start: &RunAppend) -> Result<RunAppend> {
     let (Some(first), Some(facts)) = (start.records.first(), &start.facts) else {
-        let message = "only the first append of a run has signposts; give records and facts";
+        let message = "a shard mark is only allowed in the first append of a run; pass records and facts";
         return Err(Error::new(ErrorKind::Invalid, message).with_run(&start.run));
     };
     elsewhere(&start.run, (first.header.id, first.header.at), facts)
@@ -68,7 +68,7 @@ impl ShardMark {
     /// The id of the record is a hash of its content and of the previous record. So processes that write the same map at the same time agree.
     pub(crate) fn append(&self, head: Option<HeadRef>) -> Result<RunAppend> {
         let body = serde_json::to_vec(self).map_err(|source| {
-            Error::new(ErrorKind::Invalid, "the map of the shards cannot be written").with_source(source)
+            Error::new(ErrorKind::Invalid, "cannot write the map of the shards").with_source(source)
         })?;
         let mut hasher = blake3::Hasher::new();
         hasher.update(&body);
@@ -91,7 +91,8 @@ impl ShardMark {
 
     pub(crate) fn read(record: &Record) -> Result<Self> {
         serde_json::from_slice(&record.body).map_err(|source| {
-            let message = format!("the run {MAP} holds no map of shards; was it written by something else?");
+            let message =
+                format!("the run {MAP} has no map of shards; check whether another program wrote it");
             Error::new(ErrorKind::Corrupt, message).with_source(source)
         })
     }

@@ -293,7 +293,7 @@ impl CheckpointStore for ShardedStore {
             if count < enough {
                 return Err(error);
             }
-            tracing::warn!(%executor, %error, "a shard missed a heartbeat; others may take over the runs of this process there");
+            tracing::warn!(%executor, %error, "a shard missed a heartbeat; other processes may claim the runs of this process on that shard");
         }
         Ok(())
     }
@@ -347,8 +347,7 @@ impl CheckpointStore for ShardedStore {
 
 /// Returns the error for a process that does not know the generation in which the run was started.
 pub(crate) fn unknown_generation_error(operation: &'static str, run: &RunKey) -> Error {
-    let message =
-        "the run is in a shard of a later generation than this process knows; give it the newest generations";
+    let message = "the shard of the run belongs to a generation that this process does not have; configure the newest generations";
     Error::new(ErrorKind::Unsupported, message).with_operation(operation).with_run(run)
 }
 
@@ -357,8 +356,7 @@ impl ferrata_store::Resealing for ShardedStore {
     /// Reseals the records in the shard of the run.
     async fn reseal(&self, run: &RunKey, records: &[Record]) -> Result<u64> {
         while let Some((shard, by)) = self.shard(run).await? {
-            let missing =
-                || Error::new(ErrorKind::Unsupported, "the shard cannot put records in other envelopes");
+            let missing = || Error::new(ErrorKind::Unsupported, "the shard cannot replace encrypted records");
             let inside = shard.store.resealing().ok_or_else(missing)?;
             match inside.reseal(run, records).await {
                 Err(error) if error.kind() == ErrorKind::NotFound && self.is_stale(run, by) => {}

@@ -122,7 +122,7 @@ pub(crate) async fn decide(
 fn missing_row_error(run: &RunKey) -> Error {
     let failed = SqliteStoreError::new(
         ferrata_store::ErrorKind::Indeterminate,
-        "no answer to the entry; retry the same records",
+        "the entry got no result; retry with the same records",
     );
     failed.of_run(OPERATION, run)
 }

@@ -107,7 +107,7 @@ pub(crate) fn read_url(url: &str, mut options: SqliteOptions) -> Result<(PathBuf
     let path = String::from_utf8(url::path(place, "sqlite").map_err(bad_place)?)
         .map_err(|_| bad_place("names a path that is not UTF-8"))?;
     if path.starts_with(':') {
-        return Err(bad_place("names no file; for a store that keeps nothing use `memory:`"));
+        return Err(bad_place("names no file; for a store in memory use `memory:`"));
     }
     for option in given {
         let now = options;
@@ -123,14 +123,14 @@ pub(crate) fn read_url(url: &str, mut options: SqliteOptions) -> Result<(PathBuf
             "lock_wait_ms" => {
                 (option.millis().map(|wait| now.with_lock_wait(wait)), "a number of milliseconds")
             }
-            "readers" => (option.number().map(|readers| now.with_readers(readers)), "a number from 1 on"),
+            "readers" => (option.number().map(|readers| now.with_readers(readers)), "a number of at least 1"),
             "read_only" => (option.truth().map(|read_only| now.with_read_only(read_only)), "true or false"),
             "max_bytes" => {
                 (option.number().map(|bytes| now.with_max_bytes(Some(bytes))), "a number of bytes")
             }
             _ => {
                 return Err(bad(
-                    "has an unknown option; there are synchronous, lock_wait_ms, readers, read_only and max_bytes",
+                    "has an unknown option; the options are synchronous, lock_wait_ms, readers, read_only and max_bytes",
                 ));
             }
         };
@@ -187,7 +187,7 @@ mod tests {
             assert_eq!(read(url).unwrap_err().kind(), ErrorKind::Invalid, "{url}");
         }
         for (option, remedy) in [
-            ("db", "has an unknown option; there are synchronous,"),
+            ("db", "has an unknown option; the options are synchronous,"),
             ("synchronous=off", "for the option `synchronous`: write full or normal"),
             ("readers=0", "for the option `readers`: write a number from 1 on"),
         ] {

@@ -158,7 +158,7 @@ impl SqliteDb {
                 false => SqliteStoreError::new(
                     ErrorKind::Invalid,
                     format!(
-                        "there is no database {}; call `setup`, or correct the path",
+                        "the database {} does not exist; call `setup`, or correct the path",
                         self.path.display()
                     ),
                 ),
@@ -194,7 +194,7 @@ impl SqliteDb {
                  and open the copy"
             ),
             false => format!(
-                "the directory of {path} cannot be written, and SQLite makes a file in it to read; give this process the right, or open a copy"
+                "the directory of {path} is not writable, and SQLite creates a file there even to read; grant this process permission, or open a copy"
             ),
         };
         SqliteStoreError::new(ErrorKind::Unsupported, message)
@@ -272,7 +272,7 @@ impl SqliteDb {
         task.spawn_on(async move { db.read_in_turn(statement).await }, &runtime);
         match task.join_next().await {
             Some(Ok(read)) => read,
-            _ => Err(SqliteStoreError::new(ErrorKind::Unavailable, "the read ended before its time; retry")),
+            _ => Err(SqliteStoreError::new(ErrorKind::Unavailable, "the read ended early; retry")),
         }
     }
 
@@ -283,14 +283,14 @@ impl SqliteDb {
             return Ok(reading.runtime.clone());
         }
         let started = ReaderThread::start().map_err(|error| {
-            let message = format!("the thread for reads cannot be started: {error}; retry");
+            let message = format!("cannot start the thread for reads: {error}; retry");
             SqliteStoreError::new(ErrorKind::Unavailable, message)
         })?;
         Ok(reading.insert(started).runtime.clone())
     }
 
     async fn read_in_turn(&self, statement: SqlStatement) -> Result<Vec<SqliteRow>, SqliteStoreError> {
-        let closed = |_| SqliteStoreError::new(ErrorKind::Closed, "the store was closed; open another");
+        let closed = |_| SqliteStoreError::new(ErrorKind::Closed, "the store was closed; open it again");
         let _turn = self.turns.acquire().await.map_err(closed)?;
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut opened = match idle {
@@ -318,15 +318,15 @@ async fn check_layout(connection: &mut SqliteConnection) -> Result<(), SqliteSto
     match found {
         (_, true) => refuse(
             ErrorKind::Unsupported,
-            "an unreleased version made the tables, which no release reads; start with a new file, or drop what is named `ferrata_`"
+            "an unreleased version created the tables, which no release reads; use a new file, or drop all tables named `ferrata_*`"
                 .to_owned(),
         ),
         (Some(VERSION), false) => Ok(()),
         (Some(version), false) if version > VERSION => refuse(
             ErrorKind::Unsupported,
-            format!("the database has layout {version}, this version reads {VERSION}; upgrade this process"),
+            format!("the database has layout {version}, and this version reads {VERSION}; upgrade this process"),
         ),
-        _ => refuse(ErrorKind::Invalid, "the tables are not there; call `setup`, or correct the path".to_owned()),
+        _ => refuse(ErrorKind::Invalid, "the tables do not exist; call `setup`, or correct the path".to_owned()),
     }
 }
 

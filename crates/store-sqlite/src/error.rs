@@ -39,7 +39,7 @@ impl SqliteStoreError {
         let kind =
             if call == SqliteCallEffect::Read { ErrorKind::Unavailable } else { ErrorKind::Indeterminate };
         let message = format!(
-            "{} or its write-ahead log was removed or replaced while it was open; bring it back, or start a process on what is there",
+            "{} or its write-ahead log was removed or replaced while open; restore it, or restart the process on the current file",
             path.display()
         );
         Self::new(kind, message)
@@ -47,7 +47,7 @@ impl SqliteStoreError {
 
     /// Returns the error for a call whose caller has stopped waiting.
     pub(crate) fn abandoned_error() -> Self {
-        Self::new(ErrorKind::Unavailable, "the caller gave the call up; nothing was written, retry")
+        Self::new(ErrorKind::Unavailable, "the caller abandoned the call; nothing was written, retry")
     }
 
     /// Converts an error of the commit. If SQLite checks a constraint at the commit, the constraint belongs to the application: those of the
@@ -57,7 +57,7 @@ impl SqliteStoreError {
             return self;
         }
         let message = format!(
-            "a constraint that is checked at the commit refused the rows; correct what the node writes (SQLite {})",
+            "a deferred constraint rejected the rows at the commit; correct the rows that the node writes (SQLite {})",
             self.code
         );
         Self { kind: ErrorKind::Invalid, message, ..self }
@@ -115,11 +115,12 @@ pub(crate) fn classify_error(error: &sqlx::Error, call: SqliteCallEffect) -> Sql
         sqlx::Error::ColumnDecode { .. }
         | sqlx::Error::Decode(_)
         | sqlx::Error::ColumnIndexOutOfBounds { .. } => {
-            let what = "a row is not as this library writes it; restore the run from a backup, or purge it";
+            let what =
+                "a row is not in the format of this library; restore the run from a backup, or purge it";
             (ErrorKind::Corrupt, what.to_owned(), CORRUPT)
         }
         sqlx::Error::Configuration(_) => {
-            (ErrorKind::Invalid, "the path cannot be used; look at the store's URL".to_owned(), 0)
+            (ErrorKind::Invalid, "the path is invalid; correct the store's URL".to_owned(), 0)
         }
         sqlx::Error::Io(io) if io.kind() == std::io::ErrorKind::InvalidData => {
             (ErrorKind::Invalid, "the path is not UTF-8, which SQLite needs; name another".to_owned(), 0)
@@ -136,31 +137,32 @@ fn verdict(code: i32, message: &str, lost: ErrorKind) -> (ErrorKind, &'static st
     use ErrorKind::{Corrupt, Invalid, TooLarge, Unavailable, Unsupported};
     match code & 0xff {
         1 if message.contains("no such table") => {
-            (Invalid, "the tables are not there; call `setup`, or correct the path")
+            (Invalid, "the tables do not exist; call `setup`, or correct the path")
         }
-        1 => {
-            (Unsupported, "SQLite does not accept the statement; another version or program made the tables")
-        }
-        3 | 23 => {
-            (Unavailable, "permission denied; give this process the right to the file and its directory")
-        }
+        1 => (Unsupported, "SQLite rejected the statement; another version or program created the tables"),
+        3 | 23 => (Unavailable, "permission denied; grant this process access to the file and its directory"),
         BUSY | 6 => (Unavailable, "another process holds the lock; nothing was written, retry"),
         7 => (Unavailable, "SQLite is out of memory; retry"),
-        READ_ONLY => (Unavailable, "the database may only be read; make file and directory writable"),
+        READ_ONLY => (Unavailable, "the database is read-only; make the file and its directory writable"),
         9 => (Unavailable, "the statement was interrupted; retry"),
-        10 => (lost, "the disk failed; look at it, then retry"),
+        10 => (lost, "the disk failed; check it, then retry"),
         CORRUPT => {
-            (Corrupt, "the database is damaged; run `PRAGMA integrity_check`, restore it from a backup")
+            (Corrupt, "the database is damaged; run `PRAGMA integrity_check`, and restore it from a backup")
         }
-        13 => (Unavailable, "no space is left, or the limit `max_bytes` is reached; make room"),
+        13 => {
+            (Unavailable, "no space is left, or the database has `max_bytes`; free space, or raise the limit")
+        }
         CANNOT_OPEN => (
             Unavailable,
-            "the file cannot be opened; look at its path, its rights, and the number of open files",
+            "cannot open the file; check its path, its permissions, and the number of open files",
         ),
         15 => (Unavailable, "too many processes opened the database at once; retry"),
-        18 => (TooLarge, "a body is longer than SQLite keeps; store the value elsewhere and refer to it"),
-        CONSTRAINT => (Corrupt, "a record stands where none should be; restore the run from a backup"),
-        26 => (Invalid, "the file is no SQLite database; correct the path, or restore it from a backup"),
+        18 => (TooLarge, "a body exceeds SQLite's maximum; store the value elsewhere, and store a reference"),
+        CONSTRAINT => (Corrupt, "an unexpected record has this number; restore the run from a backup"),
+        26 => (
+            Invalid,
+            "the file is not an SQLite database; correct the path, or restore the file from a backup",
+        ),
         _ => (lost, "SQLite failed; retry"),
     }
 }

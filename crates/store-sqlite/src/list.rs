@@ -56,7 +56,7 @@ pub(crate) async fn run(
         };
         let head = head.and_then(|head| match head {
             Some(head) if !asked.matches(&head, now) => {
-                Err(corrupt("an index lists a run that is not what was asked for, run `REINDEX`")
+                Err(corrupt("an index lists a run that does not match the query, run `REINDEX`")
                     .with_run(&head.run))
             }
             head => Ok(head),
@@ -64,7 +64,7 @@ pub(crate) async fn run(
         match head {
             Ok(head) => items.extend(head),
             Err(error) if asked.complete => return Err(error.with_operation(OPERATION)),
-            Err(error) => tracing::warn!(%error, "left an unreadable run out of a listing"),
+            Err(error) => tracing::warn!(%error, "skipped an unreadable run in a listing"),
         }
     }
     // Write the cursor from the columns of the index and not from a parsed run. If a name in the index is invalid, the listing can still continue
@@ -93,12 +93,11 @@ fn listed(row: &SqliteRow) -> Result<RunHead> {
     let read = || {
         let stored = StoredRun::read(row, BEFORE)?;
         let stored = stored.filter(|stored| get::<i64>(row, 0).is_ok_and(|key| key == stored.key));
-        let stored =
-            stored.ok_or_else(|| corrupt("an index leads to another run than it names, run `REINDEX`"))?;
+        let stored = stored.ok_or_else(|| corrupt("an index entry points to another run, run `REINDEX`"))?;
         let head = stored.head(get(row, BEFORE + stored_run::LEN)?)?;
         match get::<i64>(row, 1)? == head.facts.created.unix_ms() {
             true => Ok(head),
-            false => Err(corrupt("an index says another creation than the run, run `REINDEX`")),
+            false => Err(corrupt("an index entry has another creation time than the run, run `REINDEX`")),
         }
     };
     read().map_err(|error: Error| error.with_run(&name))

@@ -103,7 +103,9 @@ pub(crate) fn plan_purge(
     let Some(key) = get::<Option<i64>>(row, LEN + 1)? else {
         let is_there = stored_run::has_head(row)? || get::<Option<i64>>(row, LEN)?.is_some();
         return match is_there {
-            true => Err(corrupt("what leads to the run leads to no row that names it, run `REINDEX` first")),
+            true => {
+                Err(corrupt("the index entry of the run points to a row of another run, run `REINDEX` first"))
+            }
             false => Ok(Default::default()),
         };
     };

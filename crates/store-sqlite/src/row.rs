@@ -50,7 +50,7 @@ fn seq(number: i64) -> Result<Seq> {
 pub(crate) fn header_text(run: &RunKey, header: &RecordHeader) -> Result<(String, i64)> {
     let said = JsonHeader::<HeaderColumns>::of(header, assumed(header.seq, header.base));
     let text = serde_json::to_string(&said).map_err(|error| {
-        Error::new(ErrorKind::Invalid, "the header cannot be written as JSON").with_source(error)
+        Error::new(ErrorKind::Invalid, "cannot write the header as JSON").with_source(error)
     })?;
     let sum = header_sum(run, header.seq, header.base, &text);
     Ok((text, sum))
@@ -59,7 +59,7 @@ pub(crate) fn header_text(run: &RunKey, header: &RecordHeader) -> Result<(String
 /// Returns the facts of a run as JSON.
 pub(crate) fn facts_text(facts: &RunFacts) -> Result<String> {
     serde_json::to_string(facts).map_err(|error| {
-        Error::new(ErrorKind::Invalid, "what is said of the run cannot be written as JSON").with_source(error)
+        Error::new(ErrorKind::Invalid, "cannot write the facts of the run as JSON").with_source(error)
     })
 }
 
@@ -89,7 +89,7 @@ pub(crate) fn seq_at(row: &SqliteRow, at: usize) -> Result<Seq> {
 
 /// Reads the name of a run from two columns.
 pub(crate) fn key(row: &SqliteRow, at: usize) -> Result<RunKey> {
-    let named = |error| corrupt("the name of a run is not valid").with_source(error);
+    let named = |error| corrupt("the id of the run is invalid").with_source(error);
     let (tenant, run) = (get::<&str>(row, at)?, get::<&str>(row, at + 1)?);
     Ok(RunKey::new(TenantId::new(tenant).map_err(named)?, RunId::new(run).map_err(named)?))
 }
@@ -109,7 +109,7 @@ pub(crate) fn header(row: &SqliteRow, at: usize, run: &RunKey) -> Result<RecordH
     let read = || {
         let (base, text) = (get::<bool>(row, at + 1)?, get::<&str>(row, at + 2)?);
         if header_sum(run, seq, base, text) != get::<i64>(row, at + 3)? {
-            return Err(corrupt("the header is not what was written to this run"));
+            return Err(corrupt("the header does not match its checksum"));
         }
         // Check the version first: a newer format may have fields that this version does not know.
         let said: serde_json::Result<JsonHeader<HeaderColumns>> = serde_json::from_str(text);
@@ -122,11 +122,11 @@ pub(crate) fn header(row: &SqliteRow, at: usize, run: &RunKey) -> Result<RecordH
         if let Some(Value::Number(format)) = format
             && format > u64::from(FORMAT)
         {
-            let what = format!("the record has format {format}, this version reads up to {FORMAT}");
+            let what = format!("the record has format {format}, and this version reads up to {FORMAT}");
             return Err(Error::new(ErrorKind::Unsupported, format!("{what}; upgrade this process")));
         }
         let said = said.map_err(|error| corrupt("the header is not valid").with_source(error))?;
-        let wrong = |field: Field| corrupt(&format!("the field `{}` is not valid", field.name()));
+        let wrong = |field: Field| corrupt(&format!("the field `{}` is invalid", field.name()));
         said.header(assumed(seq, base)).map_err(wrong)
     };
     read().map_err(|error| error.with_run(run).with_seq(seq))

@@ -22,7 +22,7 @@ pub(crate) fn make_directory(path: &Path, read_only: bool) -> Result<(), SqliteS
         ));
     };
     let failed = |error: &io::Error| {
-        let message = format!("the directory {} cannot be made or read: {error}", directory.display());
+        let message = format!("cannot create or read the directory {}: {error}", directory.display());
         SqliteStoreError::new(ErrorKind::Invalid, message)
     };
     if !read_only && !directory.is_dir() {
@@ -34,7 +34,7 @@ pub(crate) fn make_directory(path: &Path, read_only: bool) -> Result<(), SqliteS
     }
     if is_network(directory) {
         let message = format!(
-            "{} is on a network file system, where locks do not hold; use a local one",
+            "{} is on a network file system, where locks are unreliable; use a local file system",
             path.display()
         );
         return Err(SqliteStoreError::new(ErrorKind::Unsupported, message));
@@ -67,9 +67,8 @@ pub(crate) async fn check_journal(connection: &mut SqliteConnection) -> Result<(
     match mode.as_str() {
         "wal" => Ok(()),
         mode => {
-            let message = format!(
-                "the database has the journal mode `{mode}` and does not take `wal`; use a local disk"
-            );
+            let message =
+                format!("the database has the journal mode `{mode}` and rejects `wal`; use a local disk");
             Err(SqliteStoreError::new(ErrorKind::Unsupported, message))
         }
     }

@@ -48,7 +48,8 @@ impl SqliteStore {
         // Make the path absolute, so that the store stays the same when the process changes its current directory, and so that SQLite does not take
         // the name for a URL or for a memory database.
         let path = std::path::absolute(path).map_err(|source| {
-            let message = format!("\"{}\" is no file for a store; name one", path.display());
+            let message =
+                format!("\"{}\" is not a valid file for a store; use the path of a file", path.display());
             Error::new(ErrorKind::Invalid, message).with_source(source)
         })?;
         Ok(Self::with(Arc::new(SqliteDb::new(path, options)), Arc::new(SystemClock::new())))
@@ -134,10 +135,10 @@ impl SqliteStore {
             Err(Error::new(kind, format!("{} {what}", to.display())).with_operation(OPERATION))
         };
         let Some(name) = to.to_str() else {
-            return refuse(ErrorKind::Invalid, "is not UTF-8; name another file");
+            return refuse(ErrorKind::Invalid, "is not UTF-8; use another file");
         };
         if to.exists() {
-            return refuse(ErrorKind::AlreadyExists, "exists already; name another file");
+            return refuse(ErrorKind::AlreadyExists, "already exists; use another file");
         }
         let name =
             std::path::absolute(name).map(|path| path.to_string_lossy().into_owned()).unwrap_or_default();
@@ -149,7 +150,7 @@ impl SqliteStore {
             .and_then(|()| to.parent().filter(|above| !above.as_os_str().is_empty()).map_or(Ok(()), sync))
         {
             Ok(()) => Ok(()),
-            Err(_) => refuse(ErrorKind::Unavailable, "cannot be synced; look at the disk"),
+            Err(_) => refuse(ErrorKind::Unavailable, "cannot be synced; check the disk"),
         }
     }
 
@@ -197,7 +198,7 @@ impl CheckpointStore for SqliteStore {
         };
         let (written, failed) = match written {
             Ok(written) => {
-                (written, SqliteStoreError::new(ErrorKind::Indeterminate, "no answer to the entry; retry"))
+                (written, SqliteStoreError::new(ErrorKind::Indeterminate, "the entry got no result; retry"))
             }
             Err(failed) => (Vec::new(), failed),
         };

@@ -152,16 +152,16 @@ impl StoredRun {
         let key = match (get::<Option<i64>>(row, column(RunColumn::HeadKey))?, row_key) {
             (None, None) => return Ok(None),
             (Some(key), Some(of_row)) if key == of_row => key,
-            (None, _) => return Err(corrupt("the head of the run is gone")),
-            _ => return Err(corrupt("the head of the run leads to no run")),
+            (None, _) => return Err(corrupt("the head of the run is missing")),
+            _ => return Err(corrupt("the head of the run points to no run")),
         };
         if row::key(row, column(RunColumn::RowTenant))? != *name {
-            return Err(corrupt("the head of the run leads to another run"));
+            return Err(corrupt("the head of the run points to another run"));
         }
         let first = seq_at(row, column(RunColumn::FirstSeq))?;
         let facts_text = get::<String>(row, column(RunColumn::Facts))?;
         if row::run_sum(name, first, &facts_text) != get::<i64>(row, column(RunColumn::RowSum))? {
-            return Err(corrupt("the row of the run is not what was written"));
+            return Err(corrupt("the row of the run does not match its checksum"));
         }
         let last = seq_at(row, column(RunColumn::HeadSeq))?;
         if get::<Option<i64>>(row, column(RunColumn::LastSeq))? != Some(row::number(last)) {
@@ -169,14 +169,14 @@ impl StoredRun {
         }
         let last = row::header_at(row, at + COLUMNS.len(), name, last)?;
         if last.seq < first {
-            return Err(corrupt("the run begins after its last record"));
+            return Err(corrupt("the first record of the run is after its last record"));
         }
         let status = get::<&str>(row, column(RunColumn::Status))?;
         let owner = get::<&str>(row, column(RunColumn::Owner))?;
         let standing = [status.into(), owner.into(), SqlValue::Number(get(row, column(RunColumn::WakeAt))?)];
         if standing != standing_values(&RunStanding::after(&last)) {
             return Err(corrupt(
-                "the row of the run says another status, owner or time than its last record",
+                "the status, owner or time in the row of the run differs from its last record",
             ));
         }
         let listed = ListedFacts {
@@ -190,10 +190,10 @@ impl StoredRun {
 
     /// Parses the run's facts.
     pub(crate) fn facts(&self) -> Result<RunFacts> {
-        let odd = |error| corrupt("what was said of the run at its start is not valid").with_source(error);
+        let odd = |error| corrupt("the facts of the run are invalid").with_source(error);
         let facts: RunFacts = serde_json::from_str(&self.facts_text).map_err(odd)?;
         if self.listed != ListedFacts::of(&facts) {
-            let what = "the row of the run says another creation, workflow, user or parent than its facts";
+            let what = "the creation, workflow, user or parent in the row of the run differs from its facts";
             return Err(corrupt(what).with_run(&self.name));
         }
         Ok(facts)

@@ -74,7 +74,7 @@ impl SqliteTransaction {
             "the transaction has ended before its commit: a statement ended it, or SQLite rolled it back after a failed statement; \
              return the errors of statements from the node, and leave the commit to the run"
         } else if SqliteTransactionManager::get_transaction_depth(&self.opened.connection) != 1 {
-            "a transaction within the transaction is open; commit it or roll it back before the node ends"
+            "a nested transaction is open; commit it or roll it back before the node ends"
         } else {
             return Ok(());
         };
@@ -156,5 +156,5 @@ fn wrong_connection() -> Error {
 }
 
 fn foreign() -> Error {
-    Error::new(ErrorKind::Invalid, "the transaction is of another kind of store than `sqlite`")
+    Error::new(ErrorKind::Invalid, "the transaction belongs to another kind of store than `sqlite`")
 }

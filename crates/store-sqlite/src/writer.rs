@@ -125,7 +125,7 @@ impl WriterHandle {
             None => job,
         };
         let started = start(Arc::clone(&self.shared)).map_err(|error| {
-            let message = format!("the writer of the database cannot be started: {error}; retry");
+            let message = format!("cannot start the writer of the database: {error}; retry");
             SqliteStoreError::new(ErrorKind::Unavailable, message)
         })?;
         // The receiver exists, because this function holds it.

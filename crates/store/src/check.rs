@@ -70,17 +70,17 @@ pub fn check_loaded(run: &RunKey, records: &[Record], last: Seq) -> Result<()> {
         match expected {
             Some(seq) if seq == header.seq => {}
             Some(seq) => return Err(refusal::gone(run, seq)),
-            None => return Err(refusal::corrupt(run, header.seq, "a record stands before the first")),
+            None => return Err(refusal::corrupt(run, header.seq, "a record precedes the first record")),
         }
         if let Some(after) = after.filter(|after| after.prev != Some(header.id)) {
-            return Err(refusal::corrupt(run, after.seq, "the record does not follow the one before it"));
+            return Err(refusal::corrupt(run, after.seq, "the record does not follow the previous record"));
         }
         expected = header.seq.get().checked_sub(1).map(Seq::new);
         after = Some(header);
     }
     match after {
         Some(first) if first.base => Ok(()),
-        _ => Err(refusal::corrupt(run, last, "there is no base at or before the record")),
+        _ => Err(refusal::corrupt(run, last, "no base exists at or before the record")),
     }
 }
 
@@ -92,7 +92,7 @@ pub fn check_loaded(run: &RunKey, records: &[Record], last: Seq) -> Result<()> {
 pub fn check_asked(run: &RunKey, at: At, records: &[Record]) -> Result<()> {
     match (at, records.last()) {
         (At::Record(id), Some(last)) if last.header.id != id => {
-            Err(refusal::corrupt(run, last.header.seq, "the record stands where another one was found"))
+            Err(refusal::corrupt(run, last.header.seq, "another record has this number"))
         }
         _ => Ok(()),
     }
@@ -110,7 +110,7 @@ pub fn check_news(run: &RunKey, known: HeadRef, records: &[Record]) -> Result<()
             return Err(refusal::gone(run, before.seq.next()));
         }
         if header.prev != Some(before.id) {
-            return Err(refusal::corrupt(run, header.seq, "the record does not follow the one before it"));
+            return Err(refusal::corrupt(run, header.seq, "the record does not follow the previous record"));
         }
         before = header.head();
     }
@@ -132,17 +132,19 @@ pub fn check_prune<'a>(run: &RunKey, kept: &RecordHeader, cut: &'a PruneCut) -> 
         return if kept.base {
             Ok(None)
         } else {
-            Err(refuse("the record is no base; cut at a base, or give one for this place"))
+            Err(refuse("the record is not a base; cut at a base, or pass a base for this position"))
         };
     };
     if !base.header.base {
-        return Err(refuse("the record given is no base; give one that holds the full state"));
+        return Err(refuse("the given record is not a base; pass a record with the full state"));
     }
     base.verify(run)
-        .map_err(|source| refuse("the base given cannot be kept; seal it first").with_source(source))?;
+        .map_err(|source| refuse("the given base cannot be stored; seal it first").with_source(source))?;
     // A stored base stays unchanged, so the length and checksum of the given one do not matter.
     if with_base_fields(kept, &base.header) != base.header {
-        return Err(refuse("the base given is another record; give the one at the cut, turned into a base"));
+        return Err(refuse(
+            "the given base is another record; pass the record at the cut, converted to a base",
+        ));
     }
     Ok((!kept.base).then_some(base))
 }

@@ -60,13 +60,16 @@ pub fn check_append(append: &RunAppend) -> Result<()> {
         })
     };
     if records.is_empty() {
-        return refuse(None, "nothing to append; give at least one record");
+        return refuse(None, "nothing to append; pass at least one record");
     }
     if facts.is_some() == expected.is_some() {
-        return refuse(None, "facts belong to the first append of a run and to no other");
+        return refuse(
+            None,
+            "only the first append of a run has facts; pass facts with the first record and nowhere else",
+        );
     }
     if expected.is_some_and(|head| head.seq == head.seq.next()) {
-        return refuse(None, "the log has as many records as can be numbered; start a new run");
+        return refuse(None, "the log has the maximum number of records; start a new run");
     }
     let (mut seq, mut prev) = match expected {
         Some(head) => (head.seq.next(), Some(head.id)),
@@ -76,11 +79,11 @@ pub fn check_append(append: &RunAppend) -> Result<()> {
         if record.header.seq != seq {
             return refuse(
                 Some(record.header.seq),
-                "the record does not follow the one before; number records densely",
+                "the record does not follow the previous record; number records without gaps",
             );
         }
         if record.header.prev != prev {
-            return refuse(Some(seq), "the record does not name the one before it in `prev`");
+            return refuse(Some(seq), "the `prev` of the record is not the id of the previous record");
         }
         record.verify(run)?;
         prev = Some(record.header.id);

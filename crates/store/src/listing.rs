@@ -68,7 +68,7 @@ impl Listing {
 
     /// Returns the error for a cursor of another listing.
     pub fn foreign() -> Error {
-        Error::new(ErrorKind::Invalid, "the cursor is not of this listing; start at its first page")
+        Error::new(ErrorKind::Invalid, "the cursor belongs to another listing; start at the first page")
     }
 }
 

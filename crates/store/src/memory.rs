@@ -193,7 +193,7 @@ impl CheckpointStore for MemoryStore {
                 Ok(head) => query.matches(&head, now).then_some(Ok(head)),
                 Err(error) if query.fails_without(key) => Some(Err(error)),
                 Err(error) => {
-                    tracing::warn!(run = %key, %error, "left an unreadable run out of a listing");
+                    tracing::warn!(run = %key, %error, "skipped an unreadable run in a listing");
                     None
                 }
             }

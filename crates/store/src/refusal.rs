@@ -5,20 +5,22 @@ use crate::id::{HeadRef, RunKey, Seq};
 use crate::query::At;
 
 /// Message for an operation on a run that does not exist.
-pub const NO_RUN: &str = "there is no such run; it was purged, or never started";
+pub const NO_RUN: &str = "the run does not exist; it was purged, or never started";
 
 /// Message for the second entry of a run in a batch.
-pub const DOUBLED: &str = "the run stands in the batch already; join its records into one entry";
+pub const DOUBLED: &str = "the batch has two entries for the run; join its records into one entry";
 
 /// Describes the expected head and the actual head; `None` means that the run does not exist.
 pub fn differs(expected: Option<HeadRef>, actual: Option<HeadRef>) -> String {
     let found = match (expected, actual) {
         (Some(expected), Some(actual)) => format!("the run's head is {actual}, not {expected}"),
-        (Some(expected), None) => format!("the run does not exist, its head was expected to be {expected}"),
-        (None, Some(actual)) => format!("the run exists already, its head is {actual}"),
+        (Some(expected), None) => {
+            format!("the run does not exist, and its head was expected to be {expected}")
+        }
+        (None, Some(actual)) => format!("the run already exists, and its head is {actual}"),
         (None, None) => "the run does not exist".to_owned(),
     };
-    format!("{found}; load the run, see who wrote, and decide again")
+    format!("{found}; load the run, check its new records, and decide again")
 }
 
 /// Returns the error for an append or a purge that expected another head; `None` means that the run does not exist.
@@ -41,7 +43,7 @@ pub fn no_run(operation: &'static str, run: &RunKey) -> Error {
 
 /// Returns the error for a run that has no record at `at`.
 pub fn no_record(operation: &'static str, run: &RunKey, at: At) -> Error {
-    let message = format!("the run does not hold {at}; it was pruned, or never written");
+    let message = format!("the run has no {at}; it was pruned, or never written");
     let error = Error::new(ErrorKind::NotFound, message).with_operation(operation).with_run(run);
     match at {
         At::Seq(seq) => error.with_seq(seq),
@@ -51,7 +53,7 @@ pub fn no_record(operation: &'static str, run: &RunKey, at: At) -> Error {
 
 /// Returns the error for a record that is missing although it must exist.
 pub fn gone(run: &RunKey, seq: Seq) -> Error {
-    corrupt(run, seq, "the record is gone")
+    corrupt(run, seq, "the record is missing")
 }
 
 /// Returns the error for a damaged record. `what` names the damage.

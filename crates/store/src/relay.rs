@@ -58,14 +58,16 @@ pub const MAX_TEXT_BYTES: usize = 7_000;
 pub fn check_texts(texts: &[String]) -> Result<()> {
     let refuse = |kind, message| Err(Error::new(kind, message).with_operation("store.say"));
     if let Some(text) = texts.iter().find(|text| text.len() > MAX_TEXT_BYTES) {
-        let message =
-            format!("a text of {} bytes cannot be said; divide it, {MAX_TEXT_BYTES} is the most", text.len());
+        let message = format!(
+            "the text has {} bytes, and a notice has at most {MAX_TEXT_BYTES}; split the text",
+            text.len()
+        );
         return refuse(ErrorKind::TooLarge, message);
     }
     match texts.iter().any(|text| text.contains('\0')) {
         true => refuse(
             ErrorKind::Invalid,
-            "there is a NUL in the text; say it in another form, as JSON does".to_owned(),
+            "the text contains a NUL character; encode it, for example as JSON".to_owned(),
         ),
         false => Ok(()),
     }
@@ -95,7 +97,7 @@ impl RelayTexts {
             Ok(text) => Ok(Some(text)),
             Err(broadcast::error::RecvError::Lagged(_)) => Ok(None),
             Err(broadcast::error::RecvError::Closed) => {
-                Err(Error::new(ErrorKind::Closed, "the store is gone; nothing more is heard"))
+                Err(Error::new(ErrorKind::Closed, "the store was closed, so no more notices arrive"))
             }
         }
     }

@@ -56,12 +56,15 @@ pub fn check_reseal(run: &RunKey, records: &[Record]) -> Result<()> {
     };
     for pair in records.windows(2) {
         if pair[0].header.seq >= pair[1].header.seq {
-            return Err(refuse(&pair[1], "the records are out of order; give each once, by its number"));
+            return Err(refuse(
+                &pair[1],
+                "the records are out of order; pass each record once, in the order of its number",
+            ));
         }
     }
     for record in records {
         let unsealed =
-            |source| refuse(record, "the record given is not sealed; seal it first").with_source(source);
+            |source| refuse(record, "the given record is not sealed; seal it first").with_source(source);
         record.verify(run).map_err(unsealed)?;
     }
     Ok(())

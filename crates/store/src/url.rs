@@ -33,7 +33,7 @@ pub fn split(url: &str) -> (&str, impl Iterator<Item = UrlOption<'_>>) {
 ///
 /// assert_eq!(url::path("loft:///a%20b", "loft"), Ok(b"/a b".to_vec()));
 /// assert_eq!(url::path("loft:a/b", "loft"), Ok(b"a/b".to_vec()));
-/// assert_eq!(url::path("loft://host/a", "loft"), Err("names another machine"));
+/// assert_eq!(url::path("loft://host/a", "loft"), Err("has a host; the file must be on this machine"));
 /// ```
 ///
 /// # Errors
@@ -45,12 +45,12 @@ pub fn path(url: &str, scheme: &str) -> Result<Vec<u8>, &'static str> {
     let path = match rest.strip_prefix("//") {
         Some(rest) => match rest.find('/') {
             Some(slash) if matches!(&rest[..slash], "" | "localhost") => &rest[slash..],
-            _ => return Err("names another machine"),
+            _ => return Err("has a host; the file must be on this machine"),
         },
         None => rest,
     };
     if path.contains(['?', '#']) {
-        return Err("has a query or a fragment, which mean nothing here");
+        return Err("has a query or a fragment, which this store does not support");
     }
     match decode(path) {
         Some(bytes) if !bytes.is_empty() && !bytes.contains(&0) => Ok(bytes),
@@ -124,8 +124,8 @@ mod tests {
             ("f:./a%2fb%3F", Ok("./a/b?")),
             ("g:a", Err("does not begin with its scheme")),
             ("f", Err("does not begin with its scheme")),
-            ("f://a", Err("names another machine")),
-            ("f:a?b", Err("has a query or a fragment, which mean nothing here")),
+            ("f://a", Err("has a host; the file must be on this machine")),
+            ("f:a?b", Err("has a query or a fragment, which this store does not support")),
             ("f:", Err("names no file")),
             ("f:%00", Err("names no file")),
             ("f:%", Err("has a percent sign without two hex digits")),

@@ -265,7 +265,7 @@ impl<S: CheckpointStore> CheckpointStore for FaultStore<S> {
             hook.await;
         }
         let mut replies = done.into_iter().zip(lost).map(|(reply, lost)| lost.map_or(reply, Err));
-        let missing = || Err(Error::new(ErrorKind::Indeterminate, "the store gave too few results"));
+        let missing = || Err(Error::new(ErrorKind::Indeterminate, "the store returned too few results"));
         results
             .into_iter()
             .map(|held| held.unwrap_or_else(|| replies.next().unwrap_or_else(missing)))
@@ -350,7 +350,7 @@ impl<S: CheckpointStore> Resealing for FaultStore<S> {
 
 impl<S: CheckpointStore> FaultStore<S> {
     fn transactions_inside(&self) -> Result<&dyn Transactions> {
-        let missing = || Error::new(ErrorKind::Unsupported, "the store inside has no transactions");
+        let missing = || Error::new(ErrorKind::Unsupported, "the inner store does not support transactions");
         self.inner.transactions().ok_or_else(missing)
     }
 }

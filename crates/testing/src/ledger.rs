@@ -158,11 +158,11 @@ impl LedgerStore {
             return refuse("a mark of the transaction is open; keep or undo what was done since");
         }
         if changes.values().any(|value| *value < self.minimum) {
-            return refuse("a constraint that is checked at the commit refused the rows");
+            return refuse("a deferred constraint rejected the rows at the commit");
         }
         let mut rows = self.rows.lock().await;
         if seen.iter().any(|(name, version)| rows.get(name).map_or(0, |row| row.0) != *version) {
-            let message = "another transaction got in the way; nothing was written, retry";
+            let message = "the transaction conflicted with another one; nothing was written, retry";
             return Err(Error::new(ErrorKind::Unavailable, message));
         }
         for append in &appends {
@@ -295,7 +295,7 @@ impl Transactions for LedgerStore {
         let last = append.records.last().map(|record| record.header.head());
         transaction.rows.appends.push(append);
         self.finish(*transaction).await?;
-        last.ok_or_else(|| Error::new(ErrorKind::Invalid, "nothing to append; give at least one record"))
+        last.ok_or_else(|| Error::new(ErrorKind::Invalid, "nothing to append; pass at least one record"))
     }
 
     async fn append_in(&self, connection: &mut (dyn Any + Send), append: RunAppend) -> Result<HeadRef> {
@@ -303,7 +303,7 @@ impl Transactions for LedgerStore {
         self.check(&append).await?;
         let last = append.records.last().map(|record| record.header.head());
         rows.appends.push(append);
-        last.ok_or_else(|| Error::new(ErrorKind::Invalid, "nothing to append; give at least one record"))
+        last.ok_or_else(|| Error::new(ErrorKind::Invalid, "nothing to append; pass at least one record"))
     }
 
     fn is_transient(&self, error: &(dyn StdError + 'static)) -> bool {
@@ -320,7 +320,7 @@ fn wrong_connection() -> Error {
 }
 
 fn foreign() -> Error {
-    Error::new(ErrorKind::Invalid, "the transaction is of another kind of store than `ledger`")
+    Error::new(ErrorKind::Invalid, "the transaction belongs to another kind of store than `ledger`")
 }
 
 #[async_trait]

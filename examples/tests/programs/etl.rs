@@ -208,7 +208,7 @@ async fn surviving_process_finishes_shared_load_after_kill() {
         let output = etl(space, &[&file]).output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
         let wanted =
-            format!("{0} rows in {PARTS} parts, {0} cents; 1 lines are no sales\n", PARTS * LINES - 1);
+            format!("{0} rows in {PARTS} parts, {0} cents; lines without a sale: 1\n", PARTS * LINES - 1);
         assert!(output.status.success() && said.ends_with(&wanted), "{output:?}");
         assert_eq!(loaded(&folder).iter().map(|(_, cents)| cents).sum::<u64>(), (PARTS * LINES - 1) as u64);
         drop(helper);

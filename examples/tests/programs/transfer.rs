@@ -40,9 +40,9 @@ async fn is_killed_on(kind: StoreKind) {
             said.contains(&format!("  sum    500, and {TRANSFERS} rows note {TRANSFERS} transfers")),
             "{said}"
         );
-        assert!(said.contains(&format!("and {TRANSFERS} are done")), "{said}");
+        assert!(said.contains(&format!("transfers done: {TRANSFERS}")), "{said}");
         let kills = said.matches("-- kill -9").count();
-        assert!(said.contains(&format!("killed {kills} times")), "{said}");
+        assert!(said.contains(&format!("kills: {kills}")), "{said}");
         let log = ended(&*space.open(), "transfers").await;
         assert!(log.values().all(|times| *times == 1), "{log:?}");
         assert_eq!(log.len(), TRANSFERS as usize + 2, "{log:?}");
@@ -50,7 +50,7 @@ async fn is_killed_on(kind: StoreKind) {
         // Another start moves nothing.
         let again = command(space).output().unwrap();
         let again = self::said(&again);
-        assert!(again.contains("killed 0 times; 0 transfers were begun"), "{again}");
+        assert!(again.contains("kills: 0; transfers started: 0"), "{again}");
     })
     .await;
 }

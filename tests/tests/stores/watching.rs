@@ -1,4 +1,4 @@
-//! A run and a stream that one process drives, watched from another that drops out all the time: on every store, with its notices or without.
+//! A run and a stream of one process, watched by another process that reconnects repeatedly. On every store, with and without notices.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -138,7 +138,7 @@ async fn heard_in_another_process(space: &Space) {
     runtime.shutdown(Duration::ZERO).await.unwrap();
 }
 
-/// What a query selects is told to another process that drops out all the time, as it is to who watches each run alone.
+/// Another process that reconnects repeatedly receives the same events for a query as a watcher of each single run.
 async fn watched_by_query(space: &Space) {
     let runtime = Runtime::builder_with(space.open()).build().await.unwrap();
     let other = Runtime::builder_with(space.open()).operator();

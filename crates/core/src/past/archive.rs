@@ -18,6 +18,7 @@ use crate::id::{HeadRef, RunKey, Seq};
 use crate::record::body::{RecordBody, RecordEvent, Signal, SignalKind};
 use crate::record::{Record, RecordHeader, RunFacts, RunStatus, codec};
 use crate::store::{At, CheckpointStore, RunAppend, RunHead};
+use crate::wording::count;
 
 /// The format name in the first line.
 const KIND: &str = "ferrata run";
@@ -176,7 +177,8 @@ fn read(text: &str) -> Result<(ArchiveHeader, Vec<Record>)> {
         records.push(record);
     }
     if records.len() as u64 != title.records {
-        let message = format!("has {} records after it, and announces {}", records.len(), title.records);
+        let message =
+            format!("announces {}, and is followed by {}", count(title.records, "record"), records.len());
         return Err(refuse(1, &message));
     }
     Ok((title, records))

@@ -1,4 +1,4 @@
-//! What a run and a child cost the store: calls are counted, so that none comes in unseen.
+//! Store calls of a run and of a child, counted exactly.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

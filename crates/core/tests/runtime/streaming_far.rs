@@ -1,5 +1,4 @@
-//! Streams that are heard in other processes, where the store passes texts on: whole and in order where nothing is lost, otherwise with the
-//! number of what is missing, and for nothing where nobody watches.
+//! Streams in other processes, over stores that relay texts: complete and in order, or with the number of missing chunks, and free without a watcher.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
@@ -47,7 +46,7 @@ fn mixed(number: u64) -> String {
     }
 }
 
-/// The numbers of the chunks, each of which is as it was sent.
+/// The numbers of the chunks. The function checks that each chunk is as it was sent.
 fn numbers(events: &[WatchEvent], text: fn(u64) -> String) -> Vec<u64> {
     let chunks = events.iter().flat_map(WatchEvent::chunks);
     chunks
@@ -210,7 +209,7 @@ async fn takeover_restarts_stream() {
     assert_eq!((missed(&before), missed(&after)), (0, 0));
 }
 
-/// A retry of a run beside an attempt that goes on is the same claim, and counts attempts anew: its chunks were taken for heard elsewhere.
+/// A retry during a running attempt keeps the claim and restarts the attempt numbers. The new chunks must not count as already received.
 #[tokio::test]
 async fn restarted_stream_with_same_attempt_is_read_entirely() {
     let world = World::new();

@@ -1,8 +1,7 @@
-//! Watching a run: what is recorded is told once and in order, whoever drives the run and wherever the watcher dropped out; what is only
-//! heard is bounded, and never in the way.
+//! Watching a run: recorded events arrive once and in order, across processes and reconnects. Live events are bounded and never delay the node.
 //!
-//! The cases are those at which others break: a client that connects again and misses what happened meanwhile, or hears it twice; a consumer
-//! that is slower than the producer; a retry that looks as one stream with its first attempt; a run that another process drives.
+//! The cases are known faults of other systems: a reconnect that misses or repeats events, a consumer that is slower than the producer, a retry that
+//! continues the stream of its first attempt, and a run in another process.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
@@ -408,7 +407,7 @@ async fn watch_rejects_other_generation_of_run() {
     assert!(matches!(&rest, Ok(None)) || rest.is_err_and(|error| error.kind() == ErrorKind::NotFound));
 }
 
-/// What an open watch had read of the purged run was told to whoever watched its name from then on, and to a watch of all runs again and again.
+/// Events that an open watch read from a purged run must not be delivered for the next run with the same id, nor repeatedly to a watch of all runs.
 #[tokio::test]
 async fn watch_after_purge_shows_current_run() {
     for of_all in [true, false] {

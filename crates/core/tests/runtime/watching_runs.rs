@@ -1,8 +1,7 @@
-//! Watching all runs that a query selects: each run is told as it is to one who watches it alone, however the watcher drops out, how long it
-//! stays away, and whichever process drives the run; runs at rest cost nothing of their own.
+//! Watching all runs of a query: each run's events equal those of a single watcher, across reconnects and processes. Idle runs cost nothing.
 //!
-//! The cases are those at which a list of runs and a stream of changes come apart: a run that begins and ends between two looks, one that
-//! goes on after months at rest, one whose writer's clock is behind, a cursor in the middle of catching up.
+//! The cases are those in which a listing and a stream of changes disagree: a run that starts and ends between two polls, a run that continues after
+//! months, a writer with a slow clock, and a cursor in the middle of catching up.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
@@ -52,7 +51,7 @@ fn note(told: &mut ByRun, event: &WatchEvent) {
     }
 }
 
-/// What who watches each run alone is told.
+/// The events of a watcher of each single run.
 async fn each_alone(runtime: &Runtime, ids: &[String]) -> ByRun {
     let mut told = ByRun::new();
     for id in ids {

@@ -125,7 +125,7 @@ pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Co
         builder = route(builder, node.id(), ways, (&rules, &joins));
     }
     builder.entry(pipeline.nodes()[start].id()).build().map_err(|error| {
-        invalid(format!("the graph of the pipeline cannot be made: {error}")).with_source(error)
+        invalid(format!("cannot build the graph of the pipeline: {error}")).with_source(error)
     })
 }
 
@@ -154,7 +154,9 @@ pub(super) fn regions(pipeline: &Pipeline, registry: &Registry) -> Result<ForkRe
 fn ends(pipeline: &Pipeline) -> Result<(usize, Vec<usize>), Error> {
     match (&*pipeline.starts(), pipeline.exits()) {
         ([start], exits) if !exits.is_empty() => Ok((*start, exits)),
-        _ => Err(invalid("the pipeline has not exactly one start, or no exit; lint says more")),
+        _ => Err(invalid(
+            "the pipeline needs exactly one start and at least one exit; run `ferrata lint` for details",
+        )),
     }
 }
 
@@ -380,7 +382,7 @@ fn may_be_abandoned(
 /// Returns the error for a manager in such a branch: abandoning the branch would leave its child without a manager.
 fn abandoned_manager_error(node: &Node) -> Error {
     let message = format!(
-        "node {}: a manager does not run in a branch that may be left; use `join_policy=wait_all` without `fail_fast`",
+        "node {}: a manager cannot run in a branch that the join may abandon; use `join_policy=wait_all` without `fail_fast`",
         node.id()
     );
     Error::new(ErrorKind::Unsupported, message).with_operation("dot.compile")

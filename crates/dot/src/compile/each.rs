@@ -71,12 +71,12 @@ impl NodeTargets {
         let to = &self.edges[edge].to;
         match context.get_value(key).and_then(Json::as_array) {
             Some(items) if items.len() > MOST => Err(format!(
-                "`{key}` has {} items for `{to}`, more than {MOST}; give it in parts",
+                "`{key}` has {} items for `{to}`, and the maximum is {MOST}; split the list",
                 items.len()
             )),
             Some(items) => Ok(Some(items)),
             None => Err(format!(
-                "`{key}` of the context is no list of items for `{to}`; have a node set it to one"
+                "the context value `{key}` is not a list, and `{to}` needs one item per branch; let a node set `{key}` to a list"
             )),
         }
     }

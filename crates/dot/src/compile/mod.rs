@@ -148,8 +148,7 @@ impl Compiler {
 
 /// Finds the location of a compile error. The error's message begins with the node, edge or attribute.
 fn refused(pipeline: &Pipeline, error: &Error) -> Diagnostic {
-    let (message, fix) =
-        error.message().rsplit_once("; ").unwrap_or((error.message(), "change it as it says"));
+    let (message, fix) = error.message().rsplit_once("; ").unwrap_or((error.message(), "see the message"));
     let new = |message: &str| Diagnostic::new("runs", Severity::Error, message).fix(fix);
     let about = |what: &str| {
         let (name, rest) = message.strip_prefix(what)?.split_once(": ")?;

@@ -232,7 +232,7 @@ impl RouteInput {
     pub(super) fn replan_reason(&self, node: &str) -> String {
         let outcome = if self.own_outcome.is_empty() { self.outcome.as_str() } else { &self.own_outcome };
         match &*self.failure_reason {
-            "" => format!("`{node}` came to `{outcome}`"),
+            "" => format!("`{node}` ended with `{outcome}`"),
             reason => format!("`{node}`: {reason}"),
         }
     }
@@ -336,7 +336,7 @@ impl NodeTargets {
             asked.push(format!("and {} more", self.edges.len() - TOLD));
         }
         format!(
-            "`{node}` came to `{}`{label}, and none of its edges holds: {}; give it an edge without a condition",
+            "`{node}` ended with `{}`{label}, and no condition of its edges holds: {}; add an edge without a condition",
             outcome.word(),
             asked.join(", ")
         )

@@ -104,7 +104,10 @@ impl ForkRegions {
         let id = |at: usize| pipeline.nodes()[at].id();
         for lone in (0..types.len()).filter(|&at| types[at] == FAN_IN) {
             if !self.all.iter().any(|region| region.fan_in == lone) {
-                return Err(wrong(id(lone), "no branches of a parallel node meet here; lead them to it"));
+                return Err(wrong(
+                    id(lone),
+                    "this fan-in joins no branches; lead the branches of a parallel node to it",
+                ));
             }
         }
         for (from, ways) in self.next.iter().enumerate() {
@@ -112,7 +115,7 @@ impl ForkRegions {
                 let inside = from == region.fork || region.nodes.contains(&from);
                 if !inside && ways.contains(&region.fan_in) {
                     let message = format!(
-                        "`{}` leads to where the branches of `{}` meet from outside; lead it to `{}` itself",
+                        "`{}` leads from outside to the node where the branches of `{}` join; lead the edge to `{}` instead",
                         id(from),
                         id(region.fork),
                         id(region.fork)
@@ -137,7 +140,7 @@ impl ForkRegions {
                     };
                     if begin.map(|first| if several(first) { 2 } else { 1 }).sum::<usize>() > 1 {
                         let message = format!(
-                            "it is in several branches of `{}`; give each one of its own",
+                            "the node is in several branches of `{}`; use a separate node in each branch",
                             id(outer.fork)
                         );
                         return Err(wrong(id(at), &message));
@@ -197,27 +200,32 @@ fn firsts(pipeline: &Pipeline, types: &[&str], fork: usize) -> Result<Vec<usize>
     for edge in edges {
         if !edge.condition().is_empty() {
             return fail(&format!(
-                "the edge to `{}` has a condition; each edge of a parallel node is a branch",
+                "the edge to `{}` has a condition, and a parallel node follows all of its edges; remove the condition",
                 edge.to
             ));
         }
         let Some(to) = pipeline.position(&edge.to) else { continue };
         if firsts.contains(&to) {
             return fail(&format!(
-                "two branches begin at `{}`; let each begin at a node of its own",
+                "two branches start at `{}`; start each branch at a separate node",
                 edge.to
             ));
         }
         if to == fork {
-            return fail("a branch begins at the fork itself; lead the edge to a node of the branch");
+            return fail(
+                "an edge of the fork leads back to the fork; lead the edge to the first node of the branch",
+            );
         }
         firsts.push(to);
     }
     if firsts.is_empty() {
-        return fail("there are no branches; lead an edge to each");
+        return fail("the fork has no branches; add an edge to the first node of each branch");
     }
     if let Some(to) = firsts.iter().find(|&&to| types[to] == FAN_IN) {
-        return fail(&format!("a branch leads straight to `{}`; put a node into it", id(*to)));
+        return fail(&format!(
+            "a branch leads straight to `{}`; put at least one node into the branch",
+            id(*to)
+        ));
     }
     Ok(firsts)
 }
@@ -242,7 +250,7 @@ fn region(
         }
         if types[at] == FAN_IN && depth == 0 {
             if meets.is_some_and(|other| other != at) {
-                return fork_is("the branches meet at different nodes; lead all of them to one fan-in");
+                return fork_is("the branches join at different nodes; lead all of them to one fan-in");
             }
             meets = Some(at);
             continue;

@@ -20,7 +20,12 @@ pub(super) fn retry(pipeline: &Pipeline, node: &Node) -> Result<RetryPolicy, Err
         "aggressive" => (RetryPolicy::aggressive(), Some(RetryPolicy::aggressive().attempts())),
         "linear" => (RetryPolicy::linear(), Some(RetryPolicy::linear().attempts())),
         "patient" => (RetryPolicy::patient(), Some(RetryPolicy::patient().attempts())),
-        other => return Err(invalid(format!("node {}: there is no retry policy `{other}`", node.id()))),
+        other => {
+            return Err(invalid(format!(
+                "node {}: the retry policy `{other}` does not exist; use `none`, `standard`, `aggressive`, `linear` or `patient`",
+                node.id()
+            )));
+        }
     };
     let count = |value: Option<&Value>| value.and_then(Value::as_integer);
     let of_graph = || count(pipeline.attributes.get("default_max_retries"));
@@ -31,7 +36,10 @@ pub(super) fn retry(pipeline: &Pipeline, node: &Node) -> Result<RetryPolicy, Err
     };
     let attempts =
         u32::try_from(retries).ok().and_then(|retries| retries.checked_add(1)).ok_or_else(|| {
-            invalid(format!("node {}: {retries} retries are out of range; use a smaller number", node.id()))
+            invalid(format!(
+                "node {}: the number of retries is {retries}, which is out of range; use a smaller number",
+                node.id()
+            ))
         })?;
     Ok(policy.with_attempts(attempts))
 }
@@ -56,7 +64,10 @@ pub(super) fn max_visits(pipeline: &Pipeline, node: &Node) -> Result<Option<u32>
     match own.or_else(graph).unwrap_or(0) {
         0 => Ok(None),
         most => u32::try_from(most).map(Some).map_err(|_| {
-            invalid(format!("node {}: {most} visits are out of range; use a smaller number", node.id()))
+            invalid(format!(
+                "node {}: the maximum of visits is {most}, which is out of range; use a smaller number",
+                node.id()
+            ))
         }),
     }
 }
@@ -72,7 +83,9 @@ pub(super) fn max_steps(
     match u64::try_from(most) {
         Ok(0) => Ok(builder.unlimited_steps()),
         Ok(most) => Ok(builder.max_steps(most)),
-        Err(_) => Err(invalid(format!("the graph: `max_steps` is {most}; use 0 for any number, or more"))),
+        Err(_) => Err(invalid(format!(
+            "the graph: `max_steps` is {most}; use a positive number, or 0 for no limit"
+        ))),
     }
 }
 
@@ -82,7 +95,7 @@ pub(super) fn max_replans(pipeline: &Pipeline) -> Result<Option<u32>, Error> {
         return Ok(None);
     };
     u32::try_from(most).map(Some).map_err(|_| {
-        invalid(format!("the graph: `max_replans` is {most} and out of range; use a smaller number"))
+        invalid(format!("the graph: `max_replans` is {most}, which is out of range; use a smaller number"))
     })
 }
 
@@ -96,7 +109,7 @@ pub(super) fn effect(node: &Node, of_handler: Effect) -> Result<Effect, Error> {
         "external" => Effect::External,
         other => {
             let message = format!(
-                "node {}: there is no effect `{other}`; write `pure`, `read`, `write` or `external`",
+                "node {}: the effect `{other}` does not exist; write `pure`, `read`, `write` or `external`",
                 node.id()
             );
             return Err(invalid(message));

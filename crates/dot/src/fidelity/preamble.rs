@@ -1,6 +1,7 @@
 //! The text before a task that describes the previous run. It depends only on the context, and its length is limited.
 
 use ferrata_core::state::Context;
+use ferrata_core::wording::count;
 use serde_json::Value as Json;
 
 use super::{Fidelity, STAGES};
@@ -124,7 +125,7 @@ fn write_stages(text: &mut String, measure: &FidelityLimits, context: &Context) 
     if !lines.is_empty() || untold > 0 {
         text.push_str("So far:\n");
         if untold > 0 {
-            text.push_str(&format!("- ({untold} nodes before these are left out)\n"));
+            text.push_str(&format!("- (left out: {} before these)\n", count(untold, "node")));
         }
         lines.iter().rev().for_each(|line| text.push_str(line));
     }
@@ -148,7 +149,7 @@ fn write_stages(text: &mut String, measure: &FidelityLimits, context: &Context) 
         text.push_str("Known:\n");
         text.push_str(&values);
         if left_out > 0 {
-            text.push_str(&format!("- ({left_out} more values)\n"));
+            text.push_str(&format!("- ({})\n", count(left_out, "more value")));
         }
     }
 }

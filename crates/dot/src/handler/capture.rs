@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ferrata_core::wording::count;
+
 use crate::run_dir::files::HashedFile;
 
 /// Maximum size of the file for a long output. It equals the limit of an artifact.
@@ -73,13 +75,13 @@ impl CapturedOutput {
         if self.left_out == 0 {
             return None;
         }
-        let lacks = format!("{what} lacks {} bytes", self.left_out);
+        let lacks = format!("{what} lacks {}", count(self.left_out, "byte"));
         Some(match (&self.whole, &self.problem) {
             (Some(whole), _) if whole.is_cut => {
                 format!("{lacks}; the first {} bytes of it are {}", whole.bytes, whole.path)
             }
             (Some(whole), _) => format!("{lacks}; all of it is {}", whole.path),
-            (None, Some(problem)) => format!("{lacks}; it could not be kept whole: {problem}"),
+            (None, Some(problem)) => format!("{lacks}; the full text could not be stored: {problem}"),
             (None, None) => format!("{lacks}; only a run directory keeps all of it"),
         })
     }
@@ -186,7 +188,7 @@ impl OutputCollector {
         if head.ends_with(char::REPLACEMENT_CHARACTER) {
             head.pop();
         }
-        captured.text = format!("{head}\n[.. {} bytes left out{place} ..]\n{tail}", self.left_out);
+        captured.text = format!("{head}\n[.. {} left out{place} ..]\n{tail}", count(self.left_out, "byte"));
         captured
     }
 }
@@ -306,7 +308,7 @@ mod tests {
             captured(KeepPolicy::BothEnds(keep), &parts).text
         };
         assert_eq!(text(10, &["abc", "", "defghij"]), "abcdefghij");
-        assert_eq!(text(10, &["abcdefghijk"]), "abcde\n[.. 1 bytes left out ..]\nghijk");
+        assert_eq!(text(10, &["abcdefghijk"]), "abcde\n[.. 1 byte left out ..]\nghijk");
         let long = "x".repeat(100_000);
         assert_eq!(
             text(10, &["start", &long, &long, "the end"]),

@@ -193,7 +193,7 @@ impl<B: Backend> Handler for Codergen<B> {
             (Some(outcome), _) => outcome,
             (None, Some(_)) => StageOutcome::success().with_notes(format!("Stage completed: {node}")),
             (None, None) => {
-                return Err(HandlerError::no_status("the backend gave neither an answer nor an outcome"));
+                return Err(HandlerError::no_status("the backend returned neither an answer nor an outcome"));
             }
         };
         let outcome = match stage.printed.take() {

@@ -194,7 +194,7 @@ impl Backend for CommandBackend {
         };
         match outcome {
             None if output.trim().is_empty() => {
-                Err(HandlerError::no_status("the backend left neither an answer nor a status"))
+                Err(HandlerError::no_status("the backend wrote neither an answer nor a status"))
             }
             None => Ok(BackendAnswer::text(output)),
             Some(outcome) => Ok(BackendAnswer::outcome(outcome).with_text(output)),
@@ -250,7 +250,7 @@ pub(super) fn status_in(directory: &Path, stage: &Stage) -> Result<Option<StageO
         let text = match files::read(directory, &path, MAX_STATUS) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
             Err(error) if error.kind() == std::io::ErrorKind::FileTooLarge => {
-                return Err(wrong(&format_args!("it is too large; at most {MAX_STATUS} bytes are read")));
+                return Err(wrong(&format_args!("the file is too large; the maximum is {MAX_STATUS} bytes")));
             }
             text => text.map_err(|error| wrong(&error))?,
         };

@@ -99,7 +99,10 @@ pub(super) fn prepare(
         };
         if is_reference {
             let Some((value, _)) = whole else {
-                return Err(format!("it names `{written}`, which has no value{}", remedy(reference.name)));
+                return Err(format!(
+                    "the command uses `{written}`, which has no value{}",
+                    remedy(reference.name)
+                ));
             };
             let variable = format!("FERRATA_VARIABLE_{}", command.environment.len() + 1);
             command.line += &text[copied..reference.start];
@@ -108,7 +111,7 @@ pub(super) fn prepare(
                 ShellQuote::Single => format!("'\"${{{variable}}}\"'"),
                 ShellQuote::QuotedHereDocument => {
                     return Err(format!(
-                        "it names `{written}` in a here-document whose end is quoted; write the end without quotes"
+                        "the command uses `{written}` in a here-document with a quoted delimiter; write the delimiter without quotes"
                     ));
                 }
                 _ => format!("${{{variable}}}"),
@@ -120,7 +123,7 @@ pub(super) fn prepare(
                 Some(value) if !is_reserved(name) => add(&mut command, name, &text_of(value), written)?,
                 None if !name.contains(|c: char| c.is_ascii_uppercase()) => {
                     return Err(format!(
-                        "it names `{written}`, which has no value{}, or write `${{{name}:-}}` if it may be empty",
+                        "the command uses `{written}`, which has no value{}, or write `${{{name}:-}}` if it may be empty",
                         remedy(name)
                     ));
                 }
@@ -138,15 +141,15 @@ fn is_replaced(quote: ShellQuote) -> bool {
 
 fn remedy(name: &str) -> String {
     match name.strip_prefix("inputs.").unwrap_or(name) {
-        "goal" => "; give the graph a `goal`, or the run by `--goal`".to_owned(),
-        name => format!("; give it by `--var {name}=..`, have a node set it"),
+        "goal" => "; set `goal` in the graph, or pass `--goal`".to_owned(),
+        name => format!("; pass `--var {name}=..`, let a node set it"),
     }
 }
 
 fn add(command: &mut CommandText, name: &str, value: &str, written: &str) -> Result<(), String> {
     if value.len() > MAX_VALUE || value.contains('\0') {
         return Err(format!(
-            "`{written}` stands for {} bytes, and no command can be given more than {MAX_VALUE}, or a NUL; have the node before it leave a file",
+            "the value of `{written}` has {} bytes; a command takes at most {MAX_VALUE} bytes without NUL, so let the previous node write a file",
             value.len()
         ));
     }
@@ -220,14 +223,14 @@ mod tests {
     #[test]
     fn name_without_value_is_refused() {
         for (text, part) in [
-            ("rm -rf $target/build", "names `$target`, which has no value; give it by `--var target=..`"),
+            ("rm -rf $target/build", "uses `$target`, which has no value; pass `--var target=..`"),
             ("rm -rf \"${target}\"", "or write `${target:-}` if it may be empty"),
             (
                 "echo {{ inputs.target }}",
-                "names `{{ inputs.target }}`, which has no value; give it by `--var target=..`",
+                "uses `{{ inputs.target }}`, which has no value; pass `--var target=..`",
             ),
-            ("cat <<'E'\n{{ dir }}\nE", "in a here-document whose end is quoted"),
-            ("echo $big", "stands for 98305 bytes"),
+            ("cat <<'E'\n{{ dir }}\nE", "in a here-document with a quoted delimiter"),
+            ("echo $big", "has 98305 bytes"),
         ] {
             assert!(prepared(text).is_err_and(|error| error.contains(part)), "{text}: {:?}", prepared(text));
         }

@@ -59,11 +59,10 @@ impl HookedCall<'_> {
         if let (Json::Object(input), Json::Object(result)) = (&mut input, result) {
             input.extend(result);
         }
-        let refused =
-            |error: HandlerError| format!("the hook `tool_hooks.{when}` cannot be started: {error}");
+        let refused = |error: HandlerError| format!("cannot start the hook `tool_hooks.{when}`: {error}");
         let mut environment = environment(self.stage).map_err(refused)?;
         let command = prepare(&line, &self.stage.node, self.inherit, &self.stage.context)
-            .map_err(|why| format!("the hook `tool_hooks.{when}` is not run: {why}"))?;
+            .map_err(|why| format!("the hook `tool_hooks.{when}` did not run: {why}"))?;
         environment.extend(command.environment);
         environment.push(("FERRATA_TOOL_NAME".into(), "shell".into()));
         let printed = AttemptOutput::default();

@@ -124,7 +124,10 @@ impl HandlerError {
     /// Wraps the error of the runtime for a question or a wait. The node returns this error to the runtime unchanged.
     pub fn of_runtime(error: impl Into<NodeError>) -> Self {
         let error = error.into();
-        Self { runtime: Some(error), ..Self::new(HandlerErrorKind::Runtime, "the runtime has left the node") }
+        Self {
+            runtime: Some(error),
+            ..Self::new(HandlerErrorKind::Runtime, "the runtime stopped waiting for the node")
+        }
     }
 
     /// Returns the runtime's error, if there is one.
@@ -311,7 +314,7 @@ impl Registry {
             Some(handler) => Ok((name, Arc::clone(handler))),
             None => {
                 let message = format!(
-                    "node {}: nodes of type `{name}` do not run yet; register a handler for the type, or take the node out",
+                    "node {}: the type `{name}` has no handler; register a handler, or remove the node",
                     node.id()
                 );
                 Err(Error::new(ErrorKind::Unsupported, message).with_operation("dot.compile"))

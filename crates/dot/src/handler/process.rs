@@ -72,8 +72,8 @@ impl UnknownExit {
     /// Describes the reason for people.
     pub(super) fn describe(&self, what: &str) -> String {
         match self {
-            Self::Unstarted(error) => format!("{what} cannot be started: {error}"),
-            Self::Unheard(error) => format!("it is not known how {what} ended: {error}"),
+            Self::Unstarted(error) => format!("cannot start {what}: {error}"),
+            Self::Unheard(error) => format!("cannot read the exit status of {what}: {error}"),
         }
     }
 

@@ -91,7 +91,7 @@ impl Handler for RankHandler {
         Ok(match named {
             Some(id) => outcome.with(BEST, id).with(CHOSEN_BY, "answer"),
             None => outcome
-                .with_notes("the answer names no candidate; the score decides")
+                .with_notes("the answer names no candidate; ranked by score instead")
                 .with(CHOSEN_BY, "score"),
         })
     }

@@ -44,7 +44,7 @@ impl CommandSetting {
     /// Returns an error if the directory cannot be created. No work was done yet.
     pub(super) fn files(&self, stage: &Stage, asked: (&str, &str)) -> Result<Option<PathBuf>, HandlerError> {
         self.stages.as_ref().map(|stages| stages.make(stage, asked)).transpose().map_err(|error| {
-            HandlerError::transient(format!("the directory of the stage cannot be made: {error}")).not_done()
+            HandlerError::transient(format!("cannot create the directory of the node: {error}")).not_done()
         })
     }
 }

@@ -82,7 +82,7 @@ impl Handler for Tool {
         let command = match program {
             "python3" => CommandText::of_other_language(&line),
             _ => prepare(&line, &stage.node, &self.inherit, &stage.context).map_err(|why| {
-                HandlerError::permanent(format!("the command is not run: {why}")).not_done()
+                HandlerError::permanent(format!("the command did not run: {why}")).not_done()
             })?,
         };
         let call = HookedCall { stage, directory: directory.clone(), command: &line, inherit: &self.inherit };
@@ -145,7 +145,10 @@ impl Handler for Tool {
         }
         let colliding = variables::colliding(&stage.context);
         if !colliding.is_empty() {
-            outcome.add_note(&format!("no variable of the environment tells {}", colliding.join(", ")));
+            outcome.add_note(&format!(
+                "keys without an environment variable, because other keys have the same variable name: {}",
+                colliding.join(", ")
+            ));
         }
         let told = json!({"exit_code": code, "output": output, "errors": errors});
         if let Err(why) = call.after(told).await {
@@ -159,7 +162,7 @@ impl Handler for Tool {
 
     fn check(&self, node: &Node, _pipeline: &Pipeline) -> Result<(), Error> {
         if node.attributes.text("tool_command").trim().is_empty() {
-            let message = format!("node {}: a tool has no command; give it a `tool_command`", node.id());
+            let message = format!("node {}: the tool has no command; set `tool_command`", node.id());
             return Err(Error::new(ErrorKind::Invalid, message).with_operation("dot.compile"));
         }
         Ok(())

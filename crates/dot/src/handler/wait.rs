@@ -42,7 +42,8 @@ impl Handler for WaitHandler {
         if duration_of(node).is_some() {
             return Ok(());
         }
-        let message = format!("node {}: a wait has no duration; give it one, as `duration=15m`", node.id());
+        let message =
+            format!("node {}: the wait has no duration; set one, such as `duration=15m`", node.id());
         Err(Error::new(ErrorKind::Invalid, message).with_operation("dot.compile"))
     }
 }

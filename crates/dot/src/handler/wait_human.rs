@@ -110,7 +110,7 @@ impl Handler for WaitHuman {
         let choices = choices(&stage.node, &stage.pipeline);
         let freeform = freeform(&stage.node, &stage.pipeline);
         if choices.is_empty() && freeform.is_none() {
-            return Ok(StageOutcome::fail("there is no edge to choose"));
+            return Ok(StageOutcome::fail("the gate has no edge to choose"));
         }
         let options: Vec<_> = choices
             .iter()
@@ -166,7 +166,7 @@ impl Handler for WaitHuman {
                     if let Some(edge) = freeform {
                         return Ok(freeform_outcome(edge, &answer));
                     }
-                    let message = format!("the answer `{answer}` means none of the edges");
+                    let message = format!("the answer `{answer}` matches no edge");
                     return Err(HandlerError::permanent(message));
                 };
                 Ok(StageOutcome::success()
@@ -178,7 +178,7 @@ impl Handler for WaitHuman {
             Err(AskError::Expired { .. }) => {
                 stage.mark_waited();
                 let mut outcome = StageOutcome::new(Status::Retry);
-                outcome.failure_reason = "no answer came in time".to_owned();
+                outcome.failure_reason = "no answer arrived before the timeout".to_owned();
                 Ok(outcome)
             }
             Err(AskError::Rejected { comment, by, .. }) => {
@@ -206,7 +206,7 @@ impl Handler for WaitHuman {
             return Ok(());
         }
         let message = format!(
-            "node {}: `human.default_choice` is `{default}`, which is none of its edges; name a target, a label or a key",
+            "node {}: `human.default_choice` is `{default}`, which matches no edge; use a target, a label or a key",
             node.id()
         );
         Err(Error::new(ErrorKind::Invalid, message).with_operation("dot.compile"))

@@ -145,7 +145,7 @@ impl fmt::Display for LintError {
         match (self.diagnostics.first(), errors.count()) {
             (Some(first), 1) => write!(f, "{first}"),
             (Some(first), errors) => write!(f, "{first} (the first of {errors} errors)"),
-            (None, _) => f.write_str("nothing was found"),
+            (None, _) => f.write_str("no problems found"),
         }
     }
 }

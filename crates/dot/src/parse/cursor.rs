@@ -86,7 +86,7 @@ impl<'a> SourceCursor<'a> {
             Some(b) if b.is_ascii_control() => format!("the byte 0x{b:02X}"),
             Some(b) => match std::str::from_utf8(&self.source[span.start..span.end]) {
                 Ok(text) => format!("`{text}`"),
-                Err(_) => format!("the byte 0x{b:02X}, which is no text"),
+                Err(_) => format!("the byte 0x{b:02X}, which is not text"),
             },
         }
     }
@@ -108,12 +108,7 @@ impl<'a> SourceCursor<'a> {
             Some(b'<') => {
                 let span = Span::new(self.at, self.at + 1);
                 Err(self
-                    .error(
-                        Kind::HtmlLabel,
-                        span,
-                        "labels in HTML are not part of the dialect",
-                        "HTML begins here",
-                    )
+                    .error(Kind::HtmlLabel, span, "the dialect has no HTML labels", "HTML begins here")
                     .suggest("write the text in quotes"))
             }
             _ => {
@@ -152,7 +147,7 @@ impl<'a> SourceCursor<'a> {
                     // Commands and patterns often contain such pairs of characters, so both characters are taken literally.
                     let span = Span::new(self.at, self.at + 2);
                     note(&mut self.tolerated, || {
-                        let message = "there is no such escape; the backslash is kept as it is";
+                        let message = "the escape is unknown; the backslash is read as a literal backslash";
                         Tolerance::new("unknown_escape", span, message, "write `\\\\` for a backslash")
                     });
                     text.push(b'\\');
@@ -169,9 +164,9 @@ impl<'a> SourceCursor<'a> {
         }
         let span = Span::new(start, self.at);
         if text.len() > MAX_STRING {
-            let message = format!("a string has {} bytes; the most is {MAX_STRING}", text.len());
+            let message = format!("a string has {} bytes; the maximum is {MAX_STRING}", text.len());
             let error = self.error(Kind::TooLarge, Span::new(start, start + 1), &message, "begins here");
-            return Err(error.suggest("put the text into a file, and name the file"));
+            return Err(error.suggest("put the text into a file, and refer to the file"));
         }
         match String::from_utf8(text) {
             Ok(text) => Ok(SpannedValue::new(Value::string(text), span)),
@@ -180,7 +175,7 @@ impl<'a> SourceCursor<'a> {
                 let good = std::str::from_utf8(raw).map_or_else(|e| e.valid_up_to(), str::len);
                 let span = Span::new(start + good, start + good + 1);
                 Err(self
-                    .error(Kind::NotText, span, "the string is not UTF-8", "this byte is no text")
+                    .error(Kind::NotText, span, "the string is not UTF-8", "this byte is not text")
                     .suggest("save the file as UTF-8"))
             }
         }
@@ -231,7 +226,7 @@ impl<'a> SourceCursor<'a> {
         }
         if !whole.is_empty() && Unit::from_suffix(rest).is_some() {
             if text.starts_with('-') {
-                return wrong("a duration is not negative", "remove the sign");
+                return wrong("a duration cannot be negative", "remove the sign");
             }
             return match Length::from_text(text) {
                 Some(length) => Ok(SpannedValue::new(Value::Duration(length), span)),

@@ -41,7 +41,7 @@ impl<'a> NameTable<'a> {
         self.quoted.insert(Arc::clone(&id), name.clone());
         note(&mut cursor.tolerated, || {
             if *id == *name {
-                let message = "quotes around an id are passed over";
+                let message = "quotes around an id are ignored";
                 return Tolerance::new("quoted_id", span, message, "remove them");
             }
             let message = format!(
@@ -82,5 +82,5 @@ fn one_id(cursor: &SourceCursor<'_>, id: &str, one: &str, other: &str, span: Spa
         beginning_for_message(id)
     );
     let error = cursor.error(Kind::Unexpected, span, &message, "the second one");
-    error.suggest("rename one of them; ids are told apart by letters, digits and `_`")
+    error.suggest("rename one of them; ids differ only by letters, digits and `_`")
 }

@@ -19,7 +19,7 @@ type Result<T> = std::result::Result<T, ParseError>;
 /// Parses a whole source.
 pub(super) fn document(source: &[u8]) -> Result<(Document, Vec<Tolerance>)> {
     if source.len() > MAX_SOURCE {
-        let message = format!("the source has {} bytes; the most that is read is {MAX_SOURCE}", source.len());
+        let message = format!("the source has {} bytes; the maximum is {MAX_SOURCE}", source.len());
         let span = Span::new(MAX_SOURCE, MAX_SOURCE);
         return Err(ParseError::new(Kind::TooLarge, source, span, message, "read up to here")
             .suggest("split the pipeline"));
@@ -54,7 +54,7 @@ impl<'a> DocumentParser<'a> {
                     .suggest("remove `strict`: two edges between the same nodes are two edges"));
             }
             Some("graph") => {
-                let message = "an undirected graph is no pipeline";
+                let message = "an undirected graph is not a pipeline";
                 return Err(self
                     .cursor
                     .error(Kind::Undirected, begins, message, "an undirected graph")
@@ -141,7 +141,7 @@ impl<'a> DocumentParser<'a> {
             }
             (keyword, _) if KEYWORDS.contains(&keyword) => {
                 self.cursor.at = begin;
-                let message = format!("`{keyword}` names no node: it is a word of the dialect");
+                let message = format!("`{keyword}` is a keyword and cannot name a node");
                 let suggestion = match keyword {
                     "graph" | "node" | "edge" => {
                         format!("write `{keyword} [key = value]`, or rename the node")
@@ -205,7 +205,8 @@ impl<'a> DocumentParser<'a> {
         if depth == MAX_DEPTH {
             let message = format!("subgraphs nest deeper than {MAX_DEPTH}");
             let error = self.cursor.error(Kind::TooLarge, open, &message, "one too many");
-            return Err(error.suggest("flatten them: a subgraph only scopes defaults and names a class"));
+            return Err(error
+                .suggest("remove the outer subgraphs: a subgraph only scopes defaults and names a class"));
         }
         let statements = self.statements(open, depth + 1)?;
         self.cursor.skip_blank()?;
@@ -251,7 +252,7 @@ impl<'a> DocumentParser<'a> {
                 return Err(self.not_in_dialect("an edge to a group", "write an edge to each of its nodes"));
             }
             if KEYWORDS.contains(&id.value) {
-                let message = format!("`{}` names no node: it is a word of the dialect", id.value);
+                let message = format!("`{}` is a keyword and cannot name a node", id.value);
                 return Err(self
                     .cursor
                     .error(Kind::Unexpected, id.span, &message, "not a node")
@@ -281,7 +282,7 @@ impl<'a> DocumentParser<'a> {
                 return Err(self
                     .cursor
                     .error(Kind::TooLarge, here, &message, "one too many")
-                    .suggest("give it fewer"));
+                    .suggest("use fewer attributes"));
             }
             if attributes.is_empty() && self.cursor.peek() == Some(b']') {
                 self.cursor.at += 1;
@@ -307,7 +308,7 @@ impl<'a> DocumentParser<'a> {
                     self.cursor.skip_blank()?;
                     if self.cursor.eat(b']') {
                         note(&mut self.cursor.tolerated, || {
-                            let message = "a comma stands after the last attribute; it is passed over";
+                            let message = "the comma after the last attribute is ignored";
                             Tolerance::new("trailing_comma", comma, message, "remove it")
                         });
                         return Ok(attributes);
@@ -321,8 +322,7 @@ impl<'a> DocumentParser<'a> {
                 Some(b) if is_word(b) || b == b';' => {
                     let here = Span::new(self.cursor.at, self.cursor.at + usize::from(b == b';'));
                     note(&mut self.cursor.tolerated, || {
-                        let message =
-                            "attributes are separated by commas; they are read as if one stood here";
+                        let message = "a comma is missing between two attributes; it is assumed";
                         Tolerance::new("missing_comma", here, message, "write `,` between the attributes")
                     });
                     self.cursor.eat(b';');
@@ -412,7 +412,7 @@ impl<'a> DocumentParser<'a> {
             Some(b'"') => self.not_in_dialect("a key in quotes", "write the key without quotes"),
             Some(b'0'..=b'9' | b'-') => self
                 .unexpected(wanted)
-                .suggest("an id begins with a letter or `_` and goes on with letters, digits and `_`"),
+                .suggest("an id starts with a letter or `_` and continues with letters, digits and `_`"),
             _ => self.unexpected(wanted),
         }
     }

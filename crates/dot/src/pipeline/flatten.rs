@@ -93,7 +93,7 @@ impl FlatPipeline<'_> {
             }
             note(&mut self.pipeline.tolerated, || {
                 let message = format!(
-                    "only edges name `{}`; it is taken as declared with the defaults",
+                    "only edges mention `{}`; the node is declared implicitly, with the defaults",
                     beginning_for_message(&id.value)
                 );
                 Tolerance::new(
@@ -225,7 +225,7 @@ impl FlatPipeline<'_> {
         if found <= most {
             return Ok(());
         }
-        let message = format!("there are more than {most} {what}");
+        let message = format!("the pipeline has more than {most} {what}");
         Err(ParseError::new(Kind::TooLarge, self.source, span, message, "one too many").suggest("use fewer"))
     }
 }

@@ -94,11 +94,11 @@ impl Pipeline {
         let mut bytes = node.id.bytes();
         let first = bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_');
         if !first || !bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_') {
-            let message = format!("`{}` is no id of a node; use letters, digits and `_`", node.id);
+            let message = format!("`{}` is not a valid node id; use letters, digits and `_`", node.id);
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         if self.by_id.contains_key(&node.id) {
-            let message = format!("there is a node `{}` already; choose another id", node.id);
+            let message = format!("the node `{}` already exists; choose another id", node.id);
             return Err(Error::new(ErrorKind::AlreadyExists, message));
         }
         self.by_id.insert(node.shared_id(), self.nodes.len());

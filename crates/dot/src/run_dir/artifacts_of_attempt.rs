@@ -66,7 +66,7 @@ pub(super) fn collect(root: &Path, stage: &Path, outcome: &mut StageOutcome) {
         let more = untaken.len().saturating_sub(5);
         untaken.truncate(5);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        outcome.add_note(&format!("not kept as artifacts: {}{more}", untaken.join(", ")));
+        outcome.add_note(&format!("not stored as artifacts: {}{more}", untaken.join(", ")));
     }
 }
 

@@ -105,7 +105,7 @@ impl LoggedBody {
         serde_json::from_slice(&record.body).map_err(|source| {
             let RecordHeader { seq, kind, .. } = record.header;
             let message =
-                format!("the body is not that of a record of kind {kind:?}; restore the run from a backup");
+                format!("the body does not match the record kind {kind:?}; restore the run from a backup");
             Error::new(ErrorKind::Corrupt, message).with_run(run).with_seq(seq).with_source(source)
         })
     }
@@ -134,7 +134,7 @@ pub(super) async fn after(
     let latest = store
         .load(run, At::Latest)
         .await?
-        .ok_or_else(|| Error::new(ErrorKind::NotFound, "there is no such run").with_run(run))?;
+        .ok_or_else(|| Error::new(ErrorKind::NotFound, "the run does not exist").with_run(run))?;
     let from = seen.map_or(0, |seen| seen.get() + 1);
     let begins = latest.first().map_or(0, |first| first.header.seq.get());
     let mut records = Vec::new();

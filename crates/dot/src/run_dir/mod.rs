@@ -115,7 +115,7 @@ impl RunDirectory {
         let root = root.as_ref();
         let path = root.join("manifest.json");
         let corrupt = |why: String| {
-            let message = format!("{} does not say of which run it is: {why}", path.display());
+            let message = format!("cannot read the run id from {}: {why}", path.display());
             Error::new(ErrorKind::Corrupt, message).with_operation("dot.run_dir")
         };
         match files::read(root, &path, MOST_MANIFEST) {
@@ -248,7 +248,7 @@ impl RunDirectory {
     fn write_json(&self, name: &str, value: &impl serde::Serialize) -> Result<(), Error> {
         let path = self.root.join(name);
         let mut text = serde_json::to_vec_pretty(value).map_err(|source| {
-            Error::new(ErrorKind::Invalid, format!("{name} cannot be written as JSON")).with_source(source)
+            Error::new(ErrorKind::Invalid, format!("cannot write {name} as JSON")).with_source(source)
         })?;
         text.push(b'\n');
         files::write(&self.root, &path, &text).map_err(|error| failed("write", &path, error))
@@ -319,7 +319,7 @@ impl RunDirectory {
         }
         let path = directory.join("status.json");
         let mut text = serde_json::to_vec_pretty(&outcome).map_err(|source| {
-            Error::new(ErrorKind::Invalid, "the outcome cannot be written as JSON").with_source(source)
+            Error::new(ErrorKind::Invalid, "cannot write the outcome as JSON").with_source(source)
         })?;
         text.push(b'\n');
         files::write(&self.root, &path, &text).map_err(|error| failed("write", &path, error))

@@ -53,7 +53,7 @@ impl Place {
         path: &Path,
         enter: impl Fn(&OwnedFd, &OsStr) -> rustix::io::Result<OwnedFd>,
     ) -> io::Result<Self> {
-        let outside = || io::Error::new(io::ErrorKind::InvalidInput, "it is not inside of the directory");
+        let outside = || io::Error::new(io::ErrorKind::InvalidInput, "the path is outside the directory");
         let inside = path.strip_prefix(root).map_err(|_| outside())?;
         let part = |part| match part {
             Component::Normal(name) => Ok(name),

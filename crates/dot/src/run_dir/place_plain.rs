@@ -10,7 +10,7 @@ pub(super) struct Place(PathBuf);
 impl Place {
     /// Returns the path of a file below the root.
     pub(super) fn found(root: &Path, path: &Path) -> io::Result<Self> {
-        let outside = || io::Error::new(io::ErrorKind::InvalidInput, "it is not inside of the directory");
+        let outside = || io::Error::new(io::ErrorKind::InvalidInput, "the path is outside the directory");
         let inside = path.strip_prefix(root).map_err(|_| outside())?;
         let is_plain = inside.components().all(|part| matches!(part, Component::Normal(_)));
         if is_plain { Ok(Self(path.to_owned())) } else { Err(outside()) }

@@ -38,7 +38,7 @@ fn texts(node: &str) -> [(String, &'static str); 3] {
 /// Writes a file of an attempt. Returns a note if it fails: the work is done, and a full disk is no reason to repeat it.
 fn write(root: &Path, attempt: &Path, name: &str, text: &str) -> Option<String> {
     let written = files::write(root, &attempt.join(name), text.as_bytes());
-    written.err().map(|error| format!("{name} cannot be written: {error}"))
+    written.err().map(|error| format!("cannot write {name}: {error}"))
 }
 
 /// An attempt whose handler has not returned an outcome, so that no record contains its output.

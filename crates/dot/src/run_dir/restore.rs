@@ -72,7 +72,7 @@ impl RunDirectory {
         let root = root.as_ref();
         let path = root.join("checkpoint.json");
         let corrupt = |why: String| {
-            let message = format!("{} is no checkpoint to begin with: {why}", path.display());
+            let message = format!("cannot start from the checkpoint {}: {why}", path.display());
             Error::new(ErrorKind::Corrupt, message).with_operation("dot.restore")
         };
         let text = match files::read(root, &path, MOST_READ) {
@@ -108,7 +108,7 @@ fn whole(root: &Path, value: &Json) -> Result<Json, String> {
     let content =
         files::read(root, &root.join(path), MOST_READ).map_err(|error| format!("{path}: {error}"))?;
     if blake3::hash(&content).to_hex().as_str() != hash {
-        return Err(format!("{path} is not what it was"));
+        return Err(format!("{path} has changed since the checkpoint"));
     }
     let text = String::from_utf8(content).map_err(|_| format!("{path} is no text"))?;
     // A value other than text was stored as JSON. A text that begins with a bracket or a brace and is valid JSON is read as JSON, too.
@@ -129,7 +129,7 @@ fn begins(file: &CheckpointFile, pipeline: &Pipeline, context: &Context) -> Resu
     let start = starts.first().map(|&at| pipeline.nodes()[at].id().to_owned());
     let Some(current) = file.current_node.clone() else { return Ok(start) };
     let Some(at) = pipeline.position(&current) else {
-        return refuse(format!("the checkpoint stands at `{current}`, and the pipeline has no such node"));
+        return refuse(format!("the checkpoint is at `{current}`, which the pipeline does not have"));
     };
     let has_ended = file.completed_nodes.contains(&current)
         || file
@@ -158,7 +158,7 @@ fn begins(file: &CheckpointFile, pipeline: &Pipeline, context: &Context) -> Resu
     match select(&edges, &outcome, &ConditionFacts::new(status.as_str(), &outcome.preferred_label, &lookup)) {
         Some(choice) => Ok(Some(edges[choice.edge].to.clone())),
         None => refuse(format!(
-            "no edge of `{current}` holds with the context of the checkpoint; begin at a node of your choice"
+            "no edge of `{current}` applies to the checkpoint's context; choose the node to start at"
         )),
     }
 }
@@ -170,7 +170,7 @@ fn place(
     compiler: &Compiler,
 ) -> Result<(Option<String>, Option<String>), Error> {
     let Some(at) = pipeline.position(node) else {
-        let message = format!("the checkpoint stands at `{node}`, and the pipeline has no such node");
+        let message = format!("the checkpoint is at `{node}`, which the pipeline does not have");
         return Err(Error::new(ErrorKind::Invalid, message).with_operation("dot.restore"));
     };
     let fork = compiler.fork_around(pipeline, at)?.map(str::to_owned);

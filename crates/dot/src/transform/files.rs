@@ -52,13 +52,13 @@ impl Transform for PromptFiles {
                 (_, path) if prompt.is_empty() => path,
                 _ => {
                     let message =
-                        format!("node {}: `prompt` and `{FILE}` say two things; keep one of them", node.id());
+                        format!("node {}: `prompt` and `{FILE}` are both set; keep one of them", node.id());
                     return Err(Error::new(ErrorKind::Invalid, message));
                 }
             };
             let refuse = |why: &dyn std::fmt::Display| {
                 let message = format!(
-                    "node {}: the file `{}` of its prompt cannot be read: {why}",
+                    "node {}: cannot read the prompt file `{}`: {why}",
                     node.id(),
                     beginning_for_message(path)
                 );
@@ -70,7 +70,7 @@ impl Transform for PromptFiles {
             if total > MAX_PROMPTS {
                 return Err(refuse(&"all prompts together are too long"));
             }
-            let text = String::from_utf8(text).map_err(|_| refuse(&"it is no UTF-8 text"))?;
+            let text = String::from_utf8(text).map_err(|_| refuse(&"the file is not UTF-8 text"))?;
             match file.is_empty() {
                 true => node.attributes.replace("prompt", Value::string(text)),
                 // The file replaces the prompt of the node if the node itself names the file. If a scope names it, the file is a default.

@@ -108,7 +108,9 @@ impl Stylesheet {
         let mut rules = Vec::new();
         while parser.peek().is_some() {
             if rules.len() == MAX_RULES {
-                return Err(parser.error(format!("there are more than {MAX_RULES} rules"), "use fewer"));
+                return Err(
+                    parser.error(format!("the stylesheet has more than {MAX_RULES} rules"), "use fewer")
+                );
             }
             rules.push(parser.rule()?);
         }
@@ -270,7 +272,7 @@ impl<'a> StylesheetParser<'a> {
         let Some(property) = property else {
             self.at = at;
             let suggestion = format!("the properties are `{}`", PROPERTIES.join("`, `"));
-            return Err(self.error(format!("there is no property `{name}`"), suggestion));
+            return Err(self.error(format!("the property `{name}` does not exist"), suggestion));
         };
         if !self.eat(':') {
             return Err(self.expected("`:`"));

@@ -1,4 +1,4 @@
-//! Attributes act where they stand, or are an error; and each name of another dialect is taken or told.
+//! Attributes have an effect in their place, or are an error. Names of other dialects are accepted or reported.
 #![cfg(unix)]
 
 use std::fmt::Write as _;
@@ -203,10 +203,10 @@ async fn prompt_file_is_read() {
         "Plan it"
     );
     let both = read("prompt_file=\"plan.md\", prompt=x").unwrap_err();
-    assert!(both.message().contains("`prompt` and `prompt_file` say two things"), "{both}");
+    assert!(both.message().contains("`prompt` and `prompt_file` are both set"), "{both}");
 }
 
-/// A gate asked its id although it had a prompt, and said nothing of what is to be approved.
+/// A gate with a prompt asks the prompt, not its id.
 ///
 /// Guarantees: DOT-14.
 #[tokio::test]
@@ -306,5 +306,5 @@ fn child_has_two_names() {
     let source =
         "digraph G { start exit m [shape=house, stack.child_workflow=\"none.dot\"] start -> m -> exit }";
     let found = compiler.diagnose(&pipeline(source));
-    assert!(found.iter().any(|one| one.message.contains("the child `none.dot` cannot be read")), "{found:?}");
+    assert!(found.iter().any(|one| one.message.contains("cannot read the child `none.dot`")), "{found:?}");
 }

@@ -191,7 +191,7 @@ fn read_entries<'a>(mut payload: &'a [u8], entries: &mut Vec<JournalEntry<'a>>) 
         let behind = match (said.after, said.made) {
             (Some(record), None) => EntryAnchor::Record(record),
             (None, Some(made)) => EntryAnchor::Nothing(made),
-            _ => return Err(content("an entry says not what it stands behind")),
+            _ => return Err(content("an entry does not name its previous record")),
         };
         entries.push(JournalEntry { run, behind, at: said.at, bytes });
         payload = &rest[said.len..];

@@ -276,7 +276,7 @@ fn unreleased_folder_is_unsupported() {
         for refused in [folder.set_up(), folder.ready_to_read(), folder.ready_to_write()] {
             let error = Error::from(refused.unwrap_err());
             assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-            assert!(error.message().contains("start with an empty one"), "{error}");
+            assert!(error.message().contains("start with an empty folder"), "{error}");
         }
         assert_eq!(fs::read_to_string(folder.layout.marker()).unwrap(), marker);
         assert!(!folder.layout.journals().exists());
@@ -396,7 +396,7 @@ fn a_cut_is_told_in_a_warning() {
     let heard = Warnings::default();
     tracing::subscriber::with_default(heard.clone(), || append(&folder, &place.appends[4]).unwrap());
     let heard = heard.0.lock().unwrap().join("\n");
-    assert!(heard.contains("cut off") && heard.contains("runs/default/r.jsonl"), "{heard}");
+    assert!(heard.contains("partial write") && heard.contains("runs/default/r.jsonl"), "{heard}");
 }
 
 fn check_garbage(place: &Place, log: &[u8]) -> Result<(), TestCaseError> {

@@ -228,10 +228,14 @@ impl PostgresObjects {
                 Ok(PutResult { e_tag: Some(tag.to_string()), version: None, extensions: <_>::default() })
             }
             (Some((true, _)), NamePrecondition::This(_)) => {
-                Err(Error::Precondition { path, source: "another value has the name".into() })
+                Err(Error::Precondition { path, source: "another value has this name".into() })
             }
-            (Some((true, _)), _) => Err(Error::AlreadyExists { path, source: "a value has the name".into() }),
-            _ => Err(generic(format!("parts of {path} are gone: the upload took too long; put it again"))),
+            (Some((true, _)), _) => {
+                Err(Error::AlreadyExists { path, source: "a value already has this name".into() })
+            }
+            _ => Err(generic(format!(
+                "parts of {path} are missing, because the upload took too long; upload it again"
+            ))),
         }
     }
 
@@ -273,7 +277,7 @@ impl ObjectStore for PostgresObjects {
                 let tag = version.e_tag.as_deref().and_then(|tag| Uuid::try_parse(tag).ok());
                 NamePrecondition::This(tag.ok_or_else(|| Error::Precondition {
                     path: location.to_string(),
-                    source: "the version to be replaced is none of this store's".into(),
+                    source: "the version to replace is not a version of this store".into(),
                 })?)
             }
         };
@@ -365,7 +369,7 @@ fn number(bytes: u64) -> i64 {
 }
 
 fn missing(path: &Path) -> Error {
-    Error::NotFound { path: path.to_string(), source: "there is no such value".into() }
+    Error::NotFound { path: path.to_string(), source: "the value does not exist".into() }
 }
 
 fn generic(message: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {

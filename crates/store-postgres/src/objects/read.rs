@@ -40,7 +40,7 @@ fn meta(row: &PgRow) -> Result<(ObjectMeta, Uuid), Box<dyn std::error::Error + S
     let (size, at): (i64, i64) = (row.try_get(2)?, row.try_get(3)?);
     let meta = ObjectMeta {
         location: Path::parse(path)?,
-        last_modified: DateTime::<Utc>::from_timestamp_millis(at).ok_or("a time that is none")?,
+        last_modified: DateTime::<Utc>::from_timestamp_millis(at).ok_or("an invalid time")?,
         size: u64::try_from(size)?,
         e_tag: Some(tag.to_string()),
         version: None,
@@ -101,7 +101,7 @@ impl PostgresObjects {
                 extensions: <_>::default(),
             });
         }
-        Err(generic(format!("{path} is replaced again and again; read it again")))
+        Err(generic(format!("{path} is replaced repeatedly; read it again")))
     }
 
     fn rest(self, path: Path, tag: Uuid, rest: Range<u64>) -> impl Stream<Item = Result<Bytes>> + Send {

@@ -44,7 +44,7 @@ impl ObjectUpload {
         if matches!(named, Err(Error::AlreadyExists { .. } | Error::Precondition { .. }))
             && let Err(error) = self.objects.forget(&self.path, self.tag).await
         {
-            tracing::debug!(%error, "left a value without a name to be swept");
+            tracing::debug!(%error, "could not remove an unnamed value; a later sweep removes it");
         }
         named
     }

@@ -152,7 +152,7 @@ impl RedisLink {
                         return Ok(());
                     }
                     None => {
-                        failed = Some(RedisStoreError::strange("the reply to CLUSTER SLOTS cannot be read"))
+                        failed = Some(RedisStoreError::strange("the reply to CLUSTER SLOTS is unreadable"))
                     }
                 },
                 Err(fault) => failed = Some(fault),

@@ -67,8 +67,7 @@ impl RedisLink {
         };
         // Check the certificate here, so that a wrong one fails now and not at the first call.
         link.node(&link.seeds[0]).map_err(|fault| {
-            Error::new(ErrorKind::Invalid, "the root certificates are no PEM of certificates")
-                .with_source(fault)
+            Error::new(ErrorKind::Invalid, "the root certificates are not in PEM format").with_source(fault)
         })?;
         Ok(link)
     }
@@ -168,7 +167,7 @@ impl RedisLink {
         &self,
         step: impl Future<Output = Result<T, RedisStoreError>>,
     ) -> Result<T, RedisStoreError> {
-        let late = || RedisStoreError::strange("the server does not answer whoever listens");
+        let late = || RedisStoreError::strange("the server does not answer the connection for notices");
         within(&SystemClock::new(), self.connect_timeout, step).await.unwrap_or_else(|| Err(late()))
     }
 

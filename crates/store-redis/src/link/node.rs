@@ -112,7 +112,7 @@ impl RedisNode {
                 group.iter().for_each(|at| results[*at] = Some(Ok(Value::Int(1))));
             }
             Ok(_) if calls[group[0]].is_each() => {
-                let strange = RedisStoreError::strange("a reply that is not for each of the keys");
+                let strange = RedisStoreError::strange("a reply without a value for each key");
                 group.iter().for_each(|at| results[*at] = Some(Err(strange.clone())));
             }
             reply => group.iter().for_each(|at| results[*at] = Some(reply.clone())),
@@ -165,7 +165,7 @@ impl RedisNode {
             Some(Ok(Value::Int(found))) if found >= i64::from(wanted) => None,
             Some(Ok(Value::Int(found))) => Some(RedisStoreError::Replicas { wanted, found }),
             Some(Err(fault)) => Some(RedisStoreError::Unwaited { why: fault.to_string() }),
-            _ => Some(RedisStoreError::Unwaited { why: "the reply to WAIT is no number".to_owned() }),
+            _ => Some(RedisStoreError::Unwaited { why: "the reply to WAIT is not a number".to_owned() }),
         });
         Ok((results, unwaited))
     }

@@ -211,7 +211,7 @@ fn object_of_another_place_is_damage() {
         "default/r/ffffffff/fffffffffffffffb",
         "",
     ] {
-        let damaged = "its head is not what was written to this key".to_owned();
+        let damaged = "its head does not match its checksum".to_owned();
         assert_eq!(ObjectHead::decode(place, &bytes), Err(InvalidObject::Damaged(damaged)), "{place}");
     }
 }

@@ -198,7 +198,7 @@ impl<const N: usize> ShortId<N> {
         let mut bytes = [0; N];
         match URL_SAFE_NO_PAD.decode_slice(text, &mut bytes) {
             Ok(length) if length == N => Ok(Self(bytes)),
-            Ok(_) | Err(DecodeSliceError::OutputSliceTooSmall) => Err(format!("{N} bytes are expected")),
+            Ok(_) | Err(DecodeSliceError::OutputSliceTooSmall) => Err(format!("expected {N} bytes")),
             Err(DecodeSliceError::DecodeError(error)) => Err(error.to_string()),
         }
     }

@@ -57,7 +57,7 @@ impl MemoryLog {
     /// Returns the last record's header.
     pub(super) fn head(&self, run: &RunKey) -> Result<&RecordHeader> {
         let Some(last) = self.records.len().checked_sub(1) else {
-            return Err(refusal::corrupt(run, Seq::new(self.first), "every record of the run is gone"));
+            return Err(refusal::corrupt(run, Seq::new(self.first), "all records of the run are missing"));
         };
         self.header(run, last)
     }
@@ -82,14 +82,14 @@ impl MemoryLog {
         let Some(last) = self.place(end) else {
             let is_hole = self.headers().any(|header| header.seq.get() == end);
             return Err(if is_hole {
-                refusal::corrupt(run, Seq::new(end), "a record before it is gone")
+                refusal::corrupt(run, Seq::new(end), "an earlier record is missing")
             } else {
                 refusal::no_record("store.load", run, at)
             });
         };
         let bases_before = self.bases.partition_point(|base| *base <= end);
         let Some(base) = bases_before.checked_sub(1).and_then(|newest| self.place(self.bases[newest])) else {
-            return Err(refusal::corrupt(run, Seq::new(end), "there is no base at or before the record"));
+            return Err(refusal::corrupt(run, Seq::new(end), "no base exists at or before the record"));
         };
         self.verified(run, base..=last)
     }
@@ -207,7 +207,7 @@ impl MemoryLog {
             return Err(refusal::corrupt(
                 run,
                 Seq::new(seq),
-                &format!("record {} stands in its place", header.seq),
+                &format!("record {} is at its position", header.seq),
             ));
         }
         Ok(header)

@@ -82,7 +82,7 @@ impl RunFacts {
         check("version", &self.version)?;
         self.user.as_deref().map_or(Ok(()), |user| check("user", user))?;
         if !YEARS.contains(&self.created.unix_ms()) {
-            let message = format!("the time of the start is {} ms, which is no date", self.created.unix_ms());
+            let message = format!("the start time {} ms is not a valid date", self.created.unix_ms());
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         Ok(())
@@ -191,13 +191,13 @@ impl<'de> Deserialize<'de> for Labels {
 fn check(what: &str, text: &str) -> Result<()> {
     let refuse = |why: String| Err(Error::new(ErrorKind::Invalid, format!("the {what} {why}")));
     if text.is_empty() {
-        return refuse("is empty; give it some text or leave it out".into());
+        return refuse("is empty; set a text, or remove it".into());
     }
     if text.len() > MAX_TEXT {
         return refuse(format!("has {} bytes; use at most {MAX_TEXT}", text.len()));
     }
     match text.chars().find(|c| c.is_control()) {
-        Some(bad) => refuse(format!("contains the control character {bad:?}; leave it out")),
+        Some(bad) => refuse(format!("contains the control character {bad:?}; remove it")),
         None => Ok(()),
     }
 }

@@ -160,7 +160,7 @@ impl Record {
             return fault(
                 ErrorKind::Unsupported,
                 format!(
-                    "the record has format {format}, this version reads up to {newest}; upgrade this process"
+                    "the record has format {format}, and this version reads up to {newest}; upgrade this process"
                 ),
             );
         }
@@ -168,7 +168,7 @@ impl Record {
             return fault(
                 ErrorKind::Corrupt,
                 format!(
-                    "the body has {} bytes, its header says {body_len}; restore the run from a backup",
+                    "the body has {} bytes, but its header has {body_len}; restore the run from a backup",
                     self.body.len()
                 ),
             );
@@ -178,7 +178,7 @@ impl Record {
             return fault(
                 ErrorKind::Corrupt,
                 format!(
-                    "the body's checksum is {found:08x}, its header says {body_crc:08x}; restore the run from a backup"
+                    "the body's checksum is {found:08x}, but its header has {body_crc:08x}; restore the run from a backup"
                 ),
             );
         }

@@ -108,7 +108,7 @@ impl OpenRegion<'_> {
             (Some(exit), None, _) | (None, None, [exit, ..]) => Ok(*exit),
             _ => Err(wrong(
                 self.pipeline.nodes()[fork].id(),
-                "its branches lead to different exits; lead all of them to one",
+                "the branches lead to different exits; lead all of them to one exit",
             )),
         }
     }

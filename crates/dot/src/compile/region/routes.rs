@@ -15,7 +15,7 @@ impl ForkRegions {
             for other in &self.all[at + 1..] {
                 if one.fan_in == other.fan_in {
                     let message = format!(
-                        "the branches of `{}` and of `{}` meet here; give each of the two a fan-in of its own",
+                        "the branches of `{}` and of `{}` join here; use a separate fan-in for each fork",
                         id(one.fork),
                         id(other.fork)
                     );
@@ -32,7 +32,7 @@ impl ForkRegions {
                     (touch(one, other) || touch(other, one), holds(one, other) || holds(other, one));
                 if touching && !nested {
                     let message = format!(
-                        "its branches and those of `{}` are not one within the other; give each of the two a fan-in of its own",
+                        "the branches of this fork and of `{}` overlap, but neither fork contains the other; use a separate fan-in for each fork",
                         id(one.fork)
                     );
                     return Err(wrong(id(other.fork), &message));

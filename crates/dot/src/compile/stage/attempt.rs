@@ -47,7 +47,7 @@ impl StageNode {
         match came {
             Ok(outcome) if outcome.status == Status::Retry && !last => {
                 let reason = match &*outcome.failure_reason {
-                    "" => "the node asks to be tried again".to_owned(),
+                    "" => "the node requested a retry".to_owned(),
                     reason => reason.to_owned(),
                 };
                 // A handler that requests a retry declares that a retry is safe.
@@ -55,7 +55,7 @@ impl StageNode {
             }
             Ok(outcome) if fails_again(&outcome) && !last => {
                 Err(NodeError::new(match &*outcome.failure_reason {
-                    "" => "the node failed and said nothing about it".to_owned(),
+                    "" => "the node failed without a reason".to_owned(),
                     reason => reason.to_owned(),
                 }))
             }
@@ -75,7 +75,7 @@ impl StageNode {
             }
             Ok(outcome) => Ok(outcome.into()),
             Err(error) if error.is_no_status() && self.has_attribute("auto_status") => {
-                Ok(StageOutcome::success().with_notes("auto-status: the handler gave no status").into())
+                Ok(StageOutcome::success().with_notes("auto-status: the handler returned no status").into())
             }
             Err(error) if error.is_transient() && !last => {
                 let asks = NodeError::new(stage.printed.explain(&error));
@@ -138,10 +138,10 @@ impl StageNode {
         tokio::select! {
             biased;
             () = timeout => {
-                format!("the node took longer than its timeout of {:?}", self.timeout.unwrap_or_default())
+                format!("the node exceeded its timeout of {:?}", self.timeout.unwrap_or_default())
             }
             () = stalled => format!(
-                "the node gave no sign of life within the stall timeout of {:?}",
+                "the node showed no activity within the stall timeout of {:?}",
                 self.stall.unwrap_or_default()
             ),
         }

@@ -89,8 +89,10 @@ impl StageNode {
         }
         let Some(why) = self.budget.exceeded_limits(&sum_usage(state).plus(earlier)) else { return Ok(None) };
         if self.budget.target.is_none() {
-            let message =
-                format!("{why}; `{}` was not begun: raise it, or set `budget_target`", self.node.id());
+            let message = format!(
+                "{why}; `{}` did not start; raise the budget, or set `budget_target`",
+                self.node.id()
+            );
             return Err(NodeError::new(message).fatal().not_done());
         }
         Ok(Some(StageOutcome::new(Status::Skipped).with_notes(why)))

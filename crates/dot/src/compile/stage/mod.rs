@@ -224,7 +224,7 @@ impl CoreNode<Context> for StageNode {
         match next {
             NextStep::Fail => {
                 let reason = match &*outcome.failure_reason {
-                    "" => "the node failed and said nothing about it",
+                    "" => "the node failed without a reason",
                     reason => reason,
                 };
                 self.keep_usage(&cx, own).await?;
@@ -234,7 +234,7 @@ impl CoreNode<Context> for StageNode {
             NextStep::Unmet { gate } => {
                 self.keep_usage(&cx, own).await?;
                 let message = format!(
-                    "goal gate unsatisfied and no retry target: `{gate}` did not succeed; give it a `retry_target`"
+                    "goal gate unsatisfied and no retry target: `{gate}` did not succeed; set its `retry_target`"
                 );
                 Err(NodeError::new(message).fatal())
             }
@@ -411,7 +411,7 @@ fn classify_result(cx: &NodeContext, came: Result<WorkResult, NodeError>) -> Res
 
 /// Returns the outcome of a node whose branch was abandoned.
 fn abandoned_outcome() -> StageOutcome {
-    StageOutcome::new(Status::Skipped).with_notes("left: the other branches have decided the join")
+    StageOutcome::new(Status::Skipped).with_notes("abandoned: the other branches decided the join")
 }
 
 /// Returns a random number that is the same each time the activation is repeated.

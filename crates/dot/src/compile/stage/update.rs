@@ -70,7 +70,7 @@ impl StageNode {
         for (key, value) in &outcome.context_updates {
             if key.starts_with("internal.") {
                 let message =
-                    format!("the outcome sets `{key}`; keys that begin with `internal.` are not for nodes");
+                    format!("the outcome sets `{key}`; nodes cannot set keys that begin with `internal.`");
                 return Err(NodeError::new(message).fatal());
             }
             all.set(key, value.clone());
@@ -114,8 +114,9 @@ impl StageNode {
         };
         let read = |key: &str| key.strip_prefix("graph.").is_some_and(is_read_of_graph);
         if let Some(key) = input.keys().find(|key| read(key) && given(key).is_some()) {
-            let message =
-                format!("the input sets `{key}`, which the pipeline reads from its file alone; set it there");
+            let message = format!(
+                "the input sets `{key}`, which only the pipeline file can set; set `{key}` in the file"
+            );
             return Err(NodeError::new(message).fatal().not_done());
         }
         for (key, value) in mirror {

@@ -100,7 +100,7 @@ impl<'a> ManagedChild<'a> {
         let cx = &stage.cx;
         let parent = cx.run();
         let id = RunId::new(format!("{}.{}.{}", parent.run, cx.node(), cx.visit())).map_err(|error| {
-            HandlerError::permanent(format!("the child has no id: {error}; give the run a shorter one"))
+            HandlerError::permanent(format!("cannot form the id of the child: {error}; use a shorter run id"))
         })?;
         if !autostart {
             let key = RunKey::new(parent.tenant.clone(), id);
@@ -229,20 +229,21 @@ impl Manager {
         };
         let file = text(node, pipeline, "stack.child_dotfile");
         if file.is_empty() {
-            return Err(refuse("a manager has no child; name its file by `stack.child_dotfile`".to_owned()));
+            return Err(refuse(
+                "the manager has no child; set `stack.child_dotfile` to the child's file".to_owned(),
+            ));
         }
         let mut path = self.inner.directory.clone().unwrap_or_default();
         path.push(text(node, pipeline, "stack.child_workdir"));
         path.push(&file);
         let source = files::read_any(&path, MAX_FILE).map_err(|error| match error.kind() {
             std::io::ErrorKind::FileTooLarge => {
-                refuse(format!("the child `{file}` is too large; at most {MAX_FILE} bytes are read"))
+                refuse(format!("the child `{file}` is too large; the maximum is {MAX_FILE} bytes"))
             }
-            _ => refuse(format!("the child `{file}` cannot be read: {error}")),
+            _ => refuse(format!("cannot read the child `{file}`: {error}")),
         })?;
-        let mut child = Pipeline::parse(&source).map_err(|error| {
-            refuse(format!("the child `{file}` cannot be read:\n{}", error.report(&file)))
-        })?;
+        let mut child = Pipeline::parse(&source)
+            .map_err(|error| refuse(format!("cannot parse the child `{file}`:\n{}", error.report(&file))))?;
         self.inner.transforms.apply(&mut child)?;
         Ok(child)
     }

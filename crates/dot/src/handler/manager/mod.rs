@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ferrata_core::runtime::{Outcome, Runtime};
+use ferrata_core::wording::count;
 use ferrata_core::{Error, ErrorKind};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -86,7 +87,7 @@ impl Manager {
         self.inner.runtime.set(runtime.clone()).map_err(|_| {
             Error::new(
                 ErrorKind::AlreadyExists,
-                "the manager is attached to a runtime already; make one for each",
+                "the manager is already attached to a runtime; create one manager per runtime",
             )
         })
     }
@@ -149,7 +150,7 @@ fn plan(node: &Node, pipeline: &Pipeline) -> Result<ChildPlan, Error> {
     if let Some(stranger) = actions.iter().find(|action| !["observe", "steer", "wait"].contains(&&***action))
     {
         let message = format!(
-            "node {}: there is no action `{stranger}`; `manager.actions` lists `observe`, `steer` and `wait`",
+            "node {}: the action `{stranger}` does not exist; `manager.actions` takes `observe`, `steer` and `wait`",
             node.id()
         );
         return Err(Error::new(ErrorKind::Invalid, message).with_operation("dot.compile"));
@@ -198,7 +199,7 @@ impl Handler for Manager {
             outcome = self.supervise(stage, &plan, &child, &spent) => outcome?,
             over = out_of_time => {
                 over.map_err(HandlerError::of_runtime)?;
-                StageOutcome::fail(format!("the child took longer than the timeout of {:?}", timeout.unwrap_or_default()))
+                StageOutcome::fail(format!("the child exceeded the timeout of {:?}", timeout.unwrap_or_default()))
             }
         };
         let spent = spent.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -258,7 +259,7 @@ impl Manager {
                 }
             }
         }
-        let message = format!("the child has not ended within {} cycles", plan.cycles);
+        let message = format!("the child has not ended within {}", count(plan.cycles, "cycle"));
         Ok(StageOutcome::fail(message).with("stack.child.cycles", plan.cycles))
     }
 

@@ -47,7 +47,7 @@ pub(super) async fn steer(
     let asked = Stage { node: Arc::new(node), is_expanded: true, ..stage.clone() };
     let outcome = handler.run(&asked).await.map_err(|error| match error.into_runtime() {
         Ok(error) => error,
-        Err(error) => NodeError::new(format!("nobody could say how to steer: {error}")),
+        Err(error) => NodeError::new(format!("the steering request failed: {error}")),
     })?;
     let usage = outcome.usage.unwrap_or_default();
     let said =

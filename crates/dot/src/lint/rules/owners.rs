@@ -84,7 +84,7 @@ pub(super) fn attribute_type(view: &View<'_>, found: &mut Vec<Diagnostic>) {
                 let text = value.to_string();
                 let message = format!("`{key}` is {}, which is not {kind}", beginning_for_message(&text));
                 let diagnostic = Diagnostic::new("attribute_type", Severity::Error, message);
-                found.push(place.put(diagnostic, attribute.value.span).fix(format!("give it {kind}")));
+                found.push(place.put(diagnostic, attribute.value.span).fix(format!("use {kind}")));
             } else if let Some((rule, severity, message, fix)) = tolerated(kind, key, value) {
                 found
                     .push(place.put(Diagnostic::new(rule, severity, message), attribute.value.span).fix(fix));
@@ -98,18 +98,18 @@ fn tolerated(kind: ValueKind, key: &str, value: &Value) -> Option<(&'static str,
     match (kind, value) {
         (ValueKind::Count(_) | ValueKind::Integer, Value::Float(_)) => {
             let number = value.as_integer()?;
-            let message = format!("`{key}` is {value}, and is taken as {number}");
+            let message = format!("`{key}` is {value}, which is read as {number}");
             Some(("number_form", Severity::Info, message, format!("write `{number}`")))
         }
         (ValueKind::Duration, Value::Integer(_) | Value::String(_)) => {
             let count: i64 = value.as_integer()?;
-            let message = format!("`{key}` is {value} and has no unit; it is taken as {count} seconds");
+            let message = format!("`{key}` is {value} without a unit, which is read as `{count}s`");
             Some(("duration_unit", Severity::Info, message, format!("write `{count}s`")))
         }
         (ValueKind::Goal, value) if value.as_bool().is_none() => {
             let message =
-                format!("`{key}` is a text, which the engine does not judge: it is taken as `true`");
-            let fix = "write `goal_gate=true`, and have the node fail if its goal is not met".to_owned();
+                format!("`{key}` is a text, which the engine cannot evaluate; it is read as `true`");
+            let fix = "write `goal_gate=true`, and let the node fail if it misses its goal".to_owned();
             Some(("goal_gate_text", Severity::Warning, message, fix))
         }
         _ => None,
@@ -147,12 +147,10 @@ pub(super) fn attribute_acts(view: &View<'_>, found: &mut Vec<Diagnostic>) {
         idle.into_values().filter(|(attribute, acts)| !acts && attribute.key.span != Span::default())
     {
         let key = &*attribute.key.value;
-        let message = format!("the default `{key}` does nothing on any of the nodes that have it");
+        let message = format!("the default `{key}` has no effect on any node that it applies to");
         let diagnostic = Diagnostic::new("attribute_acts", Severity::Warning, message);
         found.push(
-            diagnostic
-                .at_span(Some(attribute.key.span))
-                .fix("take it out, or give it to the node that it is meant for"),
+            diagnostic.at_span(Some(attribute.key.span)).fix("remove it, or set it on the intended node"),
         );
     }
 }
@@ -165,7 +163,7 @@ fn refusal(element: ElementKind<'_>, place: ElementPlace<'_>, key: &str) -> Opti
     }
     if let (ElementKind::Node(_), Some(foreign)) = (element, foreign(key)) {
         let message =
-            format!("`{key}` of {} is an attribute of another dialect that means nothing here", place.name());
+            format!("`{key}` of {} is an attribute of another dialect and has no effect", place.name());
         return Some((message, foreign.remedy.to_owned()));
     }
     let mut rules = rules_of(key).peekable();
@@ -185,9 +183,9 @@ fn refusal(element: ElementKind<'_>, place: ElementPlace<'_>, key: &str) -> Opti
             (ElementKind::Graph, _) if of == "nodes" => {
                 format!("write `node [{key}=..]` for a default of all nodes after it")
             }
-            _ => format!("give it to {of}, or take it out"),
+            _ => format!("set it on {of}, or remove it"),
         };
-        return Some((format!("`{key}` belongs to {of}; on {} it does nothing", place.name()), fix));
+        return Some((format!("`{key}` belongs to {of} and has no effect on {}", place.name()), fix));
     };
     let ElementKind::Node(Some(kind)) = element else { return None };
     if rule.acts_on(kind) {
@@ -195,17 +193,17 @@ fn refusal(element: ElementKind<'_>, place: ElementPlace<'_>, key: &str) -> Opti
     }
     let fix = match (rule.name, kind, rule.owner) {
         ("prompt", "conditional", _) => {
-            "it only decides on the outcome of the node before it; give the prompt to a task there, which leaves its outcome in `status.json`"
+            "a `conditional` only routes by the outcome of the previous node; move the prompt to a task before it that writes its outcome to `status.json`"
                 .to_owned()
         }
-        ("prompt", "tool", _) => "it runs its command alone; give the prompt to a task".to_owned(),
-        (_, _, AttributeOwner::NodeOf([only])) => format!("give it to a node of type `{only}`, or take it out"),
+        ("prompt", "tool", _) => "a tool only runs its command; move the prompt to a task".to_owned(),
+        (_, _, AttributeOwner::NodeOf([only])) => format!("set it on a node of type `{only}`, or remove it"),
         (_, _, AttributeOwner::NodeOf(kinds)) => {
-            format!("give it to a node of one of the types `{}`, or take it out", kinds.join("`, `"))
+            format!("set it on a node of one of the types `{}`, or remove it", kinds.join("`, `"))
         }
-        _ => "take it out".to_owned(),
+        _ => "remove it".to_owned(),
     };
-    Some((format!("`{key}` does nothing on {}, which is of type `{kind}`", place.name()), fix))
+    Some((format!("`{key}` has no effect on {}, which is of type `{kind}`", place.name()), fix))
 }
 
 /// Checks that no element has the same attribute twice, once by its name and once by its name in another dialect.
@@ -227,15 +225,14 @@ pub(super) fn attribute_alias(view: &View<'_>, found: &mut Vec<Diagnostic>) {
             let diagnostic = match others.find(|other| *other != key && is_same(other)) {
                 None if name == key => continue,
                 Some(other) => {
-                    let message = format!("`{key}` and `{other}` of {} are one attribute", place.name());
+                    let message =
+                        format!("`{key}` and `{other}` of {} are two names of one attribute", place.name());
                     Diagnostic::new("attribute_alias", Severity::Error, message).fix(format!("keep `{name}`"))
                 }
-                None => Diagnostic::new(
-                    "attribute_alias",
-                    Severity::Info,
-                    format!("`{key}` is taken as `{name}`"),
-                )
-                .fix(format!("write `{name}`")),
+                None => {
+                    Diagnostic::new("attribute_alias", Severity::Info, format!("`{key}` is read as `{name}`"))
+                        .fix(format!("write `{name}`"))
+                }
             };
             found.push(place.put(diagnostic, attribute.key.span));
         }
@@ -281,7 +278,7 @@ pub(super) fn attribute_known(view: &View<'_>, found: &mut Vec<Diagnostic>) {
             let same = element.names().find(|name| joined(name) == joined(key));
             if let Some(near) = same.or_else(|| closest_name(key, element.names())) {
                 let message =
-                    format!("`{}` is no attribute that means something", beginning_for_message(key));
+                    format!("`{}` is not a known attribute and has no effect", beginning_for_message(key));
                 let diagnostic = Diagnostic::new("attribute_known", Severity::Warning, message);
                 found.push(place.put(diagnostic, attribute.key.span).fix(format!("did you mean `{near}`?")));
             }
@@ -293,7 +290,7 @@ pub(super) fn attribute_known(view: &View<'_>, found: &mut Vec<Diagnostic>) {
 pub(super) fn attribute_alone(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     let mut tell = |place: ElementPlace<'_>, attributes: &Attributes, key: &str, fix: &str| {
         if attributes.is_own(key) {
-            let message = format!("`{key}` of {} does nothing alone", place.name());
+            let message = format!("`{key}` of {} has no effect by itself", place.name());
             let diagnostic = Diagnostic::new("attribute_alone", Severity::Warning, message);
             found.push(place.put(diagnostic, attributes.span_of(key).unwrap_or_default()).fix(fix));
         }
@@ -304,14 +301,14 @@ pub(super) fn attribute_alone(view: &View<'_>, found: &mut Vec<Diagnostic>) {
         if !["max_retries", "retry_policy"].iter().any(|key| attributes.get(key).is_some())
             && graph.get("default_max_retries").is_none()
         {
-            tell(ElementPlace::Node(node), attributes, "retry_on", "give the node retries: `max_retries`");
+            tell(ElementPlace::Node(node), attributes, "retry_on", "set `max_retries` on the node");
         }
         if attributes.get("timeout").is_none() {
             tell(
                 ElementPlace::Node(node),
                 attributes,
                 "human.default_choice",
-                "it is taken after a `timeout`: give the gate one",
+                "the default applies after a `timeout`; set `timeout` on the gate",
             );
         }
         if attributes.text("join_policy") != "k_of_n" {
@@ -319,7 +316,7 @@ pub(super) fn attribute_alone(view: &View<'_>, found: &mut Vec<Diagnostic>) {
                 ElementPlace::Node(node),
                 attributes,
                 "k",
-                "it is how many successes `join_policy=k_of_n` needs",
+                "`k` is the number of successes for `join_policy=k_of_n`; set that policy",
             );
         }
     }
@@ -340,7 +337,7 @@ pub(super) fn attribute_alone(view: &View<'_>, found: &mut Vec<Diagnostic>) {
             ElementPlace::Graph,
             graph,
             "loop_restart_signature_limit",
-            "it counts fresh starts: give an edge `loop_restart=true`",
+            "the limit counts fresh starts; set `loop_restart=true` on an edge",
         );
     }
 }

@@ -13,11 +13,8 @@ pub(super) fn condition_syntax(view: &View<'_>, found: &mut Vec<Diagnostic>) {
         let Some(attribute) = edge.attributes.find("condition") else { continue };
         let text = attribute.value.value.text();
         if let Err(error) = Condition::parse(&text) {
-            let message = format!(
-                "the condition `{}` cannot be read: {}",
-                beginning_for_message(&text),
-                error.message()
-            );
+            let message =
+                format!("the condition `{}` is invalid: {}", beginning_for_message(&text), error.message());
             let span = within(attribute.value.span, &text, error.offset());
             found.push(
                 Diagnostic::new("condition_syntax", Severity::Error, message)
@@ -33,15 +30,15 @@ pub(super) fn condition_syntax(view: &View<'_>, found: &mut Vec<Diagnostic>) {
 const FOREIGN_KEYS: [(&str, &str); 3] = [
     (
         "failure_class",
-        "a task may set it by `context_updates` of its `status.json`; failures are not classed otherwise, but for `failure_reason`",
+        "let a task set it in `context_updates` of its `status.json`; the engine itself sets only `failure_reason`",
     ),
     (
         "internal.node_visit_count",
-        "limit visits by `max_visits` of the node; a command finds the number of its own as `FERRATA_VISIT`",
+        "limit visits with `max_visits` of the node; a command reads its visit number from `FERRATA_VISIT`",
     ),
     (
         "internal.retry_count",
-        "`max_retries` of the node counts; a command finds the number of its attempt as `FERRATA_ATTEMPT`",
+        "limit retries with `max_retries` of the node; a command reads its attempt number from `FERRATA_ATTEMPT`",
     ),
 ];
 
@@ -54,19 +51,19 @@ fn unset(view: &View<'_>, key: &str) -> Option<(String, String)> {
     let key = key.strip_prefix("context.").unwrap_or(key);
     if let Some((_, fix)) = FOREIGN_KEYS.iter().find(|(foreign, _)| *foreign == key) {
         return Some((
-            format!("nothing here sets `{key}`, which is a key of another engine"),
+            format!("this engine does not set `{key}`, which is a key of another engine"),
             (*fix).to_owned(),
         ));
     }
     let of_engine = |known: &str| if known.ends_with('.') { key.starts_with(known) } else { key == known };
     if key.starts_with("internal.") && !INTERNAL.into_iter().any(of_engine) {
         let message = format!(
-            "nothing sets `{}`: no node may set what begins with `internal.`",
+            "nothing sets `{}`: nodes cannot set keys that begin with `internal.`",
             beginning_for_message(key)
         );
         return Some((
             message,
-            "ask for a key that a node sets by `context_updates` of its `status.json`".to_owned(),
+            "test a key that a node sets in `context_updates` of its `status.json`".to_owned(),
         ));
     }
     if let Some(name) =
@@ -79,7 +76,7 @@ fn unset(view: &View<'_>, key: &str) -> Option<(String, String)> {
         );
         return Some((
             message,
-            format!("give the graph one, or the run by `--input {}=..`", beginning_for_message(key)),
+            format!("set it in the graph, or pass `--input {}=..`", beginning_for_message(key)),
         ));
     }
     if let Some(node) = key.strip_prefix("response.").filter(|node| view.pipeline().node(node).is_none()) {
@@ -156,8 +153,8 @@ pub(super) fn goal_gate_has_retry(view: &View<'_>, found: &mut Vec<Diagnostic>) 
         return;
     }
     for (_, node) in view.nodes().filter(|(_, node)| node.is_goal_gate() && !has(&node.attributes)) {
-        let message = format!("the goal gate `{}` says nowhere to go if its goal is not met", node.id());
-        let fix = "give it a `retry_target`: without one the run fails";
+        let message = format!("the goal gate `{}` has no retry target for a missed goal", node.id());
+        let fix = "set `retry_target`; without it a missed goal fails the run";
         let diagnostic = Diagnostic::new("goal_gate_has_retry", Severity::Warning, message).at_node(node);
         found.push(diagnostic.at_span(node.attributes.span_of("goal_gate")).fix(fix));
     }

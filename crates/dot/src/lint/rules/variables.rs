@@ -80,16 +80,16 @@ pub(super) fn unused_variables(view: &View<'_>, found: &mut Vec<Diagnostic>) {
             }
             names.push(reference.name);
             let message = format!(
-                "the {key} of `{}` holds `{}`, which stays as it is unless the context holds `{}`",
+                "the {key} of `{}` contains `{}`, which is not expanded unless the context has `{}`",
                 node.id(),
                 beginning_for_message(&text[reference.start..reference.end]),
                 beginning_for_message(reference.name)
             );
             let diagnostic = Diagnostic::new("unused_variables", Severity::Warning, message).at_node(node);
             let fix = match reference.name {
-                "goal" => "give the graph a `goal`, or the run by `--goal`".to_owned(),
+                "goal" => "set `goal` in the graph, or pass `--goal`".to_owned(),
                 name => format!(
-                    "give it to the run by `--var {name}=..`, or have a node set it; otherwise leave the sign away"
+                    "pass `--var {name}=..`, or let a node set it; for literal text, remove the variable syntax"
                 ),
             };
             found.push(diagnostic.at_span(node.attributes.span_of(key)).fix(fix));
@@ -104,11 +104,11 @@ pub(super) fn command_variables(view: &View<'_>, found: &mut Vec<Diagnostic>) {
         if node.attributes.text("language").starts_with("python") {
             found.extend(variables(&text).find(|one| one.form == VariableForm::Template).map(|one| {
                 let message = format!(
-                    "the command of `{}` holds `{}`, which Python does not know",
+                    "the command of `{}` contains `{}`, which is not valid Python",
                     node.id(),
                     beginning_for_message(&text[one.start..one.end])
                 );
-                let fix = "take it from the environment, as `os.environ[\"FERRATA_CONTEXT_name\"]`";
+                let fix = "read it from the environment: `os.environ[\"FERRATA_CONTEXT_name\"]`";
                 let diagnostic = Diagnostic::new("unused_variables", Severity::Error, message).at_node(node);
                 diagnostic.at_span(node.attributes.span_of("tool_command")).fix(fix)
             }));
@@ -135,19 +135,19 @@ pub(super) fn command_variables(view: &View<'_>, found: &mut Vec<Diagnostic>) {
             }
             names.push(name);
             let message = format!(
-                "the command of `{}` names `{}`, which has no value unless the run is given it",
+                "the command of `{}` uses `{}`, which has no value unless the run sets it",
                 node.id(),
                 beginning_for_message(&text[one.variable.start..one.variable.end])
             );
             let fix = match name {
-                "goal" => "give the graph a `goal`, or the run by `--goal`".to_owned(),
+                "goal" => "set `goal` in the graph, or pass `--goal`".to_owned(),
                 name if name.contains(|c: char| c.is_ascii_uppercase()) => {
                     format!(
-                        "let tools inherit it by `--env {name}`, or set it by `env.{name}` of the node or by `--var`"
+                        "pass `--env {name}` so that tools inherit it, or set `env.{name}` of the node or `--var`"
                     )
                 }
                 name => format!(
-                    "give it by `--var {name}=..`, or have a node set it; `${{{name}:-}}` may be empty"
+                    "pass `--var {name}=..`, or let a node set it; if it may be empty, write `${{{name}:-}}`"
                 ),
             };
             let diagnostic = Diagnostic::new("unused_variables", Severity::Warning, message).at_node(node);
@@ -163,12 +163,12 @@ pub(super) fn template_statements(view: &View<'_>, found: &mut Vec<Diagnostic>) 
             let Some(text) = node.attributes.get(key).map(Value::text) else { continue };
             let Some(statement) = template_statement(&text) else { continue };
             let message = format!(
-                "the `{key}` of `{}` holds the statement `{}`",
+                "the `{key}` of `{}` contains the template statement `{}`",
                 node.id(),
                 beginning_for_message(statement)
             );
             let diagnostic = Diagnostic::new("template_statements", Severity::Error, message).at_node(node);
-            let fix = "write out what it stands for, or have edges decide: there are variables, as `{{ goal }}`, and no statements";
+            let fix = "write plain text, or use conditions of edges; templates have variables, such as `{{ goal }}`, but no statements";
             found.push(diagnostic.at_span(node.attributes.span_of(key)).fix(fix));
         }
     }
