@@ -250,7 +250,7 @@ async fn go_on(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
                 runtime.respond(&key, &question.id, Answer::accept(year)?).by("you").await?;
             }
             // A killed process may have answered the question already. Then the same command continues.
-            None => eprintln!("no agent asks anything; it goes on"),
+            None => eprintln!("no agent asks anything; the run continues"),
         }
     }
     #[expect(clippy::disallowed_methods, reason = "it ends with the run that it shows, or with the program")]

@@ -118,7 +118,7 @@ async fn go_on(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
                 runtime.respond(&key, &question.id, said).by("you").await?;
             }
             // A killed process may have answered the question already. Then the same command continues.
-            None => eprintln!("it asks nothing that `{answer}` answers; it goes on"),
+            None => eprintln!("no question takes the answer `{answer}`; the run continues"),
         }
     }
     let input = Agent { task: args.task.clone(), cents: CENTS, ..Agent::default() };

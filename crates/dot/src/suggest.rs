@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use ferrata_core::wording::count;
+
 /// Maximum number of characters of a value in a message. A default may be long, and a message about it may be repeated for very many nodes.
 const SHOWN: usize = 80;
 

@@ -233,7 +233,7 @@ impl FsInner {
         }
         if !metadata.is_file() {
             // Do not open anything else: opening a pipe would wait for its writer.
-            return Err(FsStoreError::damaged(path, 0, "it is not a file"));
+            return Err(FsStoreError::damaged(path, 0, "the path is not a file"));
         }
         let file = match self.disk.open(path, FileAccess::Read) {
             Ok(file) => Arc::new(file),

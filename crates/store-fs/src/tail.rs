@@ -91,7 +91,7 @@ pub(crate) fn read_tail(
     }
     match lines.previous()? {
         // A log gets its name only when its first append is durable, so the first append can never be torn.
-        None => Err(damaged(begin, "the first append is not whole", after(row.head.seq))),
+        None => Err(damaged(begin, "the first append is incomplete", after(row.head.seq))),
         Some((at, bytes)) => match line::read_record(bytes) {
             Ok(record) if record.part.is_last() => Ok(IntactTail { end: begin, head: record.header }),
             Ok(record) => Err(damaged(begin, "an append is incomplete", after(record.header.seq))),

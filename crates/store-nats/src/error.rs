@@ -12,7 +12,7 @@ pub(crate) enum NatsStoreError {
     )]
     Unreachable { why: String },
     /// The servers reject the user.
-    #[error("the NATS server does not let this user in; correct the URL or the credentials")]
+    #[error("the NATS server rejects this user; correct the URL or the credentials")]
     Forbidden,
     /// The request was sent, but no reply came.
     #[error("{why} before the reply")]
@@ -153,7 +153,7 @@ pub(crate) enum NatsCallEffect {
 
 impl NatsStoreError {
     /// A call had to repeat its read too often.
-    pub(crate) const CHANGES: Self = Self::Busy { what: "others change the run again and again" };
+    pub(crate) const CHANGES: Self = Self::Busy { what: "other processes kept changing the run" };
 
     pub(crate) fn lost(why: &str) -> Self {
         Self::Lost { why: why.to_owned() }

@@ -250,5 +250,5 @@ fn answer<T: DeserializeOwned>(reply: &[u8]) -> Result<T> {
         return Err(NatsStoreError::Refused { code: err_code, status: code, description });
     }
     // The answer is unreadable, so the outcome is unknown.
-    serde_json::from_slice(reply).map_err(|_| NatsStoreError::lost("an answer that cannot be read came"))
+    serde_json::from_slice(reply).map_err(|_| NatsStoreError::lost("the answer is unreadable"))
 }

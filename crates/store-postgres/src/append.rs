@@ -98,7 +98,7 @@ impl AppendStatements {
         }
         let unanswered = |run: &RunKey| {
             // Every entry has a result by now; this error replaces a panic if one is missing.
-            let message = "the entry was left without an answer; retry the same records";
+            let message = "the entry got no result; retry with the same records";
             Error::new(ErrorKind::Indeterminate, message).with_operation(OPERATION).with_run(run)
         };
         results

@@ -142,7 +142,7 @@ impl PostgresDb {
         let attempt = PgConnection::connect_with(&self.connect);
         match within(&SystemClock::new(), check_timeout(&self.options), attempt).await {
             None => unreachable(&silent(), "the server did not answer"),
-            Some(Err(error)) => unreachable(&error, "no connection can be made"),
+            Some(Err(error)) => unreachable(&error, "no connection was established"),
             // The server has just become reachable again.
             Some(Ok(_)) => fault(&sqlx::Error::PoolTimedOut, PostgresCallEffect::Read),
         }

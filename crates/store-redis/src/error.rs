@@ -8,7 +8,7 @@ use thiserror::Error as ThisError;
 #[derive(Clone, Debug, ThisError)]
 pub(crate) enum RedisStoreError {
     /// There was no connection, so the call sent nothing.
-    #[error("{server} cannot be reached; see that it runs and that the network lets this process in")]
+    #[error("cannot reach {server}; check that it runs and that the network allows the connection")]
     Unreachable { server: String, source: RedisError },
     /// The call was sent, but no reply came.
     #[error("the connection to {server} was lost before the reply")]
@@ -37,7 +37,7 @@ pub(crate) enum RedisStoreError {
     #[error("{what}")]
     Unfit { what: String },
     /// The process stalled between two steps that belong together.
-    #[error("the process stood still for too long in the midst of the call, and gave it up; retry")]
+    #[error("the process stalled during the call, so the call was abandoned; retry")]
     StoodStill,
 }
 

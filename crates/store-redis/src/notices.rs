@@ -24,7 +24,7 @@ const NOTICES: usize = 1_024;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The advice for a user without permission for a channel.
-const REMEDY: &str = "docs/reference/store-redis.md lists what it needs";
+const REMEDY: &str = "docs/reference/store-redis.md lists the required permissions";
 
 /// How long the listener may receive nothing before it checks the server.
 const SILENCE: Duration = Duration::from_secs(30);

@@ -110,7 +110,7 @@ fn whole(root: &Path, value: &Json) -> Result<Json, String> {
     if blake3::hash(&content).to_hex().as_str() != hash {
         return Err(format!("{path} has changed since the checkpoint"));
     }
-    let text = String::from_utf8(content).map_err(|_| format!("{path} is no text"))?;
+    let text = String::from_utf8(content).map_err(|_| format!("{path} is not UTF-8 text"))?;
     // A value other than text was stored as JSON. A text that begins with a bracket or a brace and is valid JSON is read as JSON, too.
     let json = text.starts_with(['[', '{']).then(|| serde_json::from_str(&text).ok()).flatten();
     Ok(json.unwrap_or(Json::String(text)))

@@ -194,7 +194,7 @@ impl Handler for Manager {
             biased;
             () = stage.cx.cancelled() => {
                 // The returned error is dropped, because the run and its child have ended or another process continues them.
-                return Err(HandlerError::transient("the run is cancelled or left"));
+                return Err(HandlerError::transient("the run was cancelled, or the node was abandoned"));
             }
             outcome = self.supervise(stage, &plan, &child, &spent) => outcome?,
             over = out_of_time => {
