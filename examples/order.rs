@@ -4,7 +4,7 @@
 //! cargo run --example order -- 7
 //! ```
 //!
-//! The second start replays the records of the first. It makes no second reservation, and waits only for the remaining time.
+//! The second start replays the records of the first. The second start makes no second reservation, and waits only for the remaining time.
 #![expect(clippy::print_stdout, reason = "the steps are what the program shows")]
 
 use std::error::Error;

@@ -35,7 +35,7 @@ const SUM: i64 = 500;
 /// Time between debit and credit, so that a person sees it and a kill can hit it.
 const PACE: Duration = Duration::from_millis(40);
 
-/// Lifetime of a heartbeat. It is short, because a person who kills the program must wait for its end.
+/// Lifetime of a heartbeat. The lifetime is short, because a person who kills the program must wait for its end.
 const DEAD_AFTER: Duration = Duration::from_secs(5);
 
 const OPEN: &str = "

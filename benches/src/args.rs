@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
 
-/// The variable with the URLs of the stores, separated by white space. They are not on the command line, because a URL may contain a password.
+/// The variable with the URLs of the stores, separated by white space. The URLs are not on the command line, because a URL may contain a password.
 const STORES: &str = "FERRATA_BENCH_STORES";
 
 /// What to measure, and where to write the results.

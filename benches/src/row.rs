@@ -19,7 +19,7 @@ pub(crate) enum Goal {
     Each(f64),
     /// At most this much in every single measurement.
     Most(f64),
-    /// The row has no goal. It is shown for comparison, or its notes have goals.
+    /// The row has no goal. The row is shown for comparison, or its notes have goals.
     None,
 }
 

@@ -60,7 +60,7 @@ impl Kind {
     }
 }
 
-/// A space on a store. It is empty at first and removed at the end.
+/// A space on a store. The space is empty at first and removed at the end.
 #[derive(Debug)]
 pub(crate) struct Space {
     pub(crate) kind: Kind,

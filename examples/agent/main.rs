@@ -1,5 +1,4 @@
-//! An agent with tools: it searches, and asks a person before it sends a mail. It also asks for more money when its budget is
-//! spent.
+//! An agent with tools: it searches, and asks a person before it sends a mail. The agent also asks for more money when its budget is spent.
 //!
 //! ```text
 //! cargo run --example agent -- "climbing ropes"

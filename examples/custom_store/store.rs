@@ -1,4 +1,4 @@
-//! A store with all runs in one file. It is the smallest store that fulfills the whole contract, for one process.
+//! A store with all runs in one file. The example is the smallest store that fulfills the whole contract, for one process.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -76,7 +76,7 @@ impl OneFile {
         Ok(result)
     }
 
-    /// Replaces the file by the whole content. It first writes a temporary file to disk, and then renames it.
+    /// Replaces the file by the whole content. The function first writes a temporary file to disk, and then renames it.
     fn write(&self, content: &Content) -> Result<()> {
         let text = serde_json::to_vec(content)
             .map_err(|source| Error::new(ErrorKind::Invalid, "cannot be stored").with_source(source))?;

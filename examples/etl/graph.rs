@@ -46,7 +46,7 @@ pub(crate) struct Load {
 /// The amounts that were sold, by shop.
 type Table = BTreeMap<String, u64>;
 
-/// The destination of loaded parts. It is a folder with a file for each part, and stands for a table with a unique key.
+/// The destination of loaded parts. The destination is a folder with a file for each part, and stands for a table with a unique key.
 #[derive(Debug)]
 pub(crate) struct Warehouse {
     pub(crate) folder: PathBuf,

@@ -114,7 +114,7 @@ async fn measure_one(cx: NodeContext, s: Draft<Survey>) -> NodeResult<Survey> {
     Ok(Update::none().with_output(Measure { path, result }))
 }
 
-/// Combines the measurements. They arrive in the order of the list.
+/// Combines the measurements. The measurements arrive in the order of the list.
 async fn compare(cx: NodeContext, _s: Draft<Survey>) -> NodeResult<Survey> {
     let measured = cx.inputs().iter().filter(|input| input.from.as_str() == MEASURE);
     let measures = measured.map(|input| input.output()).collect::<ferrata::Result<Vec<Measure>>>()?;

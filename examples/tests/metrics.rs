@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use ferrata::metrics::{ALL, Metric, MetricKind};
 
-/// The example program. It is killed at the end of the test.
+/// The example program. The program is killed at the end of the test.
 struct Program {
     child: Child,
     address: String,

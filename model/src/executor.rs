@@ -2,7 +2,7 @@
 
 use crate::run::Run;
 
-/// The id of a process. It is never used again after the process has ended.
+/// The id of a process. The id is never used again after the process has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Id {
     /// The machine on which the process runs.

@@ -89,7 +89,7 @@ pub enum Step {
     Retry,
 }
 
-/// The remaining number of failures and other events. It bounds the exploration.
+/// The remaining number of failures and other events. This budget bounds the exploration.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Postage {
     /// Messages that are still to be sent.

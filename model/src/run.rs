@@ -61,7 +61,7 @@ pub struct Run {
     pub paused: bool,
     /// Whether the deadline wakes the idle run.
     pub wakes: bool,
-    /// Whether the run failed because of a node. Such a run can be retried.
+    /// Whether the run failed because of a node. A run that failed because of a node can be retried.
     pub node_failed: bool,
 }
 

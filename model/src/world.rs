@@ -71,7 +71,7 @@ pub enum Action {
     PurgeAnyway,
 }
 
-/// The remaining number of signals, failures and other events. It bounds the exploration.
+/// The remaining number of signals, failures and other events. This budget bounds the exploration.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Budget {
     /// Signals that may still be sent.

@@ -129,7 +129,7 @@ pub(crate) enum Services {
     Env,
     /// Only a distributed S3 server is started, and only the tests that need it run.
     RealS3,
-    /// There are no servers, and only the tests that need none run.
+    /// No servers exist, and only the tests that need none run.
     None,
 }
 
@@ -138,7 +138,7 @@ pub(crate) enum Services {
 pub(crate) enum Tests {
     /// The tests are a step of the gate.
     Run,
-    /// The tests have just run. They are the longest step, and nothing has changed since then.
+    /// The tests have just run. The tests are the longest step, and nothing has changed since then.
     Skip,
 }
 

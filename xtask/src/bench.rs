@@ -15,7 +15,7 @@ use crate::args::{BenchOptions, Services};
 use crate::cargo::Cargo;
 use crate::{servers, testing};
 
-/// The variable with the URLs of the stores. They are not on the command line, because a URL may contain a password.
+/// The variable with the URLs of the stores. The URLs are not on the command line, because a URL may contain a password.
 const STORES: &str = "FERRATA_BENCH_STORES";
 
 /// The file of ratios with which a quick run is compared.
@@ -23,8 +23,8 @@ const RATIOS: &str = "benches/ratios.toml";
 
 /// Builds the benchmark programs, starts servers if no stores are given, and runs the programs.
 ///
-/// A quick run uses the build of the tests, which exists already. It measures only orders of magnitude, so an optimized build of all drivers is not
-/// needed. The call of cargo is the same as for the tests, because other features of a dependency would cause another build.
+/// A quick run uses the build of the tests, which exists already. A quick run measures only orders of magnitude, so an optimized build of all drivers
+/// is not needed. The call of cargo is the same as for the tests, because other features of a dependency would cause another build.
 pub(crate) fn run(root: &Path, options: &BenchOptions) -> Result<()> {
     if options.stores.is_empty() && !options.real_s3 {
         servers::prepare(Services::Native)?;
@@ -54,7 +54,7 @@ pub(crate) fn run(root: &Path, options: &BenchOptions) -> Result<()> {
     outcome
 }
 
-/// Returns the path of the benchmark program. It is next to this program, which is never built with optimization.
+/// Returns the path of the benchmark program. The benchmark program is next to this program, which is never built with optimization.
 fn program(quick: bool) -> Result<PathBuf> {
     let own = std::env::current_exe().context("cannot tell where this program is")?;
     let folder = own.parent().and_then(Path::parent).context("this program lies in no target folder")?;

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 /// that depend on them again.
 pub(crate) const SERVERS: (&str, &str) = ("REQUIRE_SERVICES", "1");
 
-/// A call of cargo at the root of the repository. It is printed as the line that repeats it.
+/// A call of cargo at the root of the repository. The call is printed as the line that repeats it.
 #[derive(Clone, Debug)]
 pub(crate) struct Cargo {
     arguments: Vec<String>,

@@ -1,5 +1,5 @@
-//! Runs the long forms of the tests with many processes. They are larger explorations of the model, new seeds of the simulation, more of the race
-//! tests, and then rounds in which processes and servers are killed, stopped and cut off.
+//! Runs the long forms of the tests with many processes. The long forms are larger explorations of the model, new seeds of the simulation, more of
+//! the race tests, and then rounds in which processes and servers are killed, stopped and cut off.
 #![expect(clippy::print_stdout, reason = "how far it has come is what a person watches")]
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};

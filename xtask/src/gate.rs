@@ -39,8 +39,8 @@ fn plan(root: &Path, tests: Tests) -> Vec<Step> {
 
 /// Assembles the packages that would be published, in the form for the registry, without any request to the registry.
 ///
-/// The crates are not built from their packages, because that takes as long as a build of the whole workspace. It would only find files that a
-/// package leaves out. The release finds them with `cargo publish --workspace --dry-run`.
+/// The crates are not built from their packages, because that takes as long as a build of the whole workspace. Such a build would only find files
+/// that a package leaves out. The release finds them with `cargo publish --workspace --dry-run`.
 fn package() -> Step {
     const INNER: [&str; 8] = [
         "ferrata-benches",

@@ -1,4 +1,4 @@
-//! The servers for the tests. They are started here, or environment variables name them.
+//! The servers for the tests. The servers are started here, or environment variables name them.
 #![expect(
     clippy::print_stdout,
     reason = "which servers the tests use is what a person wants to see when one fails"

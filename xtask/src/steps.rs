@@ -33,7 +33,7 @@ impl Step {
         Self { name, action: Action::Inside { repeat, work } }
     }
 
-    /// Creates a step that is skipped. It prints its name, so that a step that did not run never looks as if it had passed.
+    /// Creates a step that is skipped. The step prints its name, so that a step that did not run never looks as if it had passed.
     pub(crate) fn skipped(name: &'static str, why: &'static str) -> Self {
         Self { name, action: Action::Skipped { why } }
     }

@@ -20,8 +20,8 @@ const ASSETS: &str = "crates/inspector/assets";
 /// that compresses.
 const MAX_COMPRESSED: usize = 100_000;
 
-/// A script that prints the total size in bytes of the files in its arguments, each compressed with gzip. It needs Node, which has just built the
-/// page.
+/// A script that prints the total size in bytes of the files in its arguments, each compressed with gzip. The script needs Node, which has just built
+/// the page.
 const COMPRESSED_SIZE: &str = "\
 const { gzipSync } = require('node:zlib');
 const { readFileSync } = require('node:fs');

@@ -1,4 +1,5 @@
-//! Measures the memory of runs in a process. It counts every allocation. This would slow down the timed workloads, so this is a separate program.
+//! Measures the memory of runs in a process. The program counts every allocation. The counting would slow down the timed workloads, so this is a
+//! separate program.
 #![expect(clippy::print_stdout, reason = "its answer to the program that started it")]
 
 use std::alloc::System;

@@ -20,8 +20,8 @@ const TOLD: Duration = Duration::from_secs(11);
 /// Number of repetitions of the work.
 const ROUNDS: usize = 5;
 
-/// Returns the number of concurrent steps. It is that of a busy process. If a server answers one request at a time, it is smaller, because the
-/// counted figures do not depend on it.
+/// Returns the number of concurrent steps. The number is that of a busy process. If a server answers one request at a time, it is smaller, because
+/// the counted figures do not depend on it.
 fn width(kind: Kind) -> usize {
     if kind == Kind::S3 { 64 } else { 256 }
 }

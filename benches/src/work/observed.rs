@@ -170,7 +170,7 @@ pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
     space.remove().await
 }
 
-/// Opens a runtime that records or does not record. It creates its metric handles when it is built, and at the first run of a workflow.
+/// Opens a runtime that records or does not record. A runtime creates its metric handles when it is built, and at the first run of a workflow.
 async fn runtime(space: &Space, graph: &Graph<Small>, on: bool) -> Result<Runtime> {
     RECORDS.store(on, Ordering::Relaxed);
     let runtime = super::runtime(space).await?;

@@ -19,16 +19,16 @@ use crate::notice::Notice;
 use crate::row::{Goal, Row, figure};
 use crate::space::Space;
 
-/// The text of a chunk. It has the length of a token of a model.
+/// The text of a chunk. The text has the length of a token of a model.
 const TOKEN: &str = " reason";
 
 /// Time that a node waits for the watcher to receive its chunk before it sends another chunk.
 const AGAIN: Duration = Duration::from_millis(2);
 
-/// Time without any chunk before a first chunk. It is longer than the time in which chunks are gathered.
+/// Time without any chunk before a first chunk. The pause is longer than the time in which chunks are gathered.
 const IDLE: Duration = Duration::from_millis(50);
 
-/// Number of chunks that the bare channel holds. It equals the number by which a watcher may lag behind.
+/// Number of chunks that the bare channel holds. This number equals the number by which a watcher may lag behind.
 const LAG: usize = 1_024;
 
 /// Measures the row in memory.

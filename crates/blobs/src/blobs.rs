@@ -208,7 +208,7 @@ impl Blobs {
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::NotFound`]: this tenant has no such value in this object store. It was collected, or was put elsewhere.
+    /// - [`ErrorKind::NotFound`]: this tenant has no such value in this object store. The value was collected, or was put elsewhere.
     /// - [`ErrorKind::Corrupt`]: the stored value is damaged. Restore it from a backup.
     /// - [`ErrorKind::Unsupported`]: the keyring lacks the key of the value, or a newer version wrote the value.
     /// - [`ErrorKind::TooLarge`]: the value does not fit in this process's memory.

@@ -45,7 +45,7 @@ impl Default for CollectOptions {
 }
 
 impl CollectOptions {
-    /// Sets the grace period. It must be longer than any node or request takes from a put to the record that names the value.
+    /// Sets the grace period. The grace period must be longer than any node or request takes from a put to the record that names the value.
     #[must_use]
     pub fn with_grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
@@ -219,11 +219,11 @@ fn local_time() -> SystemTime {
 
 /// Returns the ids of all values that a record of these stores names, and the number of runs.
 ///
-/// During the reads, a name may be copied from one run to another, and the first run may be removed before it is read. Then only the copy names the
-/// value, and the copy was not read. So after a round that missed a removed run, the next round reads all changes. A round that missed no run has
-/// read every run that existed when the round began, and each later name is a copy from one of these runs. The copy may be in another store, so a
-/// round lists all stores before it reads any of them. There are at least two rounds. The second round finds runs that a wrong clock hid from the
-/// first listing, and runs that moved to a store that was already listed.
+/// During the reads, a name may be copied from one run to another, and the first run may be removed before it is read. In this case, only the copy
+/// names the value, and the copy was not read. So after a round that missed a removed run, the next round reads all changes. A round that missed no
+/// run has read every run that existed when the round began, and each later name is a copy from one of these runs. The copy may be in another store,
+/// so a round lists all stores before it reads any of them. A collection makes at least two rounds of reads. The second round finds runs that a wrong
+/// clock hid from the first listing, and runs that moved to a store that was already listed.
 async fn list_named(stores: &[&dyn CheckpointStore]) -> Result<(HashSet<Uuid>, u64)> {
     let mut ids = HashSet::new();
     // The last record that was read, for each run of a store.

@@ -1,4 +1,4 @@
-//! Large values of [Ferrata](ferrata_store)'s runs. They are stored outside the records: in a folder, a bucket, or any other [object
+//! Large values of [Ferrata](ferrata_store)'s runs. Large values are stored outside the records: in a folder, a bucket, or any other [object
 //! store](object_store).
 //!
 //! Without blobs, a state that contains a large document writes the document again with each base record, and each load reads it. The state must also
@@ -36,7 +36,7 @@
 //!
 //! - A value is durable before [`Blobs::put`] returns its name, so before any record can contain the name. A value never changes.
 //! - A read returns the value that was put, or an error. With keys, a read detects forged values. Without keys, it detects damage only.
-//! - [`Blobs::collect`] removes no value that a record names. This includes records to which a fork, a child or a message copied the name.
+//! - [`Blobs::collect`] removes no value that a record names. The guarantee includes records to which a fork, a child or a message copied the name.
 //! - A tenant can read only its own values.
 
 mod blob;

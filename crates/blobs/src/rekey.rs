@@ -23,7 +23,7 @@ pub struct BlobsRekeyed {
     pub rekeyed: u64,
     /// The stored size of these values in bytes.
     pub bytes: u64,
-    /// The values that could not be processed, each with its path and the error. They may still need an old key.
+    /// The values that could not be processed, each with its path and the error. A value in this list may still need an old key.
     pub failed: Vec<(String, Error)>,
 }
 
@@ -32,8 +32,8 @@ impl Blobs {
     /// The names and contents of values stay the same. Other processes may put, read and collect values during the call.
     ///
     /// Before the call, every process must already write with the new key. If [`accept_plain`](Self::accept_plain) is set, the call also encrypts
-    /// unencrypted values. Otherwise it fails on them. A collection treats a rewritten value as new. The call passes its progress to `told` after
-    /// each value.
+    /// unencrypted values. Otherwise the call fails on unencrypted values. A collection treats a rewritten value as new. The call passes its progress
+    /// to `told` after each value.
     ///
     /// You can repeat an interrupted call: it skips values that already have the current key. Memory holds a few parts of 8 MiB and the names of all
     /// objects.

@@ -82,7 +82,7 @@ enum SealMethod {
 }
 
 impl BlobSeal {
-    /// Creates a seal without a key. It detects segments that are damaged or belong to another blob, but not forged segments.
+    /// Creates a seal without a key. The seal detects segments that are damaged or belong to another blob, but not forged segments.
     pub(crate) fn plain(tenant: &TenantId, id: Uuid) -> Self {
         let head = BlobHead::Plain.write();
         let mut hasher = blake3::Hasher::new_derive_key(CHECK);
@@ -174,7 +174,7 @@ fn check(bound: &blake3::Hasher, place: SegmentPosition, segment: &[u8]) -> [u8;
     tag
 }
 
-/// Returns the number of segments of a value with this length. It is at least one.
+/// Returns the number of segments of a value with this length. A value has at least one segment.
 pub(crate) fn segments(len: u64) -> u64 {
     len.div_ceil(SEGMENT).max(1)
 }

@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use crate::place;
 use crate::seal::{self, BlobSeal, HEAD, SEGMENT, SegmentPosition, TAG};
 
-/// The number of bytes that are sent, or read ahead, at a time. It is a multiple of the segment size.
+/// The number of bytes that are sent, or read ahead, at a time. The number is a multiple of the segment size.
 pub(crate) const PART: u64 = 8 << 20;
 
 /// The number of concurrent parts of one value.

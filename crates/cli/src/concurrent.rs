@@ -2,7 +2,7 @@
 
 use futures_util::stream::{self, Stream, StreamExt as _};
 
-/// Number of concurrent operations. It is enough to use a store's round trips well, and within the store's pool of connections.
+/// Number of concurrent operations. The number is large enough to use a store's round trips well, and within the store's pool of connections.
 const AT_ONCE: usize = 16;
 
 /// Starts the next operation as soon as a running one ends, and returns all results in the order of the items.

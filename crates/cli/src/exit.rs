@@ -24,7 +24,8 @@ pub(crate) enum ExitReason {
     Cancelled,
     /// The command reached the limit of `--timeout`.
     TimedOut,
-    /// There is a conflict: another process drives the run, its status does not allow the command, its graph changed, or an id is already used.
+    /// The command met a conflict: another process drives the run, its status does not allow the command, its graph changed, or an id is already
+    /// used.
     Conflict,
     /// The store or the command itself failed.
     Internal,

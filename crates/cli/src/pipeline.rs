@@ -1,4 +1,4 @@
-//! Pipelines from files. They are parsed and checked, and each mistake is shown with its location.
+//! Pipelines from files. Each pipeline is parsed and checked, and each mistake is shown with its location.
 
 use std::path::{Path, PathBuf};
 
@@ -210,7 +210,7 @@ impl PipelineFinding {
     }
 }
 
-/// Returns a visible replacement for a character that a terminal does not show. It has the same number of bytes.
+/// Returns a visible replacement for a character that a terminal does not show. The replacement has the same number of bytes.
 fn visible(c: char) -> char {
     if c.is_ascii_control() && !matches!(c, '\n' | '\t') { ' ' } else { c }
 }

@@ -65,7 +65,7 @@ impl Table {
         self
     }
 
-    /// Adds a row. It must have one cell for each column.
+    /// Adds a row. The row must have one cell for each column.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = TableCell>) {
         self.rows.push(cells.into_iter().collect());
     }

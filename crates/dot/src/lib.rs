@@ -1,7 +1,7 @@
-//! Pipelines in Graphviz DOT files. This crate parses and checks them, and compiles them to [Ferrata](ferrata_core) graphs.
+//! Pipelines in Graphviz DOT files. This crate parses, checks and compiles such pipelines to [Ferrata](ferrata_core) graphs.
 //!
-//! The dialect follows the Attractor specification. It is a strict subset of DOT. The shape of a node determines its kind of work, edges may have
-//! conditions, and attributes have types. `docs/reference/dot.md` describes the dialect.
+//! The dialect follows the Attractor specification. The dialect is a strict subset of DOT. The shape of a node determines its kind of work, edges may
+//! have conditions, and attributes have types. `docs/reference/dot.md` describes the dialect.
 //!
 //! ```
 //! use ferrata_dot::Pipeline;

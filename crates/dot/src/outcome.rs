@@ -257,7 +257,7 @@ impl StageOutcome {
         self
     }
 
-    /// Adds a suggested next node. It comes after earlier suggestions.
+    /// Adds a suggested next node. The new suggestion comes after earlier suggestions.
     #[must_use]
     pub fn suggest(mut self, node: impl Into<String>) -> Self {
         self.suggested_next_ids.push(node.into());

@@ -1,4 +1,4 @@
-//! Selects the edge that a run follows after a node. There are five rules, and the first rule with a matching edge decides.
+//! Selects the edge that a run follows after a node. The selection has five rules, and the first rule with a matching edge decides.
 
 use std::fmt;
 

@@ -79,7 +79,7 @@ pub struct Snippet {
     pub span: Span,
     /// The line where the location begins. Of a long line, the part around the location.
     pub text: String,
-    /// The range of characters in `text` to underline. It has at least one character, unless the location is at the end of the line.
+    /// The range of characters in `text` to underline. The range has at least one character, unless the location is at the end of the line.
     pub marked: std::ops::Range<usize>,
     /// The label of the location: what the message says about it.
     pub label: String,
@@ -107,7 +107,7 @@ impl Snippet {
 }
 
 impl fmt::Display for Snippet {
-    /// Writes three lines. They contain the line of the source with its number, and the label below the underlined part.
+    /// Writes three lines. The three lines contain the line of the source with its number, and the label below the underlined part.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let number = self.position.line.to_string();
         let gutter = " ".repeat(number.len());

@@ -78,7 +78,7 @@ pub struct NodeStatement {
 /// A declaration of an edge, or of a chain of edges that share their attributes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EdgeStatement {
-    /// The ids of the nodes along the chain. There are at least two.
+    /// The ids of the nodes along the chain. A chain has at least two ids.
     pub path: Vec<SpannedValue<Arc<str>>>,
     /// The attributes in the brackets.
     pub attributes: Vec<Attribute>,

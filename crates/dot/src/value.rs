@@ -99,7 +99,7 @@ pub enum Value {
     String(Arc<str>),
     /// A whole number.
     Integer(i64),
-    /// A number with a decimal point. It is never infinite and never `NaN`.
+    /// A number with a decimal point. The number is never infinite and never `NaN`.
     Float(f64),
     /// A boolean: `true` or `false`.
     Boolean(bool),

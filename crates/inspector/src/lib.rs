@@ -1,4 +1,4 @@
-//! The inspector: a web page that shows the runs of a store, and a JSON API for the page. Both are one axum router.
+//! The inspector: a web page that shows the runs of a store, and a JSON API for the page. One axum router serves both.
 //!
 //! ```
 //! # async fn mount(runtime: ferrata_core::runtime::Runtime) -> axum::Router {
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The page is then at `/ferrata`. By default the router only reads, and answers only clients that reach it as `localhost`, `127.0.0.1` or `[::1]`.
-//! [`Inspector`] changes these defaults. It can use the service's own authentication, separate tenants, and hide fields of the state.
+//! [`Inspector`] changes these defaults. The type can use the service's own authentication, separate tenants, and hide fields of the state.
 //!
 //! The page gets all its data from the JSON API below `api/v1`, which `api/v1/openapi.json` describes. Only requests below `acts` append records,
 //! send heartbeats or set up a store.

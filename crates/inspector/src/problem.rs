@@ -27,7 +27,7 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, ErrorKind::NotFound.code(), message)
     }
 
-    /// Creates the answer for a run that does not exist or that the viewer may not see. Both have the same text.
+    /// Creates the answer for a run that does not exist or that the viewer may not see. The text is the same in both cases.
     pub(crate) fn no_run(run: &RunKey) -> Self {
         Self::not_found(format!("cannot find the run {run}"))
     }

@@ -17,7 +17,8 @@ use crate::handle::{AttemptRequestGuard, QueueCommand, QueueHandle, closed_error
 use crate::settings::check_key;
 use crate::state::{LONGEST_CLOSED, NODE, OpResult, QueueOp, SlotKind, SlotRequest, SlotWaiter};
 
-/// Maximum number of times that a node becomes idle while it waits for one slot. Each time it is woken, the node asks the queue again.
+/// Maximum number of times that a node becomes idle while it waits for one slot. Each time a wake-up ends an idle wait, the node asks the queue
+/// again.
 const ROUNDS: u32 = 10_000;
 
 /// Delay before the node asks the queue again, or repeats the message that it is about to become idle.

@@ -1,5 +1,5 @@
-//! The actor of one queue in this process. It writes concurrent requests in one record, wakes waiters that got a slot, and reclaims the slots of dead
-//! holders.
+//! The actor of one queue in this process. The actor writes concurrent requests in one record, wakes waiters that got a slot, and reclaims the slots
+//! of dead holders.
 
 mod actor;
 mod attempt_requests;
@@ -64,7 +64,7 @@ pub(crate) enum QueueCommand {
     Do { op: QueueOp, reply: Option<oneshot::Sender<Result<OpResult>>> },
     /// Asks whether the queue still holds the run back.
     IsHeldBack { id: String, reply: oneshot::Sender<Result<bool>> },
-    /// An actor's task is about to act on a run. It asks whether the action that was due at the time `at` is still due.
+    /// An actor's task is about to act on a run. The task asks whether the action that was due at the time `at` is still due.
     IsDue { id: String, at: Timestamp, reply: oneshot::Sender<Result<bool>> },
     /// A start asks which tags the queue requires of the processes that may claim the run.
     Tags(oneshot::Sender<Result<Tags>>),

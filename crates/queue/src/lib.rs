@@ -31,7 +31,7 @@
 //!
 //! # Guarantees
 //!
-//! - Holders never exceed the number of slots. There are two exceptions: a process that was suspended while it executed a node, and a run that an
+//! - Holders never exceed the number of slots. Exceptions to this limit: a process that was suspended while it executed a node, and a run that an
 //!   operator unpauses by hand.
 //! - The queue reclaims the slot of a dead holder when its heartbeat expires or its run ends.
 //! - If processes declare different settings, the settings with the highest version apply.

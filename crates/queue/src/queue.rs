@@ -265,8 +265,8 @@ impl Queue {
         self.set(|overrides| overrides.paused = None).await
     }
 
-    /// Changes the operator's overrides. They win over the settings of every version until they are removed. Lowering a limit revokes no slot: the
-    /// queue grants none until enough slots are released.
+    /// Changes the operator's overrides. The overrides win over the settings of every version until they are removed. Lowering a limit revokes no
+    /// slot: the queue grants none until enough slots are released.
     ///
     /// Calls `change_it` with the current overrides. If another operator changes the overrides at the same time, the method calls `change_it` again
     /// with the newer ones. So two operators who change different fields at the same time both succeed.

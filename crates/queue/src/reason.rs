@@ -60,8 +60,8 @@ impl QueueMembership {
     }
 }
 
-/// Adds the queues' reasons to the reasons of a run. They replace the reasons from the log for the same wait: the initial pause of a queued run, and
-/// the question that a grant answers. `status` returns the status of a queue, if the caller may see it.
+/// Adds the queues' reasons to the reasons of a run. The queues' reasons replace the reasons from the log for the same wait: the initial pause of a
+/// queued run, and the question that a grant answers. `status` returns the status of a queue, if the caller may see it.
 pub fn explain_memberships(
     reasons: &mut Vec<RunReason>,
     standings: &[QueueMembership],

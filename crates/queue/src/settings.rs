@@ -70,7 +70,7 @@ pub(crate) fn to_millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The settings of a queue. They apply across all processes that share its store.
+/// The settings of a queue. The settings apply across all processes that share its store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct QueueSettings {

@@ -185,8 +185,8 @@ impl<S: State> QueuedStart<S> {
     /// Starts nothing if a start with the same `key` in this queue started another run less than `within` ago: see [`QueuedRun::is_new`]. The
     /// `within` of this start applies, not the one of earlier starts. A start that fails does not count, nor does a start whose run already existed.
     ///
-    /// A queue remembers 10,000 keys. It remembers a key for the longest time that any start has named for it. When the queue is full of keys, starts
-    /// with new keys fail with [`ErrorKind::Unavailable`] until the time of a key has passed. An empty key fails with [`ErrorKind::Invalid`].
+    /// A queue remembers 10,000 keys. The queue remembers a key for the longest time that any start has named for it. When the queue is full of keys,
+    /// starts with new keys fail with [`ErrorKind::Unavailable`] until the time of a key has passed. An empty key fails with [`ErrorKind::Invalid`].
     pub fn once(mut self, key: impl Into<String>, within: Duration) -> Self {
         self.once = Some((key.into(), within));
         self

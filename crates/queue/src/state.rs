@@ -1,5 +1,5 @@
-//! The state of a queue: its holders, waiters and limits. This module performs no I/O and reads no clock. Each operation gets the time as an
-//! argument, and its changes form a patch of the queue's run.
+//! The state of a queue: its holders, waiters and limits. This module performs no I/O and reads no clock. Each operation on the queue gets the time
+//! as an argument, and the changes of the operation form a patch of the queue's run.
 
 mod changes;
 mod debounce;
@@ -114,8 +114,8 @@ pub(crate) enum QueueOp {
         id: String,
         seen: Box<SlotHolder>,
     },
-    /// Puts a run on hold that was to begin at once. There are two causes. The starter died before it recorded the run, and this process lacks a tag
-    /// of the queue. Or the run was recorded on hold before the queue was purged.
+    /// Puts a run on hold that was to begin at once. A run is put on hold for one of two causes. The starter died before it recorded the run, and
+    /// this process lacks a tag of the queue. Or the run was recorded on hold before the queue was purged.
     Hold(String),
     /// Removes the entry of a node whose claim is missing from the run's log, because the store has lost its last records.
     Lost {

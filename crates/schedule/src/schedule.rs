@@ -35,8 +35,8 @@ pub struct ScheduleStatus {
     pub run: RunKey,
     /// The status of that run.
     pub run_status: RunStatus,
-    /// Whether the schedule is paused. It is true as soon as the pause is recorded, even before the process that drives the schedule has seen the
-    /// pause.
+    /// Whether the schedule is paused. The value is true as soon as the pause is recorded, even before the process that drives the schedule has seen
+    /// the pause.
     pub is_paused: bool,
     /// The definition of the schedule.
     pub definition: Definition,
@@ -60,7 +60,7 @@ pub struct ActiveTick {
 }
 
 impl ScheduleStatus {
-    /// Returns whether the schedule has ended, for example because it was cancelled. It then starts no more runs.
+    /// Returns whether the schedule has ended, for example because it was cancelled. A schedule that has ended starts no more runs.
     pub fn has_ended(&self) -> bool {
         self.run_status.is_finished() && self.run_status != RunStatus::Failed
     }
@@ -132,7 +132,7 @@ impl Schedule {
         &self.tenant
     }
 
-    /// Returns the status of the schedule. It already includes ticks that were skipped because a run is active.
+    /// Returns the status of the schedule. The status already includes ticks that were skipped because a run is active.
     ///
     /// # Errors
     ///

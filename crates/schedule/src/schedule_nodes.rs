@@ -185,7 +185,7 @@ async fn move_on<S: State>(
     Ok(())
 }
 
-/// The options with which the run of a tick is started and awaited. They stay the same even if a newer definition comes.
+/// The options with which the run of a tick is started and awaited. These options stay the same even if a newer definition comes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct TickOptions {
     overlap: Overlap,

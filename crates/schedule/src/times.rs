@@ -11,9 +11,9 @@ use jiff::{ToSpan, Zoned};
 
 /// The ticks of a cron pattern in a time zone.
 ///
-/// A pattern has five fields: minute, hour, day of the month, month, day of the week. It may have a sixth field for seconds before them. Or it is
-/// `@hourly`, `@daily`, `@weekly`, `@monthly` or `@yearly`. The zone is a name of the IANA database. The program contains the edition of the database
-/// that was current at its build.
+/// A pattern has five fields: minute, hour, day of the month, month, day of the week. A pattern may have a sixth field for seconds before the minute.
+/// A pattern may also be `@hourly`, `@daily`, `@weekly`, `@monthly` or `@yearly`. The zone is a name of the IANA database. The program contains the
+/// edition of the database that was current at its build.
 ///
 /// # Clock changes
 ///

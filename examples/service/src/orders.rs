@@ -41,7 +41,7 @@ pub(crate) struct Replica {
 }
 
 impl Replica {
-    /// Pays and returns the receipt. It is a stand-in for a payment provider, which pays only once for each key.
+    /// Pays and returns the receipt. The function is a stand-in for a payment provider, which pays only once for each key.
     ///
     /// Each payment is a file whose name contains all its data. So a payment exists completely or not at all.
     fn pay(&self, order: &str, eur: u32, key: &str) -> std::io::Result<String> {

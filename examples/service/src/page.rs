@@ -8,7 +8,7 @@ use axum::routing::get;
 /// The browser loads scripts only from this replica, even if the page showed a text of a customer as markup.
 const POLICY: &str = "default-src 'none'; script-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// Creates the routes of the page. They contain no data of orders, which the script requests separately.
+/// Creates the routes of the page. The routes contain no data of orders, which the script requests separately.
 pub(crate) fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
     Router::new()
         .route("/", get(async || file("text/html; charset=utf-8", include_str!("page.html"))))

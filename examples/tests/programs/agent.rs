@@ -45,7 +45,7 @@ async fn process(world: &World, outbox: &Path, script: &ScriptedAnswers) -> Proc
     world.process_with(|builder| set(builder, outbox, script.clone())).await.unwrap()
 }
 
-/// Returns the number of mails. There is one for each key.
+/// Returns the number of mails. The agent sends one mail for each key.
 fn mails(outbox: &TempDir) -> usize {
     std::fs::read_dir(outbox.path()).unwrap().count()
 }

@@ -1,4 +1,4 @@
-//! Tests the chat. It is killed after any acknowledged line. No such line is lost, and none is answered twice.
+//! Tests the chat. The program is killed after any acknowledged line. No such line is lost, and none is answered twice.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,4 +1,4 @@
-//! Tests the programs with several runs. They are killed repeatedly at random moments, and reach the same end without repeated work.
+//! Tests the programs with several runs. The programs are killed repeatedly at random moments, and reach the same end without repeated work.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

@@ -1,4 +1,4 @@
-//! Tests the survey. It is killed repeatedly at random moments, writes the same report, and measures nothing twice.
+//! Tests the survey. The program is killed repeatedly at random moments, writes the same report, and measures nothing twice.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;

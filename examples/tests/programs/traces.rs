@@ -35,7 +35,7 @@ impl Span {
     }
 }
 
-/// Starts a collector that accepts OTLP over HTTP and sends each span to the receiver. It ends with the process.
+/// Starts a collector that accepts OTLP over HTTP and sends each span to the receiver. The collector ends with the process.
 fn collector() -> (SocketAddr, Receiver<Span>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

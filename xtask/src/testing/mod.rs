@@ -29,8 +29,8 @@ const DOCUMENTATION: &str = "documentation";
 const QUICK: &str = "test --no-run --locked --package ferrata --package ferrata-core --package ferrata-engine --package ferrata-store --package ferrata-testing \
                      --package ferrata-dot --package ferrata-store-conformance --package ferrata-store-fs";
 
-/// The test programs that a quick run skips, unless tests are named. They are explorations and long histories, and take two thirds of the processor
-/// time of all tests that need no server. The other tests take less than two minutes on two cores, once they are built.
+/// The test programs that a quick run skips, unless tests are named. These programs are explorations and long histories, and take two thirds of the
+/// processor time of all tests that need no server. The other tests take less than two minutes on two cores, once they are built.
 const LONG: [&str; 7] = [
     "crates/core/tests/crash",
     "crates/core/tests/history",

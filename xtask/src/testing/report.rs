@@ -172,8 +172,8 @@ fn without_passed(output: &str) -> String {
 
 const PASSED: [&str; 2] = [" ... ok", " ... ignored"];
 
-/// Returns the beginning of the output of each failed test. If the program printed no failed test, returns the end of its output. This is enough to
-/// identify the failure if only the end of a long log is kept.
+/// Returns the beginning of the output of each failed test. If the program printed no failed test, returns the end of its output. This output is
+/// enough to identify the failure if only the end of a long log is kept.
 fn in_short(output: &str) -> String {
     const LINES: usize = 12;
     let is_header = |line: &str| line.starts_with("---- ") && line.ends_with(" stdout ----");

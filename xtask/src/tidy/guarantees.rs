@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use super::Fault;
 use super::repo::{Repo, is_test};
 
-/// The page that lists all guarantees. It is generated.
+/// The page that lists all guarantees. The page is generated.
 pub(super) const PAGE: &str = "docs/reference/guarantees.md";
 
 /// The mark of a comment that names guarantees.

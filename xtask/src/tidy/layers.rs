@@ -10,7 +10,7 @@ struct Crate {
     /// The folder of the layers.
     root: &'static str,
     layers: &'static [&'static str],
-    /// The small modules that every layer may use, and the layers of the crate below. They use only each other.
+    /// The small modules that every layer may use, and the layers of the crate below. Such modules use only each other.
     common: &'static [&'static str],
     /// Names that no code of the crate may contain, each with the reason.
     never: &'static [(&'static str, &'static str)],

@@ -16,7 +16,7 @@ struct Exception {
     why: &'static str,
 }
 
-/// Every file that may be longer. The reason says why the file cannot be split. That it has not been split is not a reason.
+/// Every file that may be longer. The reason says why the file cannot be split. The fact that nobody has split the file is not a reason.
 const EXCEPTIONS: &[Exception] = &[];
 
 /// Checks that every Rust file begins with `//!` and a description of its content. Only inner attributes may come before it.

@@ -1,7 +1,7 @@
 //! Tidy: small named checks of project rules that no lint can check.
 //!
-//! A check reads the repository from memory and returns the faults. It writes nothing and does not depend on other checks. For each check, a test
-//! creates a fault that the check must find.
+//! A check reads the repository from memory and returns the faults. A check writes nothing and does not depend on other checks. For each check, a
+//! test creates a fault that the check must find.
 #![expect(clippy::print_stdout, reason = "faults are shown to a person")]
 
 mod crates;

@@ -1,7 +1,7 @@
 //! Splits a Rust file, line by line, into code and comments, and marks the lines that belong to tests.
 //!
-//! The scanner recognizes strings, characters, lifetimes and comments, so it can tell a word in a comment from a word in a string. It is not a
-//! parser: for a file that the compiler rejects, the result is undefined.
+//! The scanner recognizes strings, characters, lifetimes and comments, so it can tell a word in a comment from a word in a string. The scanner is not
+//! a parser: for a file that the compiler rejects, the result is undefined.
 
 /// One line of a Rust file.
 #[derive(Debug, Default)]

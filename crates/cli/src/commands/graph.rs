@@ -64,7 +64,8 @@ pub(super) async fn run(context: &CommandContext, args: &GraphArgs) -> Result<Ex
     Ok(ExitReason::Done)
 }
 
-/// Finds the pipeline of a run, which has the nodes that the run has not reached. It reads the copy in the run's directory, or the original file.
+/// Finds the pipeline of a run, which has the nodes that the run has not reached. The function reads the copy in the run's directory, or the original
+/// file.
 pub(super) fn find_pipeline(store: &str, run: &RunKey, workflow: &str, labels: &Labels) -> Option<Pipeline> {
     let store = store::folder(store);
     let beside = store.as_deref().and_then(Path::parent).map(Path::to_owned);

@@ -102,7 +102,7 @@ async fn read_report(
     Ok(seen)
 }
 
-/// Returns the reasons for the status of a run at an older record. They come only from its log.
+/// Returns the reasons for the status of a run at an older record. These reasons come only from the log of the run.
 fn explain_past(head: &RunHead, then: &Checkpoint) -> RunExplanation {
     let mut head = head.clone();
     (head.status, head.epoch, head.owner, head.wake_at) = (then.status, then.epoch, then.owner, then.wake_at);

@@ -74,7 +74,7 @@ fn swap(row: &mut [usize], joined: &LayerNeighbors, order: &mut [usize]) {
     }
 }
 
-/// Counts the crossings between neighboring layers. They are the inversions of the lower ends, in the order of the upper ends.
+/// Counts the crossings between neighboring layers. The crossings are the inversions of the lower ends, in the order of the upper ends.
 fn crossings(rows: &[Vec<usize>], joined: &LayerNeighbors, order: &[usize]) -> usize {
     let between = |row: &Vec<usize>| {
         let ends = row.iter().flat_map(|&upper| {

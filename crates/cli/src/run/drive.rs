@@ -212,13 +212,13 @@ async fn prepare(
     Ok(DriveParts { runtime, graph: compiled.graph, directory, events, handle })
 }
 
-/// Returns whether the command waits for answers to these questions. It does not wait for the question of `--until`, which the person who resumes the
-/// run answers.
+/// Returns whether the command waits for answers to these questions. The command does not wait for the question of `--until`, which the person who
+/// resumes the run answers.
 fn job_waits(job: &DriveJob, questions: &[Question]) -> bool {
     job.how.wait && questions.iter().any(|question| question.kind != QuestionKind::After)
 }
 
-/// Copies the artifacts in a fork's context into the directory of the fork. They are in the directory of the run that was forked, or of its
+/// Copies the artifacts in a fork's context into the directory of the fork. The artifacts are in the directory of the run that was forked, or of its
 /// ancestors.
 async fn take_over(
     job: &DriveJob,

@@ -231,7 +231,7 @@ async fn runs(
     }
 }
 
-/// Creates the id of a new run. It is readable and short enough to type.
+/// Creates the id of a new run. The id is readable and short enough to type.
 pub(super) fn new_id(pipeline: &str) -> Result<RunId, CommandFailure> {
     let clock = SystemClock::new();
     let random = RandomIds::new().next(clock.now()).simple().to_string();

@@ -240,8 +240,8 @@ fn places(args: &mut RunArgs) -> Result<(PathBuf, Option<PathBuf>, bool), Comman
     }
 }
 
-/// Finds the pipeline file with which to continue a run, and the folder of the files that it names. It is the folder of the original file, because a
-/// copy is elsewhere.
+/// Finds the pipeline file with which to continue a run, and the folder of the files that it names. The folder is that of the original file, because
+/// a copy is elsewhere.
 fn source(
     args: &ResumeArgs,
     head: &RunHead,

@@ -31,7 +31,7 @@ pub(super) struct ProgressReporter {
     ended: BTreeSet<String>,
     working: BTreeMap<String, Duration>,
     began: Duration,
-    /// Events that happened during a question. They are printed later, because they would disturb the person who types.
+    /// Events that happened during a question. These events are printed later, because they would disturb the person who types.
     held: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The end of the command. It writes the result to stdout and the next command to stderr, and returns the exit code.
+//! The end of the command. This module writes the result to stdout and the next command to stderr, and returns the exit code.
 
 use std::io::IsTerminal as _;
 

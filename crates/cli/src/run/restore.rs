@@ -17,11 +17,11 @@ use crate::context::CommandContext;
 use crate::exit::ExitReason;
 use crate::failure::CommandFailure;
 
-/// Values that are set at the start of a run. They must not change when the run is continued.
+/// Values that are set at the start of a run. These values must not change when the run is continued.
 const OF_START: [&str; 6] =
     ["current_node", "outcome", "preferred_label", "failure_reason", "internal.input", "graph.goal"];
 
-/// Returns handlers that do no work. They are only used to compile the pipeline.
+/// Returns handlers that do no work. These handlers are only used to compile the pipeline.
 fn registry(loaded: &LoadedPipeline) -> Registry {
     let transforms = Transforms::in_directory(loaded.folder());
     let manager = Manager::with(Registry::default(), transforms, loaded.folder());
@@ -44,7 +44,7 @@ pub(super) fn read(
     })
 }
 
-/// Returns the key of the new run. It has the same id as the old run, unless this id is in use.
+/// Returns the key of the new run. The new run has the same id as the old run, unless this id is in use.
 pub(super) async fn run(
     context: &CommandContext,
     place: &RunLocation,
@@ -61,7 +61,7 @@ pub(super) async fn run(
     Ok(RunKey::new(tenant, new_id(loaded.pipeline.name())?))
 }
 
-/// Starts the new run. It is a fork of a temporary run that ends at its start and is then removed.
+/// Starts the new run. The new run is a fork of a temporary run that ends at its start and is then removed.
 pub(super) async fn begin(
     context: &CommandContext,
     job: &DriveJob,

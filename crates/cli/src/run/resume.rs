@@ -11,8 +11,8 @@ use crate::context::CommandContext;
 use crate::exit::ExitReason;
 use crate::failure::CommandFailure;
 
-/// Time after its last heartbeat for which a process counts as alive. It is short, because after a `kill -9` people wait for it, if the store has no
-/// faster way to know. If a process is wrongly considered dead, it loses the run, but no records are lost.
+/// Time after its last heartbeat for which a process counts as alive. The time is short, because after a `kill -9` people wait for it, if the store
+/// has no faster way to know. If a process is wrongly considered dead, it loses the run, but no records are lost.
 pub(super) const TTL: Duration = Duration::from_secs(6);
 
 /// Interval of the checks whether the previous process is dead.

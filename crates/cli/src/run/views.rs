@@ -6,7 +6,7 @@ use ferrata::{Clock, RunKey, Runtime, SystemClock};
 use ferrata_dot::run_dir::RunDirectory;
 use tokio::sync::{Notify, watch};
 
-/// Minimum time between two updates. It is too short for readers of the files to notice.
+/// Minimum time between two updates. The time is too short for readers of the files to notice.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Minimum ratio of the pause to the duration of the last update, so that a long run does not spend all its time on writing its history.

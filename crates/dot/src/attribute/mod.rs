@@ -31,7 +31,7 @@ pub(crate) fn is_named(key: &str, attribute: &str) -> bool {
     key == attribute || aliases_of(attribute).contains(&key)
 }
 
-/// Returns the names of an attribute in other dialects. It is a match and not a table, because each read of an attribute calls it.
+/// Returns the names of an attribute in other dialects. The function uses a match and not a table, because each read of an attribute calls it.
 fn aliases_of(attribute: &str) -> &'static [&'static str] {
     match attribute {
         "tool_command" => &["script"],

@@ -23,8 +23,8 @@ use crate::value::Value;
 /// The context key of the result of a branch.
 pub(super) const ENDED: &str = "internal.ended";
 
-/// Maximum number of remembered joins that are settled. If a join was forgotten, a node that starts later in one of its branches runs to its end.
-/// This has no other effect.
+/// Maximum number of remembered joins that are settled. If a join was forgotten, a node that starts later in one of its branches runs to its end. A
+/// forgotten join has no other effect.
 const REMEMBERED: usize = 1024;
 
 /// The condition under which the other branches of a parallel node no longer count.

@@ -120,9 +120,9 @@ impl BranchResults {
         self.ended.iter().find_map(|ended| Some((ended.id(), ended.leave.as_deref()?)))
     }
 
-    /// Returns the common outcome of the branches. It is a failure if all branches failed, or if one failed and the `error_policy` is `fail_fast`.
-    /// Otherwise the `join_policy` of the parallel node decides. `chosen` is the outcome of the fan-in itself. If it names a branch, that branch is
-    /// the best.
+    /// Returns the common outcome of the branches. The common outcome is a failure if all branches failed, or if one failed and the `error_policy` is
+    /// `fail_fast`. Otherwise the `join_policy` of the parallel node decides. `chosen` is the outcome of the fan-in itself. If it names a branch,
+    /// that branch is the best.
     pub(super) fn outcome(&self, fork: &Node, chosen: StageOutcome) -> StageOutcome {
         let total = self.ended.len();
         let failed = self.ended.iter().filter(|ended| ended.status == Status::Fail).count();

@@ -3,8 +3,8 @@
 use super::region::steps;
 use crate::pipeline::{Node, Pipeline};
 
-/// Default limit for visits of a node in a loop. It is far above any intended number, and low enough to limit the cost of an endless loop of paid
-/// tasks.
+/// Default limit for visits of a node in a loop. The limit is far above any intended number, and low enough to limit the cost of an endless loop of
+/// paid tasks.
 const VISITS: u32 = 100;
 
 /// Returns the visit limit of a node in a loop; `None` if the pipeline sets its own limit.

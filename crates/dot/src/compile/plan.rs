@@ -33,7 +33,7 @@ pub(super) struct NodeTargets {
     pub(super) carries: Vec<Option<EdgeFidelity>>,
     /// For each edge, whether the edge leads to a conditional node.
     pub(super) to_conditional: Vec<bool>,
-    /// Whether the node only routes. Then its outcome is the outcome of the previous node, and even a failure may follow any edge.
+    /// Whether the node only routes. The outcome of such a node is the outcome of the previous node, and even a failure may follow any edge.
     pub(super) decides: bool,
     /// Whether the run follows all edges of the node at once.
     pub(super) forks: bool,
@@ -143,7 +143,7 @@ pub(super) struct EdgeFidelity {
     pub(super) thread_id: String,
 }
 
-/// The data of an outcome that the route reads. It is the output of the node, so that the route can be evaluated again later.
+/// The data of an outcome that the route reads. The data is the output of the node, so that the route can be evaluated again later.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct RouteInput {
     pub(super) outcome: Status,
@@ -193,7 +193,7 @@ pub(super) struct RouteInput {
     /// The random number of the choice. A repeated evaluation uses the same number and chooses the same edge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) draw: Option<u64>,
-    /// Names of texts in the context that other nodes wrote. They must not appear as texts of this attempt.
+    /// Names of texts in the context that other nodes wrote. Such texts must not appear as texts of this attempt.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) of_others: Vec<String>,
 }

@@ -59,7 +59,7 @@ pub(super) struct ForkRegions {
 enum RegionError {
     /// The parallel node itself is invalid.
     Fork(Error),
-    /// The branches are not separate from the other nodes until a fan-in. They may meet at another node.
+    /// The branches are not separate from the other nodes until a fan-in. The branches may meet at another node.
     Shape,
 }
 

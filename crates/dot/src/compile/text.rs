@@ -1,4 +1,4 @@
-//! A short digest of a node's text. It is the same in every process and version, and is a part of the node's fingerprint.
+//! A short digest of a node's text. The digest is the same in every process and version, and is a part of the node's fingerprint.
 
 /// Returns 16 hexadecimal digits that differ for different texts (FNV-1a, 64 bits). The digest detects mistakes, but does not protect against
 /// forgery.

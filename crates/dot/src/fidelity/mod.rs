@@ -22,7 +22,7 @@ pub(crate) const LAST: &str = "internal.fidelity";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Fidelity {
-    /// The task receives no summary. It continues the session of its thread, which already has the information.
+    /// The task receives no summary. The task continues the session of its thread, which already has the information.
     Full,
     /// The task receives the goal and the id of the run.
     Truncate,
@@ -65,7 +65,7 @@ impl fmt::Display for Fidelity {
     }
 }
 
-/// The fidelity of one task. It is chosen before the task begins, from the edge that led to the node, from the node and from the graph.
+/// The fidelity of one task. The fidelity is chosen before the task begins, from the edge that led to the node, from the node and from the graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FidelityChoice {

@@ -1,4 +1,4 @@
-//! The text before a task that describes the previous run. It depends only on the context, and its length is limited.
+//! The text before a task that describes the previous run. The text depends only on the context, and the length of the text is limited.
 
 use ferrata_core::state::Context;
 use ferrata_core::wording::count;
@@ -26,7 +26,7 @@ struct FidelityLimits {
     value: usize,
     /// The maximum number of nodes. The latest nodes are included.
     stages: usize,
-    /// The maximum size of the latest answer in bytes. It does not count for `all`.
+    /// The maximum size of the latest answer in bytes. The latest answer does not count for `all`.
     last: usize,
 }
 
@@ -58,7 +58,7 @@ impl StageSummary<'_> {
     }
 }
 
-/// Returns the preamble of a task. It is empty if there is nothing to describe.
+/// Returns the preamble of a task. The preamble is empty if there is nothing to describe.
 pub(crate) fn preamble(fidelity: Fidelity, context: &Context, run: &str) -> String {
     let mut text = String::new();
     let goal = context.get_value(GOAL).map(text_of).unwrap_or_default();
@@ -177,7 +177,7 @@ pub(crate) struct LatestAnswer {
     /// The description of the source of the answer.
     of: String,
     text: String,
-    /// Whether a tool printed the text. Then its end is the most useful part.
+    /// Whether a tool printed the text. The end of such a text is the most useful part.
     is_output: bool,
 }
 

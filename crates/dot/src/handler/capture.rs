@@ -7,7 +7,7 @@ use ferrata_core::wording::count;
 
 use crate::run_dir::files::HashedFile;
 
-/// Maximum size of the file for a long output. It equals the limit of an artifact.
+/// Maximum size of the file for a long output. The maximum equals the limit of an artifact.
 const MAX_WHOLE: u64 = 64 << 20;
 
 /// The part of a long output that stays in memory.
@@ -48,7 +48,7 @@ pub(super) struct WholePlace {
 /// The file of a complete output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct WholeOutput {
-    /// The path of the file. It is relative to the root for an artifact, and absolute otherwise.
+    /// The path of the file. The path is relative to the root for an artifact, and absolute otherwise.
     pub(super) path: String,
     pub(super) bytes: u64,
     /// Whether the output was longer than the maximum size of the file.

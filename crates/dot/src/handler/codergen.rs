@@ -27,7 +27,8 @@ pub struct TaskRequest<'a> {
     pub task: &'a str,
     /// How much of the previous run the prompt contains: the fidelity chosen for the node, or a summary if the session was lost.
     pub fidelity: Fidelity,
-    /// The session of the task. With [`Fidelity::Full`], the task continues this session. Otherwise a new session replaces it.
+    /// The session of the task. With [`Fidelity::Full`], the task continues this session. With any other fidelity, a new session replaces this
+    /// session.
     pub thread: Option<&'a str>,
     /// The attempt to which the task belongs, with its run, node, visit and attempt number.
     pub stage: &'a Stage,
@@ -43,7 +44,7 @@ impl TaskRequest<'_> {
         if value.is_empty() && name == "reasoning_effort" { "high".to_owned() } else { value }
     }
 
-    /// Returns whether the node has the type `prompt`. Then the backend calls the model only once, without tools of its own.
+    /// Returns whether the node has the type `prompt`. For such a node, the backend calls the model only once, without tools of its own.
     pub fn is_single_call(&self) -> bool {
         *self.stage.kind == *PROMPT
     }
@@ -106,7 +107,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     async fn run(&self, request: TaskRequest<'_>) -> Result<BackendAnswer, HandlerError>;
 }
 
-/// A backend that does no work. It answers `[Simulated] Response for stage: ` and the node. The notes of the outcome mark the answer as simulated.
+/// A backend that does no work. The backend answers `[Simulated] Response for stage: ` and the node. The notes of the outcome mark the answer as
+/// simulated.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Simulate;
 

@@ -29,7 +29,7 @@ const CHILD: &str = "child";
 /// Maximum size of an outcome file in bytes.
 const MAX_STATUS: u64 = 1 << 20;
 
-/// Maximum size of an answer in the context, in bytes. It equals the limit of a prompt file, and allows several answers in one record.
+/// Maximum size of an answer in the context, in bytes. The limit equals that of a prompt file, and allows several answers in one record.
 const MAX_ANSWER: usize = 1 << 20;
 
 /// Runs a command for each task.
@@ -37,9 +37,10 @@ const MAX_ANSWER: usize = 1 << 20;
 /// - The standard input is the prompt, which begins with the summary of the previous run. The environment contains `FERRATA_LLM_MODEL`,
 ///   `FERRATA_LLM_PROVIDER`, `FERRATA_REASONING_EFFORT`, `FERRATA_NODE_TYPE`, `FERRATA_FIDELITY`, `FERRATA_THREAD`, the commands of tool hooks as
 ///   `FERRATA_TOOL_HOOK_PRE` and `FERRATA_TOOL_HOOK_POST`, and the variables of a [`Tool`](super::Tool).
-/// - If a [directory for its files](Self::with_stage_directory) is set, the environment contains `FERRATA_STAGE_DIR`. It is a directory of the
-///   attempt that contains the prompt as `prompt.md`. If the command leaves a file `status.json` or `outcome.json` in this directory, the file is the
-///   outcome, whatever the exit status is. It must be a regular file of at most 1 MiB and not a link. Anything else with this name is a failure.
+/// - If a [directory for its files](Self::with_stage_directory) is set, the environment contains `FERRATA_STAGE_DIR`. This variable names a directory
+///   of the attempt that contains the prompt as `prompt.md`. If the command leaves a file `status.json` or `outcome.json` in this directory, the file
+///   is the outcome, whatever the exit status is. The file must be a regular file of at most 1 MiB and not a link. Anything else with this name is a
+///   failure.
 /// - The standard output is the answer, with or without an outcome file and with any exit status. The context stores its first 1 MiB. A run directory
 ///   stores a longer answer completely.
 /// - Without an outcome file, exit status 0 is a success, 75 requests a retry, and any other status is a failure. If a command ends with status 0 and

@@ -72,7 +72,7 @@ impl InheritedNames {
         Self(PLAIN.iter().map(|name| (*name).to_owned()).collect())
     }
 
-    /// Returns all names except those of secrets. It is for a command that the user of the pipeline chose.
+    /// Returns all names except those of secrets. This set of names is for a command that the user of the pipeline chose.
     pub(super) fn all() -> Self {
         Self(Arc::from(["*".to_owned()]))
     }

@@ -78,8 +78,8 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Records that the work waited for a person or for a time. Then the count of visits that ends loops without waits starts again. An automatic
-    /// answer does not count as a wait.
+    /// Records that the work waited for a person or for a time. After a wait, the count of visits that ends loops without waits starts again. An
+    /// automatic answer does not count as a wait.
     pub fn mark_waited(&self) {
         self.wait_mark.0.store(true, Ordering::Relaxed);
     }
@@ -253,7 +253,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Adds the handler of a type. It replaces an earlier handler of the same type.
+    /// Adds the handler of a type. The new handler replaces an earlier handler of the same type.
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, handler: impl Handler) -> Self {
         let name = name.into();
@@ -267,7 +267,7 @@ impl Registry {
         self.own.contains(name)
     }
 
-    /// Makes runs stop after a node. They continue when the question `node@visit:after` is accepted.
+    /// Makes runs stop after a node. The runs continue when the question `node@visit:after` is accepted.
     #[must_use]
     pub(crate) fn stop_after(mut self, node: impl Into<String>) -> Self {
         self.stops.insert(node.into());
@@ -292,16 +292,16 @@ impl Registry {
         self.handlers.keys().map(String::as_str)
     }
 
-    /// Returns the type of a node. It is the explicit type if this type has a handler or belongs to the dialect, and otherwise the type of the node's
-    /// shape.
+    /// Returns the type of a node. The type of a node is the explicit type if this type has a handler or belongs to the dialect, and otherwise the
+    /// type of the node's shape.
     pub(crate) fn type_of(&self, node: &Node) -> String {
         let of_dialect = |name: &str| SHAPES.iter().any(|(_, known)| *known == name);
         let known = |name: &str| self.handlers.contains_key(name) || of_dialect(name);
         node.handler_type(known).into_owned()
     }
 
-    /// Finds the type of a node and its handler. It is the explicit type if this type has a handler or belongs to the dialect, and otherwise the type
-    /// of the shape. The handler of `codergen` also runs nodes of type `prompt`, unless `prompt` has its own handler.
+    /// Finds the type of a node and its handler. The type of a node is the explicit type if this type has a handler or belongs to the dialect, and
+    /// otherwise the type of the shape. The handler of `codergen` also runs nodes of type `prompt`, unless `prompt` has its own handler.
     ///
     /// # Errors
     ///

@@ -1,4 +1,5 @@
-//! Runs a shell command as a process group. It writes the input of the command, reads its output up to a limit, and finally kills all its processes.
+//! Runs a shell command as a process group. This module writes the input of the command, reads its output up to a limit, and finally kills all its
+//! processes.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -22,7 +22,7 @@ use crate::variable::expand;
 /// The exit status that requests a retry: `EX_TEMPFAIL` in `sysexits.h`.
 pub(super) const TEMPORARY: i32 = 75;
 
-/// Maximum size of each output in the context, in bytes. It is large enough to show an error, and small enough for a state.
+/// Maximum size of each output in the context, in bytes. The maximum is large enough to show an error, and small enough for a state.
 const MAX_OUTPUT: usize = 64 << 10;
 
 /// Runs the command in `tool_command` with `sh -c`. If `language` is `bash` or `python3`, that interpreter runs it.

@@ -52,7 +52,7 @@ pub struct Linter {
 }
 
 impl Linter {
-    /// Adds a rule. It runs after the built-in rules and the rules that were added before.
+    /// Adds a rule. The new rule runs after the built-in rules and the rules that were added before.
     #[must_use]
     pub fn with_rule(mut self, rule: impl LintRule + 'static) -> Self {
         self.own.push(Box::new(rule));

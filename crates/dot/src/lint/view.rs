@@ -1,4 +1,4 @@
-//! The input of lint rules: a pipeline, its edges by node, and the types of its nodes. It is computed once for all rules.
+//! The input of lint rules: a pipeline, its edges by node, and the types of its nodes. The input is computed once for all rules.
 
 use std::borrow::Cow;
 
@@ -52,7 +52,7 @@ impl<'a> View<'a> {
         &self.types[node]
     }
 
-    /// Returns the type under which the table of attributes has the node at an index. It is `None` for a custom handler, which may read any
+    /// Returns the type under which the table of attributes has the node at an index. The type is `None` for a custom handler, which may read any
     /// attribute. Custom handlers for tools and tasks are exceptions: they treat attributes like the built-in handlers.
     pub(super) fn table_type(&self, node: usize) -> Option<&str> {
         const ALWAYS: [&str; 4] = ["tool", DEFAULT_TYPE, PROMPT, MANAGER];

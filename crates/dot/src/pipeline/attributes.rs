@@ -68,7 +68,7 @@ impl Attributes {
         &self.own
     }
 
-    /// Sets a value as the element's own value. It replaces the value in the source.
+    /// Sets a value as the element's own value. The new value replaces the value in the source.
     pub fn set(&mut self, key: &str, value: Value) {
         let own = Arc::make_mut(&mut self.own);
         own.retain(|attribute| !is_named(&attribute.key.value, key) || &*attribute.key.value == key);

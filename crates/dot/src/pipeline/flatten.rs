@@ -1,4 +1,5 @@
-//! Converts the statements of a document to nodes and edges. It applies the defaults of scopes, splits chains, and adds the classes of subgraphs.
+//! Converts the statements of a document to nodes and edges. The conversion applies the defaults of scopes, splits chains, and adds the classes of
+//! subgraphs.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -134,12 +134,14 @@ impl Pipeline {
         self.attributes.text("goal")
     }
 
-    /// Returns the indices of the start nodes. They are the nodes of type `start`. If there are none, they are the nodes named `start` or `Start`.
+    /// Returns the indices of the start nodes. Start nodes are the nodes of type `start`. If there are none, start nodes are the nodes named `start`
+    /// or `Start`.
     pub fn starts(&self) -> Vec<usize> {
         self.terminals("start", &["start", "Start"])
     }
 
-    /// Returns the indices of the exit nodes. They are the nodes of type `exit`. If there are none, they are the nodes named `exit` or `end`.
+    /// Returns the indices of the exit nodes. Exit nodes are the nodes of type `exit`. If there are none, exit nodes are the nodes named `exit` or
+    /// `end`.
     pub fn exits(&self) -> Vec<usize> {
         self.terminals("exit", &["exit", "end"])
     }

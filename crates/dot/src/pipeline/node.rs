@@ -9,7 +9,7 @@ use crate::select::normal_label;
 use crate::source::Span;
 use crate::value::Value;
 
-/// The shapes of the specification, followed by the shapes of Fabro. Each has the handler type that it stands for.
+/// The shapes of the specification, followed by the shapes of Fabro. Each shape has the handler type that the shape stands for.
 pub const SHAPES: [(&str, &str); 11] = [
     ("Mdiamond", "start"),
     ("Msquare", "exit"),
@@ -94,8 +94,8 @@ impl Node {
         self.attributes.text("type")
     }
 
-    /// Returns the handler type. It is the explicit type if `known` returns true for it, and otherwise the type of the shape. If the shape implies no
-    /// type, a node with a command is a tool, and any other node is a `codergen`.
+    /// Returns the handler type. The handler type is the explicit type if `known` returns true for it, and otherwise the type of the shape. If the
+    /// shape implies no type, a node with a command is a tool, and any other node is a `codergen`.
     pub fn handler_type(&self, known: impl Fn(&str) -> bool) -> Cow<'_, str> {
         let explicit = self.explicit_type();
         if !explicit.is_empty() && known(&explicit) {

@@ -1,4 +1,4 @@
-//! Files that a command leaves for later nodes. They are stored in the directory of the run, under the hash of their content.
+//! Files that a command leaves for later nodes. The files are stored in the directory of the run, under the hash of their content.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -27,7 +27,7 @@ pub(crate) fn key(name: &str) -> String {
     format!("{ARTIFACT}{name}")
 }
 
-/// Removes the files of an interrupted attempt. Otherwise another attempt in the same directory would report them as its own.
+/// Removes the files of an interrupted attempt. Otherwise another attempt in the same directory would report these files as its own.
 pub(crate) fn clear(stage: &Path) -> std::io::Result<()> {
     files::remove_whole(&stage.join(LEFT))
 }

@@ -193,7 +193,7 @@ pub(crate) fn read(root: &Path, path: &Path, most: u64) -> io::Result<Vec<u8>> {
     bounded(Place::found(root, path)?.open(false)?, most)
 }
 
-/// Reads a file at any path, for the user who runs the pipeline. It must be a regular file of at most `most` bytes.
+/// Reads a file at any path, for the user who runs the pipeline. The path must lead to a regular file of at most `most` bytes.
 ///
 /// # Errors
 ///

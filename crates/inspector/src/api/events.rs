@@ -15,8 +15,8 @@ use super::run_poller::RunPoller;
 use crate::app::ApiCall;
 use crate::problem::Problem;
 
-/// The events that contain output of nodes. A page requests them with `words`. They are omitted if texts are hidden, because a hook needs whole texts
-/// and the events contain parts of texts. For a run with secret channels, the viewer must be allowed to see secrets.
+/// The events that contain output of nodes. A page requests them with `words`. These events are omitted if texts are hidden, because a hook needs
+/// whole texts and the events contain parts of texts. For a run with secret channels, the viewer must be allowed to see secrets.
 const PAYLOADS: [WatchKind; 4] =
     [WatchKind::Chunks, WatchKind::Chunk, WatchKind::Custom, WatchKind::Progress];
 

@@ -31,7 +31,7 @@ use crate::app::AppContext;
 use crate::problem::Problem;
 use crate::{assets, guard, redact};
 
-/// Maximum size of the body of an act in bytes. It is the size of the largest edit that a store would accept.
+/// Maximum size of the body of an act in bytes. The limit is the size of the largest edit that a store would accept.
 const MOST: usize = 8 * 1024 * 1024;
 
 /// Creates the routes.

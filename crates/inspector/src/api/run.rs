@@ -1,4 +1,4 @@
-//! One run as of a record: its graph, the results of its nodes, and the reasons for its status. It contains no values of the state.
+//! One run as of a record: its graph, the results of its nodes, and the reasons for its status. This view of a run contains no values of the state.
 
 use std::ops::Range;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! Lists runs by filters and search words, page by page. It reads only the heads of runs.
+//! Lists runs by filters and search words, page by page. The listing reads only the heads of runs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

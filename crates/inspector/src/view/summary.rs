@@ -46,7 +46,7 @@ pub(crate) fn summary(head: &RunHead, viewer: &Viewer) -> Value {
     })
 }
 
-/// Returns the node that started this run, and the run of that node. It has the same tenant.
+/// Returns the node that started this run, and the run of that node. The other run has the same tenant.
 pub(crate) fn origin(head: &RunHead) -> Option<Value> {
     let origin = RunOrigin::of(head)?;
     Some(json!({ "run": key(&origin.parent), "at": origin.at, "name": origin.name, "bond": origin.bond }))

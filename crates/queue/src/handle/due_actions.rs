@@ -283,8 +283,9 @@ impl HolderWatch {
         (!gone.is_empty() || !is_known).then_some(QueueOp::Settle { id, gone, found })
     }
 
-    /// Returns whether this start will never record a run. That is so if its recorded run has vanished, if its process was dead at two checks, or if
-    /// the run has been missing for too long. While the store has the run of another start, this start cannot record its run before a purge.
+    /// Returns whether this start will never record a run. A start will never record a run if its recorded run has vanished, if its process was dead
+    /// at two checks, or if the run has been missing for too long. While the store has the run of another start, this start cannot record its run
+    /// before a purge.
     async fn is_missing(&self, id: &str, held: &SlotHolder, start: StartId, is_overtaken: bool) -> bool {
         if held.was_on_record(start) {
             return true;

@@ -137,7 +137,7 @@ fn optional(one: Option<&String>) -> usize {
     one.map_or(0, |one| text(one) + 16)
 }
 
-/// Returns the size of a list of starts. Each has a process, a time and a number.
+/// Returns the size of a list of starts. A start in the list has a process, a time and a number.
 fn starts_size(lives: &[StartId], alive: Option<FoundRun>) -> usize {
     lives.len() * 96 + alive.map_or(0, |_| 160)
 }

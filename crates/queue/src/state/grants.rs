@@ -12,9 +12,9 @@ use crate::settings::{QueueSettings, RateLimit};
 /// The longest time for which a provider can close a queue.
 pub(crate) const LONGEST_CLOSED: Duration = Duration::from_secs(86_400);
 
-/// Maximum time in the future for which a process believes that a queue is closed. It is twice the longest pause, because the clock of the process
-/// that closed the queue may be a day ahead. If the time is further ahead, the process opens the queue. If the process shortened the time instead,
-/// each check would close the queue for another day.
+/// Maximum time in the future for which a process believes that a queue is closed. The maximum is twice the longest pause, because the clock of the
+/// process that closed the queue may be a day ahead. If the time is further ahead, the process opens the queue. If the process shortened the time
+/// instead, each check would close the queue for another day.
 const MOST_AHEAD: Duration = Duration::from_secs(2 * 86_400);
 
 /// The decision about the next grant.
@@ -76,8 +76,8 @@ impl QueueState {
         }
     }
 
-    /// Returns the tags of the queue if a run could get a slot but no process has granted it. Then no process has the tags, or none has checked the
-    /// queue yet.
+    /// Returns the tags of the queue if a run could get a slot but no process has granted it. In this case, no process has the tags, or none has
+    /// checked the queue yet.
     pub(crate) fn unserved_tags(&self, now: Timestamp) -> Vec<String> {
         let settings = self.effective();
         if settings.tags.is_empty() {

@@ -1,8 +1,8 @@
 //! The legibility meter: counts the type names and sentences that are hard for a stranger, and compares the counts with recorded maxima.
 //!
 //! `xtask/legibility.toml` records the counts of each crate and of the documentation. If a count is higher than the recorded one, both as a number
-//! and as a share, it is a fault. So the counts can only fall. `cargo xtask tidy --write` lowers the record. The counts help to rank texts. They do
-//! not prove that a sentence is bad, so read the sentences that they count.
+//! and as a share, it is a fault. So the counts can only fall. `cargo xtask tidy --write` lowers the record. The counts help to rank texts. The
+//! counts do not prove that a sentence is bad, so read the sentences that they count.
 
 mod names;
 mod prose;

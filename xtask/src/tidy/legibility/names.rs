@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::source::{Source, is_word};
 
-/// Names that are a verb form. They say what happened to a thing, and not what the thing is.
+/// Names that are a verb form. Such names say what happened to a thing, and not what the thing is.
 const PARTICIPLES: &[&str] = &[
     "Answered",
     "Applied",
@@ -124,7 +124,7 @@ const PARTICIPLES: &[&str] = &[
     "Writes",
 ];
 
-/// Names that are a function word. They do not name a thing.
+/// Names that are a function word. Such names do not name a thing.
 const FUNCTION_WORDS: &[&str] = &[
     "About", "Again", "Anew", "Around", "Aside", "Before", "Behind", "Beside", "By", "Either", "Few", "From",
     "Here", "How", "Mine", "Nobody", "Nothing", "Over", "Same", "Such", "Then", "There", "To", "Until",

@@ -1,4 +1,4 @@
-//! Routes that leave or enter a branch. They lead through the node where the branches meet, or through the parallel node.
+//! Routes that leave or enter a branch. Such routes lead through the node where the branches meet, or through the parallel node.
 
 use std::collections::HashSet;
 
@@ -91,8 +91,8 @@ impl ForkRegions {
         entered.max_by_key(|region| region.nodes.len()).map(|region| region.fork)
     }
 
-    /// Returns the first node that a parallel node begins for a run whose target `to` is in one of its branches. It is the target, or the inner
-    /// parallel node around it.
+    /// Returns the first node that a parallel node begins for a run whose target `to` is in one of its branches. This first node is the target, or
+    /// the inner parallel node around it.
     pub(in crate::compile) fn first_towards(&self, fork: usize, to: usize) -> Option<usize> {
         let region = self.all.iter().find(|region| region.fork == fork)?;
         if !region.nodes.contains(&to) {

@@ -1,4 +1,4 @@
-//! A node of a pipeline as a node of a graph. It finds how the run arrived, does the work, and chooses the route.
+//! A node of a pipeline as a node of a graph. The node finds how the run arrived, does the work, and chooses the route.
 
 mod attempt;
 mod budget;
@@ -33,13 +33,13 @@ use crate::value::Value;
 /// The role of a node in addition to its work.
 #[derive(Debug)]
 pub(super) enum NodeRole {
-    /// The start. It copies the attributes of the graph into the context.
+    /// The start of the pipeline. The start copies the attributes of the graph into the context.
     Start {
         mirror: Arc<Map<String, Json>>,
         keep_input: bool,
     },
-    /// A node where the branches of a parallel node meet. It gathers the results of the branches, whose first nodes are in `order`. If it is not a
-    /// fan-in, it then does its own work.
+    /// A node where the branches of a parallel node meet. The node gathers the results of the branches, whose first nodes are in `order`. If it is
+    /// not a fan-in, it then does its own work.
     FanIn {
         fork: Arc<Node>,
         order: Vec<String>,

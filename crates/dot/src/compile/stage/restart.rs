@@ -10,7 +10,7 @@ use super::visits::{VISITS, WAITS};
 use crate::outcome::{StageOutcome, Status};
 use crate::suggest::shortened;
 
-/// The context key of the run's input. It is stored only if an edge may restart the run.
+/// The context key of the run's input. The input is stored only if an edge may restart the run.
 pub(super) const INPUT: &str = "internal.input";
 
 /// The context key of the number of restarts.

@@ -41,13 +41,14 @@ const ACTIONS: &str = "observe,wait";
 /// - In each cycle, the manager reads the child, steers the child if `manager.actions` includes `steer`, and then waits for `manager.poll_interval`
 ///   or for the child's end. Cycles and waits are recorded. So `manager.max_cycles` counts across crashes, and a run in a long wait becomes idle. A
 ///   restarted child has its own cycles and its own `timeout`.
-/// - The outcome is `success` if the child completes or `manager.stop_condition` holds. It is `fail` if the child fails or is cancelled, if the
-///   maximum number of cycles is reached, or if the node's `timeout` expires. Then the manager cancels a child that has not ended. If the run of the
-///   manager is cancelled, its child is cancelled too, because a child run ends with its parent.
+/// - The outcome is `success` if the child completes or `manager.stop_condition` holds. The outcome is `fail` if the child fails or is cancelled, if
+///   the maximum number of cycles is reached, or if the node's `timeout` expires. Then the manager cancels a child that has not ended. If the run of
+///   the manager is cancelled, its child is cancelled too, because a child run ends with its parent.
 /// - The context stores the result as `stack.child.run`, `stack.child.status`, `stack.child.cycles` and `stack.child.context`. A stop condition may
 ///   also read `stack.child.node`, and `stack.child.context.` followed by a key of the child's context.
-/// - With `stack.child_autostart=false`, the manager waits until another process starts a run with the child's id. That run is not a child run. The
-///   manager reads and cancels it like a child, with one exception: if the run of the manager is cancelled, the other run is not cancelled.
+/// - With `stack.child_autostart=false`, the manager waits until another process starts a run with the child's id. The run that the other process
+///   starts is not a child run. The manager reads and cancels it like a child, with one exception: if the run of the manager is cancelled, the other
+///   run is not cancelled.
 ///
 /// [Attach](Self::attach) the manager to the runtime that executes its runs.
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@ use crate::outcome::Status;
 use crate::pipeline::SHAPES;
 use crate::suggest::beginning_for_message;
 
-/// Reports the constructs outside of the dialect that the parser tolerated. Each has its own rule id.
+/// Reports the constructs outside of the dialect that the parser tolerated. Each kind of construct has its own rule id.
 pub(super) fn tolerated(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     found.extend(view.pipeline().tolerated().iter().map(|one| {
         // A name that occurs only in edges may be a typing mistake, so it is a warning. The other constructs mean the same in each dialect.

@@ -1,4 +1,4 @@
-//! The built-in rules. Each is a function, and its findings have the rule id of the specification.
+//! The built-in rules. Each built-in rule is a function, and its findings have the rule id of the specification.
 
 mod attributes;
 mod dialects;

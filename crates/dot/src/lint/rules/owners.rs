@@ -73,7 +73,7 @@ impl ElementPlace<'_> {
     }
 }
 
-/// Checks that every attribute with a type has a value of this type. Otherwise the default would silently replace the value.
+/// Checks that every attribute with a type has a value of this type. Without this check, the default would silently replace a wrong value.
 pub(super) fn attribute_type(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for (element, attributes, place) in elements(view) {
         for attribute in attributes.iter() {
@@ -239,7 +239,7 @@ pub(super) fn attribute_alias(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Attributes of Graphviz and of other dialects whose names resemble attributes of this language. They are not mistakes.
+/// Attributes of Graphviz and of other dialects whose names resemble attributes of this language. These attributes are not mistakes.
 const NO_SLIPS: &[&str] = &[
     "labels",
     "labelloc",
@@ -256,7 +256,7 @@ const NO_SLIPS: &[&str] = &[
     "params",
 ];
 
-/// Checks that no unknown attribute looks like a misspelled known one. Otherwise it would silently have no effect.
+/// Checks that no unknown attribute looks like a misspelled known one. Without this check, a misspelled attribute would silently have no effect.
 pub(super) fn attribute_known(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     let known: BTreeSet<&str> =
         ALL.iter().map(|rule| rule.name).chain(ALIASES.map(|(alias, _)| alias)).collect();

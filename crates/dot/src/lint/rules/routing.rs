@@ -90,7 +90,7 @@ fn unset(view: &View<'_>, key: &str) -> Option<(String, String)> {
     None
 }
 
-/// Checks that every key in a condition may be set. Otherwise the condition never holds, and its edge is never followed.
+/// Checks that every key in a condition may be set. If nothing sets a key, the condition never holds, and the edge is never followed.
 pub(super) fn condition_keys(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for edge in view.pipeline().edges() {
         // `condition_syntax` reports invalid conditions.
