@@ -42,8 +42,8 @@ pub use self::requests::{
 };
 pub use self::runtime::Runtime;
 pub use self::watch::{
-    Chunk, LiveEvent, RecordedEvent, RunsCursor, RunsWatch, RunsWatchRequest, SseFrames, StreamWriter, Watch,
-    WatchCursor, WatchEvent, WatchEventKind, WatchKind, WatchRequest,
+    Chunk, LiveEvent, RecordedEvent, SseFrames, StreamWriter, Watch, WatchCursor, WatchEvent, WatchEventKind,
+    WatchKind, WatchRequest,
 };
 pub use crate::past::{
     ActivationPhase, Ancestor, Change, CheckedLog, Checkpoint, Diagnostic, Diff, Divergence, LoggedGraph,

@@ -10,7 +10,6 @@ use crate::error::Result;
 use crate::id::{TenantId, WorkflowName};
 use crate::record::RunStatus;
 use crate::runtime::shared::RuntimeInner;
-use crate::runtime::watch::RunsWatchRequest;
 use crate::store::{Cursor, Order, Page, Paged, RunHead, RunQuery};
 
 /// A listing of runs; `.await` reads one page from the store, newest first. The default page has 100 runs; see [`limit`](Self::limit).
@@ -143,12 +142,6 @@ impl RunsRequest {
     pub fn after(mut self, cursor: Option<Cursor>) -> Self {
         self.page.cursor = cursor;
         self
-    }
-
-    /// Watches these runs instead of listing them: all events of all matching runs, in any process, later runs included. A status condition
-    /// selects the records that leave a run in that status. Page settings have no effect.
-    pub fn watch(self) -> RunsWatchRequest {
-        RunsWatchRequest::new(&self.shared, self.query)
     }
 }
 
