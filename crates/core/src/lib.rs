@@ -32,7 +32,6 @@ mod id {
     };
 }
 
-#[cfg(feature = "metrics")]
 pub use telemetry::catalogue as metrics;
 
 pub use clock::{Clock, SystemClock, Timestamp, within};

@@ -321,7 +321,6 @@ impl RuntimeBuilder {
     ///
     /// A recorder keeps each series forever, so use this with few and fixed node names. Each node has some twenty series, and a histogram has
     /// one for each bucket. At most 500 nodes of each workflow have their own series.
-    #[cfg(feature = "metrics")]
     #[must_use]
     pub fn metrics_by_node(mut self) -> Self {
         self.by_node = true;

@@ -179,8 +179,8 @@ impl Runtime {
         self.shared().registry.news()
     }
 
-    /// Reports the numbers of waiters and held slots of a library's queue, and the longest wait, as metrics. Does nothing without the feature
-    /// `metrics`. Covers the first 500 queues of a runtime, because a recorder keeps each series forever.
+    /// Reports the numbers of waiters and held slots of a library's queue, and the longest wait, as metrics. Covers the
+    /// first 500 queues of a runtime, because a recorder keeps each series forever.
     pub fn report_queue(&self, name: &str, waiting: usize, held: usize, oldest: Duration) {
         self.shared().telemetry().queue(name, waiting, held, oldest);
     }
