@@ -26,8 +26,8 @@ const EXAMPLES: &str = "test --workspace --all-features --doc --no-fail-fast --l
 const DOCUMENTATION: &str = "documentation";
 
 /// Needs no server and no driver of one.
-const QUICK: &str = "test --no-run --locked --package ferrata --package ferrata-core --package ferrata-engine --package ferrata-store --package ferrata-testing \
-                     --package ferrata-dot --package ferrata-store-conformance --package ferrata-store-fs";
+const QUICK: &str = "test --no-run --locked --package ferrata --package ferrata-core --package ferrata-engine --package ferrata-history --package ferrata-store \
+                     --package ferrata-testing --package ferrata-dot --package ferrata-store-conformance --package ferrata-store-fs";
 
 /// What a quick run leaves out unless tests are named: explorations and long histories, which take two thirds of the processor time of
 /// what needs no server. The rest takes less than two minutes on two cores, once it is built.

@@ -21,7 +21,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("ferrata-store-*", &["ferrata-store"]),
     // The machine of a run and its data: no runtime, and no store but the types of the contract.
     ("ferrata-engine", &["ferrata-store"]),
-    ("ferrata-core", &["ferrata-engine", "ferrata-store"]),
+    // The past of runs: it reads logs, and knows no runtime.
+    ("ferrata-history", &["ferrata-engine", "ferrata-store"]),
+    ("ferrata-core", &["ferrata-engine", "ferrata-history", "ferrata-store"]),
     // Servers for tests only: no library may use it but in its tests.
     ("ferrata-test-servers", &[]),
     ("ferrata-dot", &["ferrata-core"]),

@@ -46,9 +46,10 @@ pub use self::watch::{
     WatchKind, WatchRequest,
 };
 pub use crate::past::{
-    ActivationPhase, Ancestor, Change, CheckedLog, Checkpoint, Diagnostic, Diff, Divergence, LoggedGraph,
-    MemorySnapshot, OpenQuestions, PastActivation, PendingActivation, PendingChild, Position, ReasonCache,
-    ReasonKind, ReplanEntry, RetentionPolicy, RunExplanation, RunOrigin, RunReason, SweepLimits, SweepReport,
-    TimelineEntry, Verdict, Verified, WaitingToken,
+    ActivationPhase, Ancestor, Change, CheckedLog, Checkpoint, Diagnostic, Diff, LoggedGraph, MemorySnapshot,
+    OpenQuestions, PastActivation, PendingActivation, PendingChild, Position, ReasonCache, ReasonKind,
+    ReplanEntry, RetentionPolicy, RunExplanation, RunOrigin, RunReason, SweepLimits, SweepReport,
+    TimelineEntry, Verdict, WaitingToken,
 };
 pub use crate::telemetry::{TraceContext, TraceParent};
+pub use crate::verify::{Divergence, Verified};

@@ -7,13 +7,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::Verdict;
-use super::details::RecordDetails;
-use super::lineage::inherited_edges;
-use super::logged_graph::LoggedGraph;
-use super::questions::questions;
 use crate::ask::Question;
 use crate::clock::Timestamp;
+use crate::details::RecordDetails;
+use crate::ended::{Diagnostic, PastActivation};
 use crate::engine::fold::{ReplayedRun, fold, missing};
 use crate::engine::frontier::{Activation, ActivationKey, Local};
 use crate::engine::machine::Machine;
@@ -21,6 +18,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{
     Epoch, ExecutorId, Fingerprint, NodeName, RecordId, RunId, RunKey, Seq, Visit, WorkflowName,
 };
+use crate::lineage::inherited_edges;
+use crate::logged_graph::LoggedGraph;
+use crate::questions::questions;
 use crate::record::child::ActivationChild;
 use crate::record::memo::{Memo, Memos, PROGRESS};
 use crate::record::{Failure, Labels, Parent, RecordKind, RunStatus};
@@ -165,7 +165,7 @@ impl fmt::Debug for Checkpoint {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct MemorySnapshot {
-    /// The [memory reads](crate::node::NodeContext::remember_read) of nodes, in the order of the stored records.
+    /// The memory reads of nodes (`NodeContext::remember_read`), in the order of the stored records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reads: Vec<MemoryRead>,
     /// The payloads of undelivered outbox messages to the topic `memory`, in order.
@@ -200,7 +200,7 @@ pub struct PendingActivation {
     /// The fan-out item of the activation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<Value>,
-    /// The last [progress](crate::node::NodeContext::progress) of its attempts.
+    /// The last progress of its attempts (`NodeContext::progress`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Value>,
     /// The names of its completed steps.
@@ -229,45 +229,6 @@ pub struct PendingChild {
     pub start: String,
 }
 
-/// An ended activation.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct PastActivation {
-    /// The node.
-    pub node: NodeName,
-    /// The visit number.
-    pub visit: Visit,
-    /// Whether the activation succeeded.
-    pub ok: bool,
-    /// Number of attempts. Absent, like the fields below, after its record was pruned.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub attempts: Option<u32>,
-    /// Duration of the last attempt in milliseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub took_ms: Option<u64>,
-    /// Time of its record.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub at: Option<Timestamp>,
-    /// Number of its record.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub index: Option<Seq>,
-    /// The node's effect, if the graph declared one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub effect: Option<crate::graph::Effect>,
-    /// The nodes that its edges started.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub led_to: Vec<NodeName>,
-    /// Its notes for people.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub notes: Option<String>,
-    /// The reason of its failure.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failure: Option<Failure>,
-    /// The verdict of the activation on its own work, if that was not success. The run may continue after work that failed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub verdict: Option<Verdict>,
-}
-
 /// A token that waited at a join.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -294,27 +255,8 @@ pub struct ReplanEntry {
     pub reason: String,
 }
 
-/// A failed attempt.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct Diagnostic {
-    /// Time of its record.
-    pub at: Timestamp,
-    /// The node.
-    pub node: NodeName,
-    /// The visit number.
-    pub visit: Visit,
-    /// The attempt number.
-    pub attempt: u32,
-    /// The reason of the failure.
-    pub failure: Failure,
-    /// Time of the next attempt, if one was to follow.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub retry_at: Option<Timestamp>,
-}
-
 /// Reads a checkpoint, and the graph data of the log.
-pub(crate) async fn checkpoint(
+pub async fn checkpoint(
     store: &dyn CheckpointStore,
     run: &RunKey,
     at: At,
@@ -415,7 +357,7 @@ fn parsed(run: &RunKey, text: &str) -> Result<Value> {
 }
 
 /// Lists the activations that have not ended, as of a record with time `at`.
-pub(super) fn pending(run: &RunKey, machine: &Machine, at: Timestamp) -> Result<Vec<PendingActivation>> {
+pub(crate) fn pending(run: &RunKey, machine: &Machine, at: Timestamp) -> Result<Vec<PendingActivation>> {
     let json = |text: &str| parsed(run, text);
     let receiving = receiving(machine, at);
     let child = |key: ActivationKey, child: &ActivationChild| PendingChild {
@@ -501,23 +443,4 @@ fn waiting(machine: &Machine) -> Vec<WaitingToken> {
             .collect::<Vec<_>>()
     };
     machine.tokens().iter().flat_map(at).collect()
-}
-
-impl PastActivation {
-    pub(super) fn of(node: NodeName, visit: Visit, ok: bool) -> Self {
-        Self {
-            node,
-            visit,
-            ok,
-            attempts: None,
-            took_ms: None,
-            at: None,
-            index: None,
-            effect: None,
-            led_to: Vec::new(),
-            notes: None,
-            failure: None,
-            verdict: None,
-        }
-    }
 }
