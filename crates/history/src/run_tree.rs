@@ -78,7 +78,7 @@ pub async fn parent_of(
 /// # Errors
 ///
 /// [`ErrorKind::WrongStatus`] names the run that blocks the removal, and the remedy. Store errors pass through.
-pub async fn check_removal(
+pub(crate) async fn check_removal(
     store: &dyn CheckpointStore,
     head: &RunHead,
     folded: Option<&ReplayedRun>,

@@ -79,7 +79,7 @@ impl Context {
     }
 
     /// Returns the value of a key for editing in place. A shared value is copied first.
-    pub fn get_value_mut(&mut self, key: &str) -> Option<&mut Value> {
+    pub(crate) fn get_value_mut(&mut self, key: &str) -> Option<&mut Value> {
         self.values.get_mut(key).map(Arc::make_mut)
     }
 
