@@ -110,7 +110,11 @@ pub async fn segment_ends(store: &dyn CheckpointStore, run: &RunKey, at: At) -> 
 }
 
 /// Reads the records of the segment that ends with a record. Returns `None` if it was pruned meanwhile.
-pub(crate) async fn segment_records(store: &dyn CheckpointStore, run: &RunKey, end: Seq) -> Result<Vec<Record>> {
+pub(crate) async fn segment_records(
+    store: &dyn CheckpointStore,
+    run: &RunKey,
+    end: Seq,
+) -> Result<Vec<Record>> {
     match store.load(run, At::Seq(end)).await {
         Ok(records) => records.ok_or_else(|| missing(run)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
