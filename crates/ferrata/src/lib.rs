@@ -97,7 +97,7 @@
 //!
 //! # Metrics
 //!
-//! With the feature `metrics`, a runtime reports metrics through the `metrics` facade; the module `metrics` lists them.
+//! A runtime reports metrics through the `metrics` facade; the module [`metrics`] lists them.
 //!
 //! # Traces
 //!
@@ -117,7 +117,6 @@ pub use ferrata_core::graph::{
     self, CachePolicy, CheckpointFrequency, CheckpointPolicy, Effect, Graph, GraphError, Join, Lens,
     RetryPolicy, Route,
 };
-#[cfg(feature = "metrics")]
 pub use ferrata_core::metrics;
 pub use ferrata_core::node::{self, Conversation, Fatal, Node, NodeContext, NodeError, NodeResult};
 pub use ferrata_core::record::{self, RunStatus};

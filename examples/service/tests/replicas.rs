@@ -359,7 +359,7 @@ async fn page_shows_written_note_despite_disconnects_on_postgres() {
     one_is_shown(Some(Service::Postgres)).await;
 }
 
-/// Guarantees: EVENT-9.
+/// Guarantees: EVENT-8.
 #[tokio::test]
 async fn order_watch_moves_between_replicas_on_files() {
     one_is_watched(None).await;

@@ -26,8 +26,8 @@ const EXAMPLES: &str = "test --workspace --all-features --doc --no-fail-fast --l
 const DOCUMENTATION: &str = "documentation";
 
 /// The call that builds the tests that need no server and no driver of one.
-const QUICK: &str = "test --no-run --locked --package ferrata --package ferrata-core --package ferrata-engine --package ferrata-store --package ferrata-testing \
-                     --package ferrata-dot --package ferrata-store-conformance --package ferrata-store-fs";
+const QUICK: &str = "test --no-run --locked --package ferrata --package ferrata-core --package ferrata-engine --package ferrata-history --package ferrata-store \
+                     --package ferrata-testing --package ferrata-dot --package ferrata-store-conformance --package ferrata-store-fs";
 
 /// The test programs that a quick run skips, unless tests are named. These programs are explorations and long histories, and take two thirds of the
 /// processor time of all tests that need no server. The other tests take less than two minutes on two cores, once they are built.

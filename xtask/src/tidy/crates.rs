@@ -21,7 +21,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("ferrata-store-*", &["ferrata-store"]),
     // The state machine of a run and its data. It contains no runtime, and of the stores only the types of the contract.
     ("ferrata-engine", &["ferrata-store"]),
-    ("ferrata-core", &["ferrata-engine", "ferrata-store"]),
+    // Reads the logs of runs, and knows no runtime.
+    ("ferrata-history", &["ferrata-engine", "ferrata-store"]),
+    ("ferrata-core", &["ferrata-engine", "ferrata-history", "ferrata-store"]),
     // Servers for tests only. A library may use it only in its tests.
     ("ferrata-test-servers", &[]),
     ("ferrata-dot", &["ferrata-core"]),

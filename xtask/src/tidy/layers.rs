@@ -1,4 +1,4 @@
-//! Checks the dependencies between the modules of `ferrata-engine`, and between those of `ferrata-core`.
+//! Checks the dependencies between the modules of `ferrata-engine`, of `ferrata-history` and of `ferrata-core`.
 
 use super::Fault;
 use super::repo::{Repo, is_test};
@@ -16,7 +16,7 @@ struct Crate {
     never: &'static [(&'static str, &'static str)],
 }
 
-const CRATES: [Crate; 2] = [
+const CRATES: [Crate; 3] = [
     Crate {
         root: "crates/engine/src/",
         layers: &["state", "ask", "record", "graph", "engine"],
@@ -29,11 +29,44 @@ const CRATES: [Crate; 2] = [
         ],
     },
     Crate {
+        root: "crates/history/src/",
+        layers: &[
+            "log_reader",
+            "verdict",
+            "questions",
+            "logged_graph",
+            "origin",
+            "position",
+            "ended",
+            "details",
+            "lineage",
+            "checkpoint",
+            "phase",
+            "reason",
+            "explain",
+            "sentence",
+            "report",
+            "check",
+            "diff",
+            "archive",
+            "retention",
+            "run_tree",
+            "sweep",
+        ],
+        common: &["ask", "clock", "engine", "error", "graph", "id", "record", "state", "store", "wording"],
+        never: &[
+            ("dyn Any", "the past knows no runtime under any type; pass what it needs"),
+            ("tokio", "the past starts no task; it waits only for the store and the caller's clock"),
+            ("SystemTime::now", "the past reads no clock; pass the time"),
+            ("Instant::now", "the past reads no clock; pass the time"),
+        ],
+    },
+    Crate {
         root: "crates/core/src/",
-        layers: &["telemetry", "node", "graph", "store", "past", "runtime"],
+        layers: &["telemetry", "node", "graph", "store", "verify", "runtime"],
         common: &[
-            "ask", "clock", "compact", "engine", "error", "failure", "id", "panics", "record", "state",
-            "wording",
+            "ask", "clock", "compact", "engine", "error", "failure", "id", "panics", "past", "record",
+            "state", "wording",
         ],
         never: &[],
     },
@@ -126,7 +159,7 @@ mod tests {
                 "//! Panics.\nuse crate::error::Result;\nfn f() { crate::graph::apply() }\n",
             ),
             (
-                "crates/core/src/past/mod.rs",
+                "crates/core/src/verify.rs",
                 "//! Reads.\nuse crate::state::Patch;\nuse crate::{engine, runtime};\n",
             ),
             ("crates/core/src/extra/mod.rs", "//! Has no layer.\n"),
@@ -143,7 +176,7 @@ mod tests {
         assert!(found.contains("engine/host.rs:2: `dyn Any`: the engine knows no runtime"), "{found}");
         assert!(found.contains("engine/host.rs:3: `tokio`: the engine starts no task"), "{found}");
         assert!(found.contains("panics.rs:3: `panics` may not use `graph`"), "{found}");
-        assert!(found.contains("past/mod.rs:3: names several modules at once"), "{found}");
+        assert!(found.contains("verify.rs:3: names several modules at once"), "{found}");
         assert!(found.contains("extra/mod.rs: `extra` has no layer"), "{found}");
         assert_eq!(found.lines().count(), 7, "{found}");
     }

@@ -45,12 +45,6 @@ impl Counting {
     pub(crate) fn of(store: &MemoryStore) -> Self {
         Self { inner: store.clone(), counts: Arc::default(), tells: false }
     }
-
-    /// How often it was read from.
-    pub(crate) fn reads(&self) -> usize {
-        let Counts { heads, loads, lists, .. } = &*self.counts;
-        [heads, loads, lists].into_iter().map(|count| count.load(Ordering::Relaxed)).sum()
-    }
 }
 
 #[async_trait]

@@ -84,6 +84,5 @@ mod waits;
 mod watching;
 mod watching_families;
 mod watching_live;
-mod watching_runs;
 mod world;
 mod worlds;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::details::pairs;
+use crate::details::pairs;
 use crate::engine::fold::missing;
 use crate::error::{ErrorKind, Result};
 use crate::id::{NodeName, RunKey, Seq};
@@ -23,7 +23,7 @@ pub struct Ancestor {
 }
 
 /// Lists a run and its ancestors, the oldest first.
-pub(crate) async fn lineage(store: &dyn CheckpointStore, run: &RunKey) -> Result<Vec<Ancestor>> {
+pub async fn lineage(store: &dyn CheckpointStore, run: &RunKey) -> Result<Vec<Ancestor>> {
     let mut head = store.head(run).await?.ok_or_else(|| missing(run))?;
     let (mut line, mut seen) = (Vec::new(), BTreeSet::from([run.clone()]));
     while let Some(parent) = &head.facts.parent {
@@ -59,7 +59,7 @@ const FORKS: usize = 16;
 
 /// Reads the edges of the graph that a fork inherited. Returns `None` if the first run of the lineage is missing or unreadable. A fork's log is
 /// complete without its source.
-pub(super) async fn inherited_edges(
+pub(crate) async fn inherited_edges(
     store: &dyn CheckpointStore,
     fork: &RunKey,
 ) -> Result<Option<Vec<(NodeName, NodeName)>>> {

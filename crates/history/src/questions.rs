@@ -29,7 +29,7 @@ fn doubt_text(why: Option<&Failure>) -> String {
 }
 
 /// Returns the open questions of a run. An ended run has none, because it rejects answers. A retry reopens the questions of a failed run.
-pub(crate) fn questions(machine: &Machine) -> Vec<Question> {
+pub fn questions(machine: &Machine) -> Vec<Question> {
     if machine.status().is_finished() {
         return Vec::new();
     }

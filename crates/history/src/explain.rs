@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::checkpoint::{Checkpoint, PendingActivation, PendingChild};
-use super::reason::{ChildReasons, ReasonFacts, ReasonKind, RunReason};
 use crate::ask::Question;
+use crate::checkpoint::{Checkpoint, PendingActivation, PendingChild};
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{NodeName, RecordId, RunId, RunKey, Visit};
+use crate::reason::{ChildReasons, ReasonFacts, ReasonKind, RunReason, shortened};
 use crate::record::RunStatus;
 use crate::record::parent_link::{CHILD, PARENT};
 use crate::store::{CheckpointStore, Page, RunHead, RunQuery};
@@ -32,8 +32,7 @@ const LEVELS: usize = 6;
 pub struct RunExplanation {
     /// The reasons, with the most urgent reason first. Empty for a completed run.
     pub reasons: Vec<RunReason>,
-    /// The open questions of the descendants that the reasons name. Their ids contain the path to the descendant, as in
-    /// [`Runtime::questions`](crate::runtime::Runtime::questions).
+    /// The open questions of the descendants that the reasons name. Their ids contain the path to the descendant, as in `Runtime::questions`.
     pub questions: Vec<Question>,
 }
 
@@ -101,7 +100,7 @@ impl fmt::Debug for ReasonCache {
 /// # Errors
 ///
 /// Returns store errors, and the errors of folding the run itself. An unreadable child is a reason, not an error.
-pub(crate) async fn explain(
+pub async fn explain(
     store: &dyn CheckpointStore,
     head: &RunHead,
     cache: &ReasonCache,
@@ -256,19 +255,6 @@ impl ExplanationReader<'_> {
                 None => return Ok(found),
             }
         }
-    }
-}
-
-/// Returns an id in the form for sentences. An id generated for a child is shortened to its distinctive part.
-pub(super) fn shortened(run: &RunId) -> String {
-    const HASH: usize = 32;
-    const SHOWN: usize = 6;
-    let id = run.as_str();
-    match id.rsplit_once('-') {
-        Some((name, hash)) if hash.len() == HASH && hash.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
-            format!("{name}-{}…", &hash[..SHOWN])
-        }
-        _ => id.to_owned(),
     }
 }
 
