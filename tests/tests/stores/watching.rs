@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ferrata_core::graph::Graph;
 use ferrata_core::node::NodeContext;
-use ferrata_core::runtime::{RecordedEvent, Runtime, WatchCursor, WatchEvent, WatchEventKind};
+use ferrata_core::runtime::{Runtime, WatchCursor, WatchEvent};
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::{Clock, RunKey, SystemClock};
 use ferrata_test_servers::Service;

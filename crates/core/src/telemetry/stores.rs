@@ -60,7 +60,7 @@ impl StoreMeter {
         Call { meter: self, operation, clock, begun: Some(clock.monotonic()) }
     }
 
-    /// Returns the sizes of an append batch, if metrics are enabled.
+    /// Returns the number of records and their bytes, for each append of a batch.
     pub(crate) fn weigh(batch: &[RunAppend]) -> SmallVec<(u64, u64)> {
         batch.iter().map(|append| weigh(&append.records)).collect()
     }
