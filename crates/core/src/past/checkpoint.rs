@@ -452,8 +452,7 @@ pub(super) fn pending(run: &RunKey, machine: &Machine, at: Timestamp) -> Result<
     going.chain(machine.stopped_at().iter().map(|(key, activation)| one((key, activation), true))).collect()
 }
 
-/// Lists the activations whose wait a message ends, to the extent that the log shows. If only one activation can wait for a message, no record
-/// names it.
+/// Lists the activations that wait for a message, as far as the log shows this. If only one activation can wait for a message, no record names it.
 fn receiving(machine: &Machine, at: Timestamp) -> Vec<ActivationKey> {
     if !machine.is_receiving() {
         return Vec::new();

@@ -13,12 +13,12 @@ use crate::record::{Record, RecordHeader, codec};
 use crate::state::{Artifact, MemoryRead};
 use crate::store::{At, CheckpointStore};
 
-/// Details in the stored records that a fold drops.
+/// Details of the stored records that a replay does not keep.
 #[derive(Default)]
 pub(super) struct RecordDetails {
     pub(super) started: Option<StartRecord>,
     pub(super) input: Option<String>,
-    /// The ends of each visit in order. A failed visit ends again after a retry.
+    /// The ends of each activation, in order. A failed activation may end again after a retry of the run.
     pub(super) ended: BTreeMap<(NodeName, Visit), Vec<PastActivation>>,
     pub(super) results: BTreeMap<NodeName, std::sync::Arc<str>>,
     pub(super) failed: Vec<Diagnostic>,

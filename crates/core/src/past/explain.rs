@@ -15,14 +15,14 @@ use crate::record::parent_link::{CHILD, PARENT};
 use crate::store::{CheckpointStore, Page, RunHead, RunQuery};
 use crate::wording::count;
 
-/// Capacity of a cache in runs, and in bytes per run. A page shows tens of runs.
+/// The capacity of a cache in runs. The second constant is the maximum number of bytes for each run.
 const KNOWN: usize = 256;
 const SIZE: usize = 64 * 1024;
 
-/// Maximum number of children that are read one by one. More children are listed.
+/// The maximum number of children that are read one by one. If there are more, the children are read with a listing.
 const SINGLE: usize = 20;
 
-/// Number of children of a run that an explanation covers, and number of levels.
+/// The number of children of a run that an explanation covers. It is also the number of levels of the run tree.
 const EXPLAINED: usize = 3;
 const LEVELS: usize = 6;
 
@@ -100,7 +100,8 @@ impl fmt::Debug for ReasonCache {
 ///
 /// # Errors
 ///
-/// Returns store errors, and the errors of folding the run itself. An unreadable child is a reason, not an error.
+/// Returns the errors of the store, and the errors of replaying the run itself. A child that cannot be read is reported as a reason and not as an
+/// error.
 pub(crate) async fn explain(
     store: &dyn CheckpointStore,
     head: &RunHead,
@@ -125,7 +126,7 @@ struct AwaitedChild<'a> {
 }
 
 impl AwaitedChild<'_> {
-    /// Returns how urgently an operator must act on the child.
+    /// Returns a number that says how urgently an operator must act on the child.
     fn urgency(&self, now: Timestamp) -> u8 {
         let Some(head) = &self.head else { return 1 };
         match head.status {
@@ -259,7 +260,7 @@ impl ExplanationReader<'_> {
     }
 }
 
-/// Returns an id in the form for sentences. An id generated for a child is shortened to its distinctive part.
+/// Returns a run id in the form that sentences contain. The generated id of a child is shortened to the part that distinguishes it.
 pub(super) fn shortened(run: &RunId) -> String {
     const HASH: usize = 32;
     const SHOWN: usize = 6;

@@ -57,8 +57,8 @@ pub(crate) async fn lineage(store: &dyn CheckpointStore, run: &RunKey) -> Result
 /// Maximum number of forks to follow back for the graph of a run.
 const FORKS: usize = 16;
 
-/// Reads the edges of the graph that a fork inherited. Returns `None` if the first run of the lineage is missing or unreadable. A fork's log is
-/// complete without its source.
+/// Reads the edges of the graph that a fork inherited. Returns `None` if the first run of the lineage is missing or cannot be read. This is not an
+/// error, because the log of a fork is complete without its source.
 pub(super) async fn inherited_edges(
     store: &dyn CheckpointStore,
     fork: &RunKey,

@@ -49,7 +49,7 @@ pub(crate) async fn page(
     Ok(Paged { items, next })
 }
 
-/// Folds a run at a position.
+/// Replays a run up to a position.
 ///
 /// # Errors
 ///
@@ -64,7 +64,7 @@ pub(crate) async fn folded_at(
     fold(run, &records, plan)
 }
 
-/// Returns the secret channels of a run as of its newest record. No earlier record has more.
+/// Returns the secret channels of a run after its newest record. Earlier records never have more secret channels.
 ///
 /// # Errors
 ///
@@ -127,8 +127,8 @@ pub(crate) async fn segment_records(
     }
 }
 
-/// Returns whether a segment follows the end of the previous one. It does not follow if the run was pruned between the two reads. The earlier
-/// records are then gone, and the segment starts with its own base.
+/// Returns whether a segment follows directly after the end of the previous segment. It does not if the run was pruned between the two reads. The
+/// earlier records are then removed, and the segment starts with a base of its own.
 pub(crate) fn is_continuous(before: Option<HeadRef>, first: &RecordHeader) -> bool {
     before.is_none_or(|last| first.seq == last.seq.next() && first.prev == Some(last.id))
 }

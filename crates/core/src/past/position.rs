@@ -41,7 +41,7 @@ pub enum Position {
 }
 
 impl Position {
-    /// Resolves the position to a record. Reads no body if a header names the activation and no later record is a signal.
+    /// Finds the record of the position. If a header names the activation and no later record is a signal, no bodies are read.
     ///
     /// # Errors
     ///

@@ -100,7 +100,7 @@ fn last_failures<'a>(
     next.iter().filter(|pending| pending.failed > 0).filter_map(last).collect()
 }
 
-/// Why a run waits for its children.
+/// The reasons why a run waits for its children.
 #[derive(Debug, Default)]
 pub(super) struct ChildReasons {
     pub(super) reasons: Vec<RunReason>,
@@ -118,7 +118,7 @@ pub(super) struct ReasonFacts {
     pub(super) questions: Vec<Question>,
     /// The pending activations, without items and progress.
     pub(super) next: Vec<PendingActivation>,
-    /// The last failure of each activation that failed before.
+    /// The last failure of each activation that has failed at least once.
     failed: Vec<(NodeName, Visit, String)>,
 }
 
@@ -322,7 +322,7 @@ impl ReasonFacts {
         })
     }
 
-    /// Returns which process owns the active run, or that no process does.
+    /// Returns a reason which says which process owns the active run, or that no process owns it.
     fn driver(&self, head: &RunHead) -> RunReason {
         let workflow = &head.facts.workflow;
         match head.owner {

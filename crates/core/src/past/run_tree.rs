@@ -73,8 +73,8 @@ pub(crate) async fn parent_of(
     })
 }
 
-/// Checks that no other run needs a run that is to be removed: the removal orphans no child, and the parent does not wait for the result. The
-/// caller removes the runs in `before` first, so they need nothing.
+/// Checks that no other run needs a run that will be removed: no active child depends on it, and its parent does not wait for its result. The caller
+/// removes the runs in `before` first, so they are ignored.
 ///
 /// # Errors
 ///
@@ -258,7 +258,7 @@ async fn machine_of(store: &dyn CheckpointStore, run: &RunKey) -> Result<Machine
     Ok(fold(run, &records, None)?.machine)
 }
 
-/// Returns whether a log is damaged or of a newer version. A purge is the remedy, and needs no further check.
+/// Returns whether a log is damaged or has a newer version. Such a run may be purged without a further check, because a purge is the only remedy.
 fn is_unreadable(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported)
 }

@@ -54,7 +54,7 @@ impl Answer {
         Self::Cancel(reason.into())
     }
 
-    /// Returns the answer in its stored form: decodable JSON in the canonical spelling of records.
+    /// Checks the value of the answer, and returns the answer in its stored form, which has the canonical spelling of records.
     ///
     /// # Errors
     ///

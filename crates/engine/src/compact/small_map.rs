@@ -125,7 +125,7 @@ impl<K, V> IntoIterator for FewMap<K, V> {
 }
 
 impl<K: Ord, V: PartialEq> PartialEq for FewMap<K, V> {
-    /// Equal if the entries are, in either form.
+    /// Compares the entries, in whichever form the maps are.
     fn eq(&self, other: &Self) -> bool {
         self.iter().eq(other.iter())
     }

@@ -23,9 +23,9 @@ pub struct Topology {
     successors: Adjacency,
     predecessors: Adjacency,
     order: Arc<WeakOrder>,
-    /// Per node, the nodes that it waits for if a token belongs to this round.
+    /// For each node, the nodes for which it waits if at least one of its tokens belongs to the current round.
     forward: Box<[OnceLock<NodeSet>]>,
-    /// Per head, the nodes that it waits for if all tokens arrived on back edges.
+    /// For each head of a loop, the nodes for which it waits if all its tokens arrived on back edges.
     returning: Box<[OnceLock<NodeSet>]>,
     reach: Box<[OnceLock<NodeSet>]>,
 }
@@ -110,7 +110,7 @@ impl Topology {
         }
     }
 
-    /// Returns whether a node with tokens may run; `all_back` if its tokens all arrived on back edges.
+    /// Returns whether a node with tokens may run. Pass `all_back` if all its tokens arrived on back edges.
     pub(crate) fn ready(&self, node: NodeIx, all_back: bool, live: &Liveness) -> bool {
         // A node waits only for nodes before it, or in the loop that it heads. A run without branches always returns at this point.
         let position = self.position(node);

@@ -21,7 +21,7 @@ pub(crate) struct LoopRange {
     pub(crate) first: u32,
     /// The position of the last member.
     pub(crate) last: u32,
-    /// The loop around this one.
+    /// The loop that directly encloses this loop, if there is one.
     pub(crate) parent: Option<LoopIx>,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct WeakOrder {
 }
 
 impl WeakOrder {
-    /// Computes the order. Unreachable nodes follow as if they were entered after the entry, by index.
+    /// Computes the order. Unreachable nodes come after the nodes that the entry can reach, ordered by index.
     pub(crate) fn new(nodes: usize, entry: NodeIx, successors: &Adjacency) -> Self {
         Builder::new(nodes, entry, successors).build()
     }

@@ -42,7 +42,7 @@ pub enum LetterChange {
         tries: u32,
         /// The error.
         why: String,
-        /// Time of the next delivery. Absent if the message is rejected.
+        /// The time of the next attempt. Absent if the message is rejected.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retry_at: Option<Timestamp>,
     },

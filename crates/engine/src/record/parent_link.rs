@@ -57,7 +57,7 @@ pub struct ChildRef {
 }
 
 impl Hash for ChildRef {
-    /// By the start alone: only the rounds of one child share it.
+    /// Hashes only the identity of the start. Only repeated starts of the same child have the same identity.
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.start.hash(state);
     }

@@ -56,7 +56,7 @@ impl<S: State> ResumeRequest<S> {
     }
 
     /// Allows the resume even if unfinished nodes of the run differ between the graph and the recorded graph. Without it, the resume fails with
-    /// [`ErrorKind::GraphChanged`](crate::ErrorKind::GraphChanged).
+    /// [`ErrorKind::GraphChanged`].
     pub fn allow_changed_graph(mut self) -> Self {
         self.terms.allow_changed_graph = true;
         self

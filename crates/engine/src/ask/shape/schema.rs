@@ -49,7 +49,7 @@ impl Shape {
     }
 }
 
-/// Tags of an object that are already consumed, with their texts.
+/// The tags of an object that are already handled, with their texts.
 type Tags<'a> = BTreeMap<&'a str, &'a str>;
 
 impl ShapeForm {
@@ -83,7 +83,7 @@ impl ShapeForm {
         }
     }
 
-    /// Returns the schema of an object with consumed tags, in the order of `check`.
+    /// Returns the schema of an object whose tags are already handled. The cases have the same order as in `check`.
     fn entries_schema(&self, tags: &Tags<'_>) -> Value {
         match self {
             Self::Null | Self::Any => object(tags, Map::new(), &[]),

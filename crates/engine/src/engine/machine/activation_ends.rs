@@ -108,7 +108,7 @@ impl Machine {
         }
     }
 
-    /// Sends the tokens of a fired edge to its target. `place` is its index among the fired edges.
+    /// Sends the tokens of a fired edge to the target of the edge. `place` is the index of the edge among the fired edges.
     fn fire(&mut self, from: Local, done: &NodeDone, fired: &FiredEdge, place: usize) {
         let to = self.nodes.find_after(from, &fired.to, place);
         let to = to.unwrap_or_else(|| self.nodes.local(&fired.to));
@@ -129,7 +129,7 @@ impl Machine {
         self.frontier.put(to, token, way);
     }
 
-    /// Creates activations from tokens. Without a list of starts, from the tokens that `fired` sent from a node.
+    /// Creates activations from tokens. If the record has no list of starts, the tokens of the edges in `fired` start their targets.
     pub(super) fn begin(&mut self, settled: &TokenChanges, from: Local, fired: &[FiredEdge]) -> Result<()> {
         match &settled.start {
             Some(starts) => {

@@ -87,7 +87,8 @@ impl Machine {
     }
 }
 
-/// Drops the questions without a value as their answer, so that the next attempt asks again. Children that do not complete are restarted, too.
+/// Drops the questions that were not answered with a value, so that the next attempt asks them again. Children that did not complete are started
+/// again too.
 ///
 /// # Errors
 ///
@@ -97,7 +98,8 @@ pub(super) fn reset_for_retry(memos: &mut Memos) -> Result<()> {
     memos.retry_children()
 }
 
-/// Drops the questions without a value as their answer, and the incomplete children: a fork asks again, and starts its own children.
+/// Drops the questions that were not answered with a value, and the children that did not complete. A fork asks these questions again, and starts
+/// children of its own.
 pub(super) fn reset_for_fork(memos: &mut Memos) {
     memos.drop_unfinished_children();
     memos.remove_memos(

@@ -28,11 +28,11 @@ pub trait AppendChannel: Sized {
     /// Appends items.
     fn extend_with(&mut self, items: Vec<Self::Item>);
 
-    /// Returns the items after those of `before`, or the sequence itself if it does not begin with all of them.
+    /// Returns the items that follow the items of `before`.
     ///
     /// # Errors
     ///
-    /// The sequence itself.
+    /// Returns the sequence itself if it does not begin with all items of `before`.
     fn split_after(self, before: &Self) -> Result<Vec<Self::Item>, Self>;
 }
 

@@ -27,7 +27,8 @@ pub trait UnionChannel: Clone {
     /// The items of the collection.
     type Item: Clone + Serialize + Send + Sync + 'static;
 
-    /// Converts an edited collection to its new items, or to a plain overwrite.
+    /// Returns the items that an edited collection has gained compared with `before`. If items were removed or moved, it returns the whole collection
+    /// as an overwrite.
     fn gained(self, before: &Self) -> Difference<Self, Vec<Self::Item>>;
 
     /// Decides the effect of adding `items`.

@@ -28,20 +28,20 @@ use crate::store::RunPlace;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunsCursor {
-    /// For runs without an own position, everything recorded up to this time was delivered.
+    /// The time up to which all records were delivered, for runs that have no position of their own in the cursor.
     pub(super) low: Timestamp,
-    /// The catch-up in progress.
+    /// The catch-up that is in progress, if there is one.
     pub(super) catch_up: Option<CatchUp>,
     /// The positions of runs with later or partial deliveries.
     pub(super) places: BTreeMap<RunKey, LogCursor>,
 }
 
-/// A pass over all runs in the order of their creation, which delivers all records up to some time.
+/// A catch-up: a pass over all runs in the order of their creation, which delivers all records up to a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CatchUp {
-    /// The time up to which it delivers.
+    /// The time up to which the catch-up delivers records.
     pub(super) high: Timestamp,
-    /// The last completed run.
+    /// The last run for which the catch-up is complete.
     pub(super) behind: Option<RunPlace>,
 }
 

@@ -9,7 +9,7 @@ use crate::clock::Timestamp;
 use crate::id::{HeadRef, RunKey};
 use crate::store::{RunHead, RunPlace};
 
-/// Earlier than every record.
+/// A time before every record.
 pub(super) const START: Timestamp = Timestamp::from_unix_ms(i64::MIN);
 
 /// The start of the watch.
@@ -24,7 +24,7 @@ pub(super) enum RunsWatchStart {
 /// The positions of all runs.
 #[derive(Debug)]
 pub(super) struct RunPositions {
-    /// For runs outside `told`, everything recorded up to this time was delivered.
+    /// The time up to which all records were delivered, for runs that are not in `positions`.
     pub(super) delivered_until: Timestamp,
     /// The maximum delay until a record becomes visible.
     visibility_delay: Duration,
@@ -43,15 +43,15 @@ pub(super) struct RunPosition {
     pub(super) place: LogCursor,
     /// Time of the last fully delivered record.
     pub(super) at: Timestamp,
-    /// Whether its status is final.
+    /// Whether the status of the run is final.
     pub(super) is_over: bool,
-    /// The poll that listed it last.
+    /// The number of the last poll that listed the run.
     pub(super) round: u64,
-    /// The listed head.
+    /// The head of the run in the last listing.
     pub(super) head: Option<HeadRef>,
-    /// The head at which it was unreadable.
+    /// The head at which the run could not be read, if there is one.
     pub(super) broken: Option<HeadRef>,
-    /// Whether it has changed since the last read, so that another run may have its id.
+    /// Whether the run has changed since the last read, so that another run may have its id.
     pub(super) is_doubted: bool,
 }
 
@@ -124,13 +124,14 @@ impl RunPositions {
         self.catch_up.is_some()
     }
 
-    /// Returns the creation time from which runs need a catch-up, if any.
+    /// Returns the creation time from which runs still need a catch-up, if a catch-up is in progress.
     pub(super) fn caught_up_to(&self) -> Option<Timestamp> {
         let behind = &self.catch_up.as_ref()?.behind;
         Some(behind.as_ref().map_or(START, |behind| behind.created))
     }
 
-    /// Returns whether to compare a listed run with its position; `None` if neither it nor its successors need it.
+    /// Returns whether a listed run must be compared with its position. Returns `None` if neither this run nor the following runs of the listing need
+    /// it.
     pub(super) fn is_to_be_compared(&self, head: &RunHead) -> Option<bool> {
         let Some(CatchUp { high, behind }) = &self.catch_up else { return Some(true) };
         if head.facts.created > *high {
@@ -175,7 +176,8 @@ impl RunPositions {
         earlier(now, self.visibility_delay)
     }
 
-    /// Marks everything as delivered that a poll found which began at `began`, and drops the positions that the time now covers.
+    /// Marks all records as delivered that a poll found. The poll began at `began`. Positions that are no longer needed because of the new time are
+    /// dropped.
     pub(super) fn mark_delivered(&mut self, began: Timestamp) {
         let low = self.delivered_until.max(self.settled_until(began));
         self.delivered_until = low;

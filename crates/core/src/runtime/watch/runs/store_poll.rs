@@ -25,7 +25,7 @@ pub(super) fn is_over(status: RunStatus) -> bool {
     !OPEN.contains(&status)
 }
 
-/// Reads the head of one run; `None` if there is none, or if it is unreadable: a listing omits it, too.
+/// Reads the head of one run. Returns `None` if the run does not exist or cannot be read, because a listing omits such runs too.
 pub(super) async fn head_of(shared: &RuntimeInner, run: &RunKey) -> Result<Option<RunHead>> {
     match shared.committer.read(|| shared.store.head(run)).await {
         Err(error) if !error.is_retryable() => Ok(None),
@@ -60,7 +60,7 @@ pub(super) struct StorePoll {
 }
 
 impl StorePoll {
-    /// Prepares a poll; `since` bounds a walk by creation time.
+    /// Prepares a poll. `since` is the time from which a walk by creation time starts.
     pub(super) fn new(shared: &RuntimeInner, query: &RunQuery, walk: PollScope, since: Timestamp) -> Self {
         let mut query = query.clone();
         match walk {
@@ -111,7 +111,7 @@ impl StorePoll {
 #[derive(Debug, Default)]
 pub(super) struct PollSchedule {
     pub(super) current: Option<StorePoll>,
-    /// Counts polls, which reveals the runs that the last one did not list.
+    /// The number of polls. With it, the watch finds the runs that the last poll did not list.
     pub(super) round: u64,
     /// Whether all runs were listed once, so that the open runs are known.
     pub(super) knows_all: bool,

@@ -38,7 +38,7 @@ const HEADERS: u32 = 100;
 /// tenth of the time on polls.
 pub struct RunsWatch {
     shared: Arc<RuntimeInner>,
-    /// The query, reduced to immutable properties of runs.
+    /// The query with only those conditions that never change for a run.
     query: RunQuery,
     statuses: Vec<RunStatus>,
     filter: WatchFilter,
@@ -49,7 +49,7 @@ pub struct RunsWatch {
     /// The run with events that are read but not delivered.
     current: Option<WatchedRun>,
     ready: VecDeque<WatchEvent>,
-    /// Runs that may have changed, by signals.
+    /// Runs that may have changed, according to notices and events.
     changed: BTreeSet<RunKey>,
     polls: PollSchedule,
     /// The number of live events to deliver before the current read, because they arrived before it.
@@ -288,7 +288,7 @@ impl RunsWatch {
         Ok(())
     }
 
-    /// Returns whether the query selects a run. Registers a new run, and ignores signals of an unselected one from now on.
+    /// Returns whether the query selects a run. A new run is registered. If a run is not selected, its later notices are ignored.
     async fn is_selected(&mut self, run: &RunKey) -> Result<bool> {
         if self.positions.positions.contains_key(run) {
             return Ok(true);
@@ -320,7 +320,7 @@ impl RunsWatch {
         self.positions.positions.get(run).is_some_and(|told| told.is_doubted)
     }
 
-    /// Returns whether the query selects the run that now has a known id. Removes an unselected one.
+    /// Returns whether the query selects the run that now has a known id. If it does not, the run is removed.
     async fn is_still_selected(&mut self, run: &RunKey) -> Result<bool> {
         let head = head_of(&self.shared, run).await?;
         let is_selected = head.as_ref().is_some_and(|head| self.query.meets_facts(run, &head.facts));

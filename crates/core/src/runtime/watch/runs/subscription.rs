@@ -9,13 +9,13 @@ use super::super::request::WatchFilter;
 use super::super::watch_event::{LiveEvent, WatchEventKind};
 use crate::id::RunKey;
 
-/// The number of live events by which a watcher may lag.
+/// The number of live events that are kept for a slow watcher.
 const LAG: usize = 1_024;
 
-/// The maximum number of changed runs to remember. Beyond it, the watcher checks all runs.
+/// The maximum number of changed runs that are stored. If there are more, the watcher checks all runs.
 const CHANGED: usize = 10_000;
 
-/// The maximum number of unselected runs to remember.
+/// The maximum number of runs that are stored because the query does not select them.
 const OTHERS: usize = 10_000;
 
 /// The subscription of a [`RunsWatch`](super::RunsWatch).
@@ -58,7 +58,7 @@ impl RunsSubscription {
         self.want.hears_chunks()
     }
 
-    /// Records that a run may have changed; without a run, that any may have.
+    /// Records that a run may have changed. Without a run, it records that any run may have changed.
     pub(in super::super) fn changed(&self, run: Option<&RunKey>) {
         let mut heard = self.lock_notice();
         match run {
