@@ -16,7 +16,7 @@ impl<S: State> Graph<S> {
     ///
     /// # Errors
     ///
-    /// The errors of [`fire`](Self::fire).
+    /// Returns the errors of [`fire`](Self::fire).
     pub(crate) fn fires(&self, node: NodeIx, state: &S, cx: &RouteContext<'_>) -> Result<FiredEdges> {
         match self.plan().node(node).sole {
             Some(edge) if self.route_fn(node).is_none() => Ok(FiredEdges::Sole(edge)),
@@ -31,7 +31,7 @@ impl<S: State> Graph<S> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] with the node's name, if its route chose a node outside of its targets, or an item that JSON cannot represent.
+    /// Returns [`ErrorKind::Invalid`] with the node's name, if its route chose a node outside of its targets, or an item that JSON cannot represent.
     pub(crate) fn fire(&self, node: NodeIx, state: &S, cx: &RouteContext<'_>) -> Result<Vec<EdgeToken>> {
         let plan = self.plan();
         let holds = |edge: &EdgeIx| {

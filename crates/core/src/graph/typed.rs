@@ -144,7 +144,7 @@ impl<S: State> Graph<S> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`]: the graph has no such node. The error message suggests the node with the closest name.
+    /// Returns [`ErrorKind::NotFound`] if the graph has no such node. The error message suggests the node with the closest name.
     ///
     /// # Examples
     ///

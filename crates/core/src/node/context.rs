@@ -492,7 +492,7 @@ impl NodeContext {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Closed`]: the attempt has ended.
+    /// Returns [`ErrorKind::Closed`] if the attempt has ended.
     pub fn artifact(&self, artifact: Artifact) -> Result<()> {
         self.add_output(|left| left.noted.artifacts.push(artifact))
     }

@@ -22,7 +22,7 @@ impl NodeContext {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) if this process no longer drives the run, and
+    /// Returns [`ErrorKind::Closed`](crate::ErrorKind::Closed) if this process no longer drives the run, and
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in an `External` node.
     ///
     /// # Cancel safety
@@ -54,8 +54,8 @@ impl NodeContext {
     ///
     /// # Errors
     ///
-    /// The errors of [`sleep`](Self::sleep), and [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the name is used twice or is not a valid step
-    /// name.
+    /// Returns the errors of [`sleep`](Self::sleep), and [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the name is used twice or is not a
+    /// valid step name.
     ///
     /// # Cancel safety
     ///
@@ -126,8 +126,8 @@ impl NodeContext {
     ///
     /// # Errors
     ///
-    /// The errors of [`sleep`](Self::sleep), and [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the name is used twice or is not a valid step
-    /// name.
+    /// Returns the errors of [`sleep`](Self::sleep), and [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the name is used twice or is not a
+    /// valid step name.
     ///
     /// # Cancel safety
     ///

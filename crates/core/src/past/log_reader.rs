@@ -18,7 +18,7 @@ use crate::store::{At, CheckpointStore, HeaderRange, Listing, Order, Page, Paged
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`] for a cursor of another run or order. Also the errors of [`CheckpointStore::headers`].
+/// Returns [`ErrorKind::Invalid`] for a cursor of another run or order. Also returns the errors of [`CheckpointStore::headers`].
 pub(crate) async fn page(
     store: &dyn CheckpointStore,
     run: &RunKey,
@@ -53,7 +53,7 @@ pub(crate) async fn page(
 ///
 /// # Errors
 ///
-/// [`ErrorKind::NotFound`] if there is no such run or position. Also the errors of [`fold`].
+/// Returns [`ErrorKind::NotFound`] if there is no such run or position. Also returns the errors of [`fold`].
 pub(crate) async fn folded_at(
     store: &dyn CheckpointStore,
     run: &RunKey,

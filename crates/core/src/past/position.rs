@@ -45,7 +45,7 @@ impl Position {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] if no stored record ended the activation, or if the graph has no such node.
+    /// Returns [`ErrorKind::NotFound`] if no stored record ended the activation, or if the graph has no such node.
     pub(crate) async fn find(&self, store: &dyn CheckpointStore, run: &RunKey) -> Result<At> {
         let (node, visit) = match self {
             Self::Latest => return Ok(At::Latest),
@@ -111,7 +111,8 @@ impl Position {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::NotFound`] if the run does not exist, or if the graph has no such node. In the second case the message contains the closest name.
+/// Returns [`ErrorKind::NotFound`] if the run does not exist, or if the graph has no such node. In the second case the message contains the closest
+/// name.
 pub(crate) async fn find_node(store: &dyn CheckpointStore, run: &RunKey, name: &str) -> Result<NodeName> {
     let machine = log_reader::folded_at(store, run, At::Latest, None).await?.machine;
     let found = machine.names().find(|known| known.as_str() == name);
@@ -125,7 +126,7 @@ pub(crate) async fn find_node(store: &dyn CheckpointStore, run: &RunKey, name: &
 ///
 /// # Errors
 ///
-/// [`ErrorKind::NotFound`] if the run does not exist.
+/// Returns [`ErrorKind::NotFound`] if the run does not exist.
 pub(crate) async fn node_names(store: &dyn CheckpointStore, run: &RunKey) -> Result<Vec<NodeName>> {
     let machine = log_reader::folded_at(store, run, At::Latest, None).await?.machine;
     Ok(machine.names().cloned().collect())

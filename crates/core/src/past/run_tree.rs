@@ -40,7 +40,7 @@ pub(crate) enum ParentRelation {
 ///
 /// # Errors
 ///
-/// Returns store errors. An unreadable log is not an error.
+/// Returns the errors of the store. An unreadable log is not an error.
 pub(crate) async fn parent_of(
     store: &dyn CheckpointStore,
     run: &RunKey,
@@ -78,7 +78,7 @@ pub(crate) async fn parent_of(
 ///
 /// # Errors
 ///
-/// [`ErrorKind::WrongStatus`] names the run that blocks the removal, and the remedy. Store errors pass through.
+/// Returns [`ErrorKind::WrongStatus`], which names the run that blocks the removal, and the remedy. Also returns the errors of the store.
 pub(crate) async fn check_removal(
     store: &dyn CheckpointStore,
     head: &RunHead,
@@ -190,7 +190,7 @@ pub struct OpenQuestions {
 ///
 /// # Errors
 ///
-/// Returns store errors, and the errors of [`fold`] for the run itself.
+/// Returns the errors of the store, and the errors of [`fold`] for the run itself.
 pub(crate) async fn questions_of_all(store: &dyn CheckpointStore, run: &RunKey) -> Result<OpenQuestions> {
     let mut found = OpenQuestions::default();
     let mut left = VecDeque::from([(run.clone(), String::new())]);

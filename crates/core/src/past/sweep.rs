@@ -158,7 +158,7 @@ pub(crate) async fn sweep(
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`] if the ratio is out of range.
+/// Returns [`ErrorKind::Invalid`] if the ratio is out of range.
 pub(crate) fn check_ratio(ratio: f64) -> Result<()> {
     let most = SweepLimits::MAX_NICE_RATIO;
     if (0.0..=most).contains(&ratio) {

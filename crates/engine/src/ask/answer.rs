@@ -58,7 +58,7 @@ impl Answer {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if a value cannot be stored, see [`strict`].
+    /// Returns [`ErrorKind::Invalid`] if a value cannot be stored, see [`strict`].
     pub(crate) fn into_stored(self) -> Result<Self> {
         match self {
             Self::Accept(value) => Self::accept(value),

@@ -65,7 +65,7 @@ impl RunInbox {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Corrupt`] if no waiting message has this number.
+    /// Returns [`ErrorKind::Corrupt`] if no waiting message has this number.
     pub(super) fn take(&mut self, number: u64) -> Result<MessageRecord> {
         let at = self.waiting().iter().position(|message| message.number == number);
         let waiting = self.0.as_mut().map(|messages| &mut messages.waiting);

@@ -100,7 +100,7 @@ fn with<T: Serialize>(event: &T, base: Option<&RecordBase>, body: &mut Vec<u8>) 
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Corrupt`], with run and record, if the body does not match its kind, or a base lacks its state.
+/// Returns [`ErrorKind::Corrupt`] with run and record, if the body does not match its kind, or a base lacks its state.
 pub fn decode(run: &RunKey, record: &Record) -> Result<RecordBody> {
     let event = match record.header.kind {
         RecordKind::Start => RecordEvent::Start(read(run, record)?),
@@ -192,7 +192,7 @@ fn damaged_record(run: &RunKey, record: &Record, source: serde_json::Error) -> E
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`] if the value cannot be expressed in JSON.
+/// Returns [`ErrorKind::Invalid`] if the value cannot be expressed in JSON.
 pub fn to_raw<T: Serialize>(value: &T) -> Result<Box<RawValue>> {
     serde_json::value::to_raw_value(value).map_err(|source| {
         Error::new(ErrorKind::Invalid, "cannot encode the value as JSON").with_source(source)

@@ -121,7 +121,7 @@ pub fn child_id(name: &str, start: &str) -> Result<RunId> {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`] if a label is reserved.
+/// Returns [`ErrorKind::Invalid`] if a label is reserved.
 pub fn refuse_reserved(labels: &[(String, String)]) -> Result<()> {
     match labels.iter().find(|(key, _)| RESERVED.contains(&&**key)) {
         None => Ok(()),

@@ -66,7 +66,7 @@ pub(super) enum ChildStand {
 ///
 /// # Errors
 ///
-/// Returns store errors, and the errors of [`fold`].
+/// Returns the errors of the store, and the errors of [`fold`].
 pub(super) async fn read_child_state(shared: &RuntimeInner, child: &ChildRef) -> Result<ChildStand> {
     let run = &child.run;
     let gone = || Ok(ChildStand::Ended(ChildEnd::Gone));

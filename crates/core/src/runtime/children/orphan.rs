@@ -31,7 +31,7 @@ enum ParentState {
 ///
 /// # Errors
 ///
-/// Returns store errors.
+/// Returns the errors of the store.
 pub(crate) async fn is_wanted(shared: &Arc<RuntimeInner>, run: &RunKey, facts: &RunFacts) -> Result<bool> {
     match parent_link(run, facts).filter(|link| link.bond == ParentBond::Cancel) {
         Some(link) => Ok(!matches!(cancel_orphan(shared, run, &link, true).await?, ParentState::Told)),

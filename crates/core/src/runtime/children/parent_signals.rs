@@ -30,7 +30,8 @@ pub(crate) enum SendCondition<'a> {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::NotFound`] if there is no such child, [`ErrorKind::Fenced`] if the parent's state changed. Also the errors of a signal.
+/// Returns [`ErrorKind::NotFound`] if there is no such child, [`ErrorKind::Fenced`] if the parent's state changed. Also returns the errors of a
+/// signal.
 pub(super) async fn send_signal(
     shared: &Arc<RuntimeInner>,
     child: &ChildRef,

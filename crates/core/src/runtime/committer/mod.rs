@@ -89,7 +89,7 @@ impl Committer {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`CheckpointStore::append`] after all retries. [`ErrorKind::Fenced`] if the term is over.
+    /// Returns the errors of [`CheckpointStore::append`] after all retries. Returns [`ErrorKind::Fenced`] if the term is over.
     pub(crate) async fn append(&self, append: RunAppend, term: Option<u64>) -> Result<HeadRef> {
         self.begin(append, term).answer().await
     }

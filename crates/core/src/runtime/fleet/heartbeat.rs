@@ -227,7 +227,7 @@ impl HeartbeatMonitor {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`] while heartbeats are lost.
+    /// Returns [`ErrorKind::Unavailable`] while heartbeats are lost.
     pub(crate) fn check_alive(&self) -> Result<(u64, u64)> {
         let beat = self.beat();
         match &beat.lost {
@@ -251,7 +251,7 @@ impl HeartbeatMonitor {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Fenced`] if the claims of this term are lost.
+    /// Returns [`ErrorKind::Fenced`] if the claims of this term are lost.
     ///
     /// # Cancel safety
     ///

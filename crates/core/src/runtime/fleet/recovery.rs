@@ -292,7 +292,7 @@ impl Drop for ClaimGuard {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::AlreadyExists`] if this process serves the workflow with another graph.
+/// Returns [`ErrorKind::AlreadyExists`] if this process serves the workflow with another graph.
 pub(crate) fn serve<S: State>(
     shared: &Arc<RuntimeInner>,
     graph: &Graph<S>,
@@ -305,7 +305,7 @@ pub(crate) fn serve<S: State>(
 ///
 /// # Errors
 ///
-/// The errors of [`serve`], except [`ErrorKind::AlreadyExists`].
+/// Returns the errors of [`serve`], except [`ErrorKind::AlreadyExists`].
 pub(crate) fn replace_served<S: State>(
     shared: &Arc<RuntimeInner>,
     graph: &Graph<S>,

@@ -296,7 +296,7 @@ impl<S: State> DriveRequest<S> {
         self
     }
 
-    /// Sets when the new run writes checkpoints. The default is after every node.
+    /// Sets when the new run writes checkpoints. By default it writes a checkpoint after every node.
     pub fn checkpoints(mut self, policy: CheckpointPolicy) -> Self {
         self.policy = policy;
         self

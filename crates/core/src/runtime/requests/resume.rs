@@ -68,7 +68,7 @@ impl<S: State> ResumeRequest<S> {
         self
     }
 
-    /// Sets when the run writes checkpoints. The default is after every node.
+    /// Sets when the run writes checkpoints. By default it writes a checkpoint after every node.
     pub fn checkpoints(mut self, policy: CheckpointPolicy) -> Self {
         self.policy = policy;
         self

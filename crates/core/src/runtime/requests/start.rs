@@ -168,7 +168,7 @@ impl<S: State> StartRequest<S> {
         self
     }
 
-    /// Sets when the run writes checkpoints. The default is after every node.
+    /// Sets when the run writes checkpoints. By default it writes a checkpoint after every node.
     pub fn checkpoints(mut self, policy: CheckpointPolicy) -> Self {
         self.policy = policy;
         self
@@ -184,7 +184,7 @@ impl<S: State> StartRequest<S> {
     ///
     /// # Errors
     ///
-    /// The errors of the request.
+    /// Returns the errors of the request.
     pub(crate) async fn execute(self) -> Result<RunHandle<S>> {
         let span = self.span();
         async move { self.validate()?.start().await }.instrument(span).await

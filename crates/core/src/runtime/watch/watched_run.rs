@@ -140,7 +140,7 @@ impl WatchedRun {
         Some(what)
     }
 
-    /// Reads the next records. If dropped, the next call reads them again.
+    /// Reads the next records. If the future is dropped, the next call reads them again.
     pub(super) async fn read(&mut self, shared: &RuntimeInner, want: &WatchFilter) -> Result<TailRead> {
         self.wakeups.mark_unchanged();
         let read = self.feed.read(shared, &self.cursor, shared.watch_pause() / 2).await?;

@@ -177,7 +177,7 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if it cannot be encoded. No absorbed event can cause that.
+    /// Returns [`ErrorKind::Invalid`] if it cannot be encoded. No absorbed event can cause that.
     pub fn snapshot(&self) -> Result<Box<RawValue>> {
         let activation = |(&(node, visit), a): (&(Local, Visit), &Activation)| StoredActivation {
             node,
@@ -270,7 +270,7 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Corrupt`] if the parts do not match.
+    /// Returns [`ErrorKind::Corrupt`] if the parts do not match.
     pub fn restore(text: &RawValue, plan: Option<Arc<GraphPlan>>) -> Result<Self> {
         let broken = || {
             Error::new(ErrorKind::Corrupt, "the base does not describe a run; restore the run from a backup")

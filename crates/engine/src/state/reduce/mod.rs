@@ -54,7 +54,7 @@ pub trait Reduce<T> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid) with the channel's name, if `T` cannot represent the difference.
+    /// Returns [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid) with the channel's name, if `T` cannot represent the difference.
     fn diff(channel: &ChannelId, before: &T, after: T) -> Result<Difference<T, Self::Input>>;
 
     /// Decides the effect of `input` on the channel, and writes the effect to the patch. It does not write the effect [`Step::Replace`], which the
@@ -62,7 +62,7 @@ pub trait Reduce<T> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid) with the channel's name.
+    /// Returns [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid) with the channel's name.
     fn prepare(
         channel: &ChannelId,
         current: &T,

@@ -35,7 +35,7 @@ pub trait UnionChannel: Clone {
     ///
     /// # Errors
     ///
-    /// The errors of [`PatchWriter::append`].
+    /// Returns the errors of [`PatchWriter::append`].
     fn add(
         &self,
         channel: &ChannelId,

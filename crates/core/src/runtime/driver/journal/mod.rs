@@ -280,8 +280,8 @@ impl<S: State> RecordBuffer<S> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::TooLarge`] if the record is only a base, and too large. The log then says that the run failed, and the machine is ahead of it
-    /// by the events that [were dropped](Self::has_dropped).
+    /// Returns [`ErrorKind::TooLarge`] if the record is only a base, and too large. The log then says that the run failed, and the machine is ahead
+    /// of it by the events that [were dropped](Self::has_dropped).
     pub(super) fn write(
         &mut self,
         event: &RecordEvent,

@@ -65,7 +65,7 @@ impl FromStr for RunsCursor {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the text is not a cursor.
+    /// Returns [`ErrorKind::Invalid`] if the text is not a cursor.
     fn from_str(text: &str) -> Result<Self, Error> {
         read(text).ok_or_else(|| {
             let message = "the text is not a cursor of a watcher of many runs; use a cursor that such a watcher returned";

@@ -90,7 +90,7 @@ impl StorePoll {
         self.is_listed = true;
     }
 
-    /// Lists the next page. If dropped, the next call lists it again.
+    /// Lists the next page. If the future is dropped, the next call lists it again.
     pub(super) async fn list(&mut self, shared: &RuntimeInner) -> Result<()> {
         let order = match self.walk {
             PollScope::All => Order::OldestFirst,

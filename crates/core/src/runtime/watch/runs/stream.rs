@@ -209,7 +209,7 @@ impl RunsWatch {
         None
     }
 
-    /// Reads the next records of the next run. If dropped, the next call reads them again.
+    /// Reads the next records of the next run. If the future is dropped, the next call reads them again.
     async fn read(&mut self) -> Result<()> {
         let Some(run) = self.pending.front().cloned() else { return Ok(()) };
         let place = self.positions.positions.get(&run).map_or_else(LogCursor::default, |told| told.place);
