@@ -83,7 +83,7 @@ pub(crate) struct NotedChild {
 }
 
 impl NodeContext {
-    /// Returns the note of the child with this name.
+    /// Returns the recorded child with this name.
     pub(crate) fn known_child(&self, name: &str) -> Option<ActivationChild> {
         self.scope.memos.child(name)
     }

@@ -96,7 +96,7 @@ pub(crate) struct NodeScope {
     pub(crate) outputs: Mutex<LeftBehind>,
     /// Whether the attempt requested a resource that is not registered. Another attempt would not find the resource either, so none follows.
     pub(crate) lacks_resource: AtomicBool,
-    /// For an `External` node: checks whether its process owns the run.
+    /// The check whether this process owns the run. It is present for an `External` node.
     pub(crate) ownership: Option<Arc<dyn Ownership>>,
     /// Whether the work was not begun, because this process may no longer own the run.
     pub(crate) is_not_begun: AtomicBool,

@@ -149,7 +149,7 @@ impl Checkpoint {
 }
 
 impl fmt::Debug for Checkpoint {
-    /// Shows the position and the status, and omits payloads.
+    /// Formats only the position and the status, and omits payloads.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Checkpoint")
             .field("run", &self.run)

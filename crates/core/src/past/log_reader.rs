@@ -14,7 +14,7 @@ use crate::record::{Record, RecordHeader, codec};
 use crate::state::Secrets;
 use crate::store::{At, CheckpointStore, HeaderRange, Listing, Order, Page, Paged};
 
-/// Lists a page of a run's headers. The cursor is the number of the last header.
+/// Lists a page of the headers of a run's records. The cursor is the number of the last header.
 ///
 /// # Errors
 ///
@@ -114,7 +114,7 @@ pub(crate) async fn segment_ends(store: &dyn CheckpointStore, run: &RunKey, at: 
     Ok(ends)
 }
 
-/// Reads the records of the segment that ends with a record. Returns `None` if it was pruned meanwhile.
+/// Reads the records of the segment that ends with a record. Returns `None` if the segment was pruned during the read.
 pub(crate) async fn segment_records(
     store: &dyn CheckpointStore,
     run: &RunKey,

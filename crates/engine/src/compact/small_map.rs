@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 /// empty.
 #[derive(Clone, Debug)]
 pub struct FewMap<K, V> {
-    /// The only entry. `None` whenever `many` has entries.
+    /// The only entry of the map. It is `None` if `many` has entries.
     one: Option<(K, V)>,
     many: BTreeMap<K, V>,
 }

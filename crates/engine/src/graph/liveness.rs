@@ -119,7 +119,7 @@ impl Liveness {
         self.change(node, |at| std::mem::take(&mut at.tokens))
     }
 
-    /// Returns tokens that were taken.
+    /// Puts back tokens that were taken from the node.
     fn put_back(&mut self, node: NodeIx, tokens: WaitingTokens) {
         self.change(node, |at| at.tokens = tokens);
     }
@@ -201,13 +201,13 @@ impl<'a> LivenessTrial<'a> {
         Self { live, changes: Vec::new() }
     }
 
-    /// Like [`Liveness::started`].
+    /// Adds an active activation of the node tentatively, like [`Liveness::started`].
     pub(crate) fn started(&mut self, node: NodeIx) {
         self.live.started(node);
         self.changes.push(TrialChange::Started(node));
     }
 
-    /// Like [`Liveness::finished`].
+    /// Removes an active activation of the node tentatively, like [`Liveness::finished`].
     ///
     /// # Panics
     ///
@@ -217,13 +217,13 @@ impl<'a> LivenessTrial<'a> {
         self.changes.push(TrialChange::Finished(node));
     }
 
-    /// Like [`Liveness::arrived`] for several tokens.
+    /// Adds several tokens at the node tentatively, like [`Liveness::arrived`].
     pub(crate) fn arrived(&mut self, node: NodeIx, back: bool, tokens: usize) {
         (0..tokens).for_each(|_| self.live.arrived(node, back));
         self.changes.push(TrialChange::Arrived(node, back, tokens));
     }
 
-    /// Like [`Liveness::take`].
+    /// Takes all tokens of the node tentatively, like [`Liveness::take`].
     pub(crate) fn take(&mut self, node: NodeIx) {
         let tokens = self.live.take(node);
         self.changes.push(TrialChange::Took(node, tokens));

@@ -343,7 +343,7 @@ pub enum SignalKind {
     /// A message for the next node that receives.
     Message {
         body: Arc<RawValue>,
-        /// The idempotency key of the message.
+        /// The idempotency key of the message, if the sender set one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         key: Option<MessageKey>,
     },
@@ -368,7 +368,7 @@ pub enum SignalKind {
     GoTo { nodes: Vec<NodeName>, reason: String },
     /// Retries a failed run: its unfinished activations run again, with attempts counted from zero.
     Retry {
-        /// Tokens that start.
+        /// Tokens that start activations.
         #[serde(default, skip_serializing_if = "is_default")]
         settled: TokenChanges,
     },

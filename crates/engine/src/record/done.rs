@@ -237,7 +237,7 @@ impl<'de> Visitor<'de> for StoredDone {
     }
 }
 
-/// The same fields, for serialization by serde.
+/// The fields of an ended activation in the form that serde writes.
 #[cfg(test)]
 #[derive(serde::Serialize)]
 pub(super) struct Fields {

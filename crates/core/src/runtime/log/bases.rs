@@ -24,7 +24,7 @@ pub(super) const BASE_FACTOR: u64 = 4;
 /// A log that is smaller than this has no further base, because reading it from the start costs little.
 pub(super) const BASE_FLOOR: u64 = 16 * 1024;
 
-/// The bytes written since the last base, and the size at which to check for the next one.
+/// The number of bytes that were written since the last base, and the log size at which the code next checks whether a base is due.
 ///
 /// A check costs as much as encoding a base. So the next check waits until the log has grown by an amount in proportion to the size of the last base,
 /// or to the size that the last check found. The cost of the checks is then in proportion to the bytes that were written.

@@ -381,7 +381,7 @@ impl<S: State> IntoFuture for DriveRequest<S> {
 }
 
 impl std::fmt::Debug for ForkRequest {
-    /// Omits values.
+    /// Formats the request without values of the state.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ForkRequest")
             .field("source", &self.source)
@@ -392,7 +392,7 @@ impl std::fmt::Debug for ForkRequest {
 }
 
 impl<S: State> std::fmt::Debug for DriveRequest<S> {
-    /// Omits values.
+    /// Formats the request without values of the state.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("DriveRequest")
             .field("fork", &self.fork)

@@ -153,7 +153,7 @@ impl IntoFuture for SignalRequest {
 }
 
 impl std::fmt::Debug for SignalRequest {
-    /// Omits the content.
+    /// Formats the request without the content of the signal.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SignalRequest").field("run", &self.run).field("by", &self.by).finish_non_exhaustive()
     }

@@ -165,7 +165,7 @@ impl StateCell {
 }
 
 impl fmt::Debug for StateCell {
-    /// Omits the state.
+    /// Formats the cell without its state.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StateCell").field("run", &self.run).finish_non_exhaustive()
     }

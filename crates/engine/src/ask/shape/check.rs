@@ -207,7 +207,7 @@ impl ShapeForm {
         }
     }
 
-    /// Checks each item, and returns how many there are.
+    /// Checks each item of a list, and returns the number of items.
     fn items<'a>(&self, text: &str, form: impl Fn(usize) -> &'a Self) -> Result<usize, ShapeMismatch> {
         let Some(items) = read::<Vec<&RawValue>>(text) else {
             return self.expect(false, text).map(|()| 0);

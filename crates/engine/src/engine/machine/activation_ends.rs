@@ -13,7 +13,7 @@ use crate::id::Visit;
 use crate::record::body::{ActivationStart, FiredEdge, NodeDone, RunEnd, TokenChanges};
 
 impl Machine {
-    /// Absorbs the end of an activation.
+    /// Applies the end of an activation to the machine.
     pub(super) fn end(&mut self, done: &NodeDone) -> Result<()> {
         // Mostly it is the only one.
         let first = self.in_flight().first().map(|(&(node, _), _)| node);
@@ -97,7 +97,7 @@ impl Machine {
         (node, Visit::new(state.visits))
     }
 
-    /// Absorbs the replans of an ended activation.
+    /// Stores the replans of an ended activation in the machine.
     fn note_replans(&mut self, done: &NodeDone) {
         if done.fired.iter().all(|fired| fired.reason.is_none()) {
             return;

@@ -14,7 +14,7 @@ use crate::record::{Failure, FailureKind};
 const ANSWERED: usize = 64;
 
 impl Machine {
-    /// Absorbs the answer to a node's question.
+    /// Applies the answer to a node's question to the machine.
     pub(super) fn absorb_answer(
         &mut self,
         id: &str,

@@ -45,7 +45,7 @@ impl Machine {
         self.frontier.activations_mut().filter(begun).for_each(|activation| activation.mark_unknown(None));
     }
 
-    /// Absorbs the answer about an activation with unknown outcome.
+    /// Applies the answer about an activation with unknown outcome to the machine.
     pub(super) fn absorb_resolution(
         &mut self,
         question: &str,

@@ -22,7 +22,7 @@ pub struct Append;
     note = "make it a `Vec` or a `VecDeque`, or choose another reducer"
 )]
 pub trait AppendChannel: Sized {
-    /// The items of the sequence.
+    /// The type of the items of the sequence.
     type Item: Clone + Serialize + Send + Sync + 'static;
 
     /// Appends items.

@@ -24,7 +24,7 @@ pub struct Union;
     note = "make it a `Vec` or a `BTreeSet` (a `HashSet` is stored in another order each time), or choose another reducer"
 )]
 pub trait UnionChannel: Clone {
-    /// The items of the collection.
+    /// The type of the items of the collection.
     type Item: Clone + Serialize + Send + Sync + 'static;
 
     /// Returns the items that an edited collection has gained compared with `before`. If items were removed or moved, it returns the whole collection
