@@ -17,8 +17,8 @@ impl NodeContext {
     /// returns at once. The code before the call therefore runs twice: make it repeatable, or put it into a [`step`](Self::step).
     ///
     /// If the node waits for several events at once, for example in a `select!`, the run records which wait ends first. The same wait ends first
-    /// whenever the activation runs again. The first call of `sleep` in an activation finds the first recorded timer, and so on; the order in which
-    /// the futures are polled does not matter.
+    /// whenever the activation runs again. The first call of `sleep` in an activation finds the first recorded timer, the second call finds the
+    /// second timer, and so on. The order in which the futures are polled does not matter.
     ///
     /// # Errors
     ///

@@ -207,8 +207,8 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::NotFound`] if the run does not exist or its graph has no such node; the message then suggests the closest name. Also
-    /// returns [`ErrorKind::Corrupt`] and [`ErrorKind::Unavailable`].
+    /// Returns [`ErrorKind::NotFound`] if the run does not exist or its graph has no such node. In the second case, the message suggests the closest
+    /// name. Also returns [`ErrorKind::Corrupt`] and [`ErrorKind::Unavailable`].
     ///
     /// # Cancel safety
     ///
@@ -276,7 +276,7 @@ impl Runtime {
 
     /// Describes the history of a run in Markdown: each record with its content, and the reason for what the run did next.
     ///
-    /// The text omits the values of [secret](Self::secrets) channels but contains the rest of the state, so protect it like the data of the run.
+    /// The text contains the values of all channels except [secret](Self::secrets) ones, so protect it like the data of the run.
     ///
     /// # Errors
     ///
@@ -504,7 +504,8 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`purge`](Self::purge), and [`ErrorKind::Conflict`] if the run has changed since `head`; then nothing is removed.
+    /// Returns the errors of [`purge`](Self::purge), and [`ErrorKind::Conflict`] if the run has changed since `head`. In the second case, nothing is
+    /// removed.
     ///
     /// # Cancel safety
     ///

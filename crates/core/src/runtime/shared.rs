@@ -239,8 +239,8 @@ impl RuntimeInner {
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Conflict`] if this process drives it already, [`ErrorKind::Closed`] if the runtime is ending, [`ErrorKind::Unavailable`]
-    /// while the heartbeats of this process are lost, [`ErrorKind::Invalid`] if it is an operator's.
+    /// Returns [`ErrorKind::Conflict`] if this process already drives the run, [`ErrorKind::Closed`] if the runtime is shutting down,
+    /// [`ErrorKind::Unavailable`] while the heartbeats of this process are lost, and [`ErrorKind::Invalid`] if the runtime is an operator's.
     pub(crate) fn enter(
         self: &Arc<Self>,
         run: &RunKey,
@@ -406,7 +406,7 @@ impl DriverRegistration {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Committer::append`]; [`ErrorKind::Unavailable`] once heartbeats are lost. The run is deregistered then.
+    /// Returns the errors of [`Committer::append`], and [`ErrorKind::Unavailable`] if heartbeats are lost. After an error, the run is deregistered.
     pub(crate) async fn claim(mut self, append: RunAppend, tenure: ClaimId) -> Result<(Self, HeadRef)> {
         self.expect_claim(Some(tenure));
         match self.shared.committer.append(append.clone(), Some(self.term)).await {

@@ -119,7 +119,8 @@ impl RetryPolicy {
 
     /// Returns the delay after the attempt with number `attempt_failed` (the first is 1).
     ///
-    /// The same policy, number and seed give the same delay, in every process and on every machine. The delay is in whole milliseconds, like timers.
+    /// For the same policy, attempt and seed, the delay is the same in every process and on every machine. The delay has whole milliseconds, like
+    /// timers.
     pub fn delay(&self, attempt_failed: u32, seed: u64) -> Duration {
         if self.delay.is_zero() {
             return Duration::ZERO;

@@ -23,9 +23,9 @@ pub(super) struct PatchPart {
 #[derive(Clone)]
 pub(super) enum EncodedChange {
     Set(JsonText),
-    /// Arrays with items to append in order.
+    /// Items to append in order. Each text is an array of items.
     Append(SmallVec<JsonText>),
-    /// Objects to merge in order; later entries win.
+    /// Objects to merge in order. A later entry replaces an earlier entry with the same key.
     Merge(SmallVec<JsonText>),
     /// At least one key.
     RemoveKeys(Vec<String>),

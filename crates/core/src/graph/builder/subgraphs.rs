@@ -104,7 +104,7 @@ impl<S: State> GraphBuilder<S> {
         }
     }
 
-    /// Reports subgraphs with overlapping key prefixes, because a change of one would remove keys of the other.
+    /// Reports subgraphs whose key prefixes overlap, because a change of one subgraph's state would remove keys of the other subgraph.
     pub(super) fn check_prefixes(&mut self) {
         let named = |sub: &EmbeddedGraph<S>| sub.prefix.clone().map(|prefix| (prefix, sub.name.clone()));
         let mut prefixes: Vec<(String, String)> = self.subgraphs.iter().filter_map(named).collect();

@@ -120,7 +120,7 @@ pub(super) async fn read_end_with_retries(
     }
 }
 
-/// Returns whether a cancellation of the child is recorded. Also returns true if the child was purged; the next check then reports the purge.
+/// Returns whether a cancellation of the child is recorded. Also returns true if the child was purged. The next check then reports the purge.
 async fn is_ending(shared: &RuntimeInner, child: &ChildRef) -> Result<bool> {
     let Some(records) = shared.store.load(&child.run, At::Latest).await? else { return Ok(true) };
     Ok(fold(&child.run, &records, None)?.machine.cancel().is_some())

@@ -31,7 +31,7 @@ impl ConflictRetries {
         Self(RACES)
     }
 
-    /// Counts a conflict, and yields to the other writer.
+    /// Counts a conflict, and yields so that the other writer can finish.
     ///
     /// # Errors
     ///
@@ -180,7 +180,7 @@ impl RunWriter {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`fold`]; the writer is unusable after an error.
+    /// Returns the errors of [`fold`]. After an error, the writer must not be used any more.
     pub(crate) fn take_in(&mut self, shared: &RuntimeInner, records: &[Record]) -> Result<Option<Vec<Op>>> {
         let run = self.log.run.clone();
         let (mut ops, mut is_whole) = (Vec::new(), !is_news(self.folded.last.head(), records));
@@ -293,7 +293,7 @@ impl RunWriter {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::TooLarge`], [`ErrorKind::Invalid`]: a record cannot be built; the writer is unusable after an error.
+    /// Returns [`ErrorKind::TooLarge`] or [`ErrorKind::Invalid`] if a record cannot be built. After an error, the writer must not be used any more.
     pub(crate) fn record(&mut self, events: &[RecordEvent]) -> Result<RunAppend> {
         let expected = Some(self.folded.last.head());
         let mut records = Vec::with_capacity(events.len());
@@ -319,7 +319,7 @@ impl RunWriter {
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Conflict`] if another writer was first. After an error the writer is unusable.
+    /// Returns [`ErrorKind::Conflict`] if another process has written to the run. After an error, the writer must not be used any more.
     pub(crate) async fn append(
         &mut self,
         shared: &RuntimeInner,

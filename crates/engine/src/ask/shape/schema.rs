@@ -16,8 +16,8 @@ impl Shape {
     /// # Guarantees
     ///
     /// [`check`](Self::check) accepts every JSON value that fits the schema, with three exceptions: an integer with a fraction or an exponent
-    /// (`7.0`), an integer beyond 64 bits, and a duplicate field. The schema has only the name for a variant without content; `check` also accepts
-    /// `{"name": null}`.
+    /// (`7.0`), an integer beyond 64 bits, and a duplicate field. For a variant without content, the schema accepts only the name of the variant,
+    /// while `check` also accepts `{"name": null}`.
     ///
     /// # Examples
     ///

@@ -385,7 +385,7 @@ impl RunsWatch {
         Ok(())
     }
 
-    /// Finds the position of a run after the records up to `low`; `None` if there is no such run.
+    /// Finds the position of a run after all records up to the time `low`. Returns `None` if the run does not exist.
     async fn place_by_time(&self, run: &RunKey) -> Result<Option<LogCursor>> {
         let shared = &self.shared;
         let mut range = HeaderRange::newest(HEADERS);
