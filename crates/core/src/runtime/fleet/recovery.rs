@@ -55,6 +55,7 @@ pub struct StalledRun {
     /// The key of the run.
     pub run: RunKey,
     /// The error of the last attempt to claim the run.
+    ///
     /// - [`ErrorKind::GraphChanged`]: the graph that this process serves does not fit the run.
     /// - [`ErrorKind::Unsupported`]: this process does not serve the workflow or lacks a [tag](super::super::RuntimeBuilder::tags), and no other
     ///   process has claimed the run.

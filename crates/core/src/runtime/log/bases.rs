@@ -1,8 +1,8 @@
 //! Decides which records become bases. A base is a record with the full state of the run.
 //!
 //! A record becomes a base when the log since the last base is larger than [`BASE_FLOOR`], and larger than [`BASE_FACTOR`] (`F`) times a base of the
-//! current state. To check this, the code encodes a base. Checks are rare: the next check follows `F * B` bytes after a base of `B` bytes, and `(F +
-//! 1) * m` bytes after a check in which the encoded base had `m` bytes. For any state:
+//! current state. To check this, the code encodes a base. Checks are rare: the next check follows `F * B` bytes after a base of `B` bytes, and
+//! `(F + 1) * m` bytes after a check in which the encoded base had `m` bytes. For any state:
 //!
 //! - All bases take at most `1 / F` of the size of the records. Each base follows at least `F` times its size of records.
 //! - Checks encode at most twice the bytes that the run writes, because at least `m` bytes of records are written between two checks, where the first

@@ -33,6 +33,7 @@ use crate::runtime::tasks::finish;
 /// # Errors
 ///
 /// Returns the errors of the method that created the request, and these errors:
+///
 /// - [`ErrorKind::Unavailable`]: the signal was not sent.
 /// - [`ErrorKind::Indeterminate`]: the signal may be recorded, because the store did not answer or this process lost the run during the write. Check
 ///   the run before you repeat the signal.
