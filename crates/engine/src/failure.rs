@@ -20,8 +20,8 @@ pub struct Failure {
     /// What happened, in one line.
     pub message: String,
     /// The chain of causes, with the outermost cause first. There are at most 20 causes of at most 500 bytes each. If the chain is longer, the first
-    /// 10 and the last 9 causes are kept, and a line between them has the number of omitted causes. If the kind is [`FailureKind::Replan`], the list
-    /// contains the replans instead.
+    /// 10 and the last 9 causes are retained, and a line between them has the number of omitted causes. If the kind is [`FailureKind::Replan`], the
+    /// list contains the replans instead.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<String>,
     /// The activation that failed, if the failure concerns one.
@@ -106,8 +106,8 @@ impl FailureKind {
 }
 
 impl Failure {
-    /// The number of causes that are kept from each end of a long chain. They are enough to name each run in a run tree of the greatest depth, and
-    /// limit the size of a failure in the log.
+    /// The number of causes that are retained from each end of a long chain. They are enough to name each run in a run tree of the greatest depth,
+    /// and limit the size of a failure in the log.
     const FIRST_CAUSES: usize = 10;
     const LAST_CAUSES: usize = 9;
     const CAUSE_BYTES: usize = 500;

@@ -11,8 +11,8 @@ use crate::graph::{Route, RouteContext, RoutePart};
 use crate::state::{State, as_stored};
 
 impl<S: State> Graph<S> {
-    /// Returns the edges that fire, like [`fire`](Self::fire), for the state as it is stored. If the node has only one edge and this edge always
-    /// fires, no function is called.
+    /// Returns the edges that fire, like [`fire`](Self::fire), for the stored state. If the node has only one edge and this edge always fires, no
+    /// function is called.
     ///
     /// # Errors
     ///

@@ -104,7 +104,7 @@ pub(crate) struct NodeScope {
 }
 
 impl NodeScope {
-    /// Adds to the outputs of the attempt. Returns false if the attempt has ended, because its outputs have already been read.
+    /// Adds to the outputs of the attempt. Returns false if the attempt has ended, because the driver has already collected its outputs.
     fn add_output(&self, add: impl FnOnce(&mut AttemptOutputs)) -> bool {
         let mut left = self.lock_outputs();
         if !left.has_ended {

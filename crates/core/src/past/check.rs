@@ -18,7 +18,7 @@ use crate::store::{At, CheckpointStore, RunHead};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CheckedLog {
-    /// The number of records that were read.
+    /// The number of records that were loaded.
     pub records: u64,
     /// The number of these records that are bases (records with the full state).
     pub bases: u64,

@@ -1,4 +1,4 @@
-//! Checkpoints, which show a run as it was after one record, in a JSON form for people and other programs.
+//! Checkpoints, which show a run in its state after one record, in a JSON form for people and other programs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,7 +27,7 @@ use crate::record::{Failure, Labels, Parent, RecordKind, RunStatus};
 use crate::state::{Artifact, MemoryRead, Secrets};
 use crate::store::{At, CheckpointStore};
 
-/// A checkpoint: the run as it was after one record of its log.
+/// A checkpoint: the run in its state after one record of its log.
 ///
 /// It serializes to JSON with the names of these fields. The page `docs/reference/checkpoints.md` describes each field. If a newer version of Ferrata
 /// wrote further fields, `extra` contains them, and they are written back.

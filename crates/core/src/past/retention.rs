@@ -14,8 +14,8 @@ use crate::store::{At, CheckpointStore, HeaderRange, PruneCut, RunHead};
 /// A retention policy: the rules by which old records and ended runs are removed.
 ///
 /// A run can always continue after old records were removed, because the oldest remaining record then contains the full state, with open questions,
-/// messages, timers and steps. If a policy has several limits, a record is kept if at least one limit keeps it. A policy without limits keeps every
-/// record.
+/// messages, timers and steps. If a policy has several limits, a record is retained if at least one limit keeps it. A policy without limits keeps
+/// every record.
 ///
 /// # Examples
 ///
@@ -188,7 +188,7 @@ pub(super) async fn prune_found(
     carry_out(store, run, kept, PruneCut { at, base }).await
 }
 
-/// Plans a prune that keeps the last `records` records, and needs only one load for it. Returns the oldest record that is kept. Returns `None` if
+/// Plans a prune that keeps the last `records` records, and needs only one load for it. Returns the oldest record that is retained. Returns `None` if
 /// there is a later base, or if a pinned record prevents the prune.
 async fn plan_at_once(
     store: &dyn CheckpointStore,
@@ -291,7 +291,7 @@ fn count_before(headers: &[RecordHeader], cut: Seq) -> (u64, u64) {
     before.fold((0, 0), |(records, bytes), header| (records + 1, bytes + u64::from(header.body_len)))
 }
 
-/// Returns the id of the oldest record that is kept. If this record is not a base, it is also returned in the form of a base.
+/// Returns the id of the oldest record that is retained. If this record is not a base, it is also returned in the form of a base.
 async fn base_at(store: &dyn CheckpointStore, run: &RunKey, cut: Seq) -> Result<(RecordId, Option<Record>)> {
     let records = store.load(run, At::Seq(cut)).await?.ok_or_else(|| missing(run))?;
     let folded = fold(run, &records, None)?;

@@ -26,7 +26,7 @@ pub(crate) enum ParentRelation {
     },
     /// The parent has recorded the run's result.
     Told,
-    /// The parent's log cannot be read, so the relation is unknown.
+    /// The parent's log cannot be loaded, so the relation is unknown.
     Unknown,
     /// The parent was purged, even if a new run has its id.
     Gone,
@@ -182,7 +182,7 @@ pub(crate) async fn check_purge(
 pub struct OpenQuestions {
     /// The questions. The run's own questions come first.
     pub questions: Vec<Question>,
-    /// The errors of descendants that could not be read. Their questions are missing. Each error names its [run](Error::run).
+    /// The errors of descendants that could not be loaded. Their questions are missing. Each error names its [run](Error::run).
     pub unreadable: Vec<Error>,
 }
 

@@ -22,7 +22,7 @@ use crate::wording::count;
 /// Describes records in words.
 ///
 /// If the run has secret channels, values that nodes and callers gave and that are not part of the state are shown as [`HIDDEN`], because such a
-/// value may be written to a secret channel later. `yes` and `no` stay visible.
+/// value may enter a secret channel later. `yes` and `no` stay visible.
 #[derive(Default)]
 pub(super) struct Sentences {
     /// Whether the run has secret channels. `None` if this is not known yet.

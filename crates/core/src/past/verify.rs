@@ -19,7 +19,7 @@ use crate::store::{At, CheckpointStore};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Verified {
-    /// The number of records that were read.
+    /// The number of records that were loaded.
     pub records: u64,
     /// The number of activations for which the current graph was asked for its decision.
     pub checked: u64,

@@ -35,7 +35,7 @@ const MAX_PENDING: usize = 1_024;
 /// The default limit of waiting messages in a run.
 const MAX_WAITING_MESSAGES: usize = 1_000;
 
-/// The number of events that are kept for a slow subscriber. If a subscriber is further behind, it misses events.
+/// The number of events that are retained for a slow subscriber. If a subscriber is further behind, it misses events.
 const EVENTS: usize = 4_096;
 
 /// The shortest allowed heartbeat TTL. A process on a busy machine may pause for a part of this time without being dead.
@@ -261,7 +261,7 @@ impl RuntimeBuilder {
 
     /// Sets how many runs the runtime claims at the same time during recovery, and how many bytes of their logs it reads at the same time. The
     /// defaults are 128 runs and 64 MiB. With higher limits, recovery is faster, but it uses more memory and slows down other users of the store. A
-    /// log that is larger than the limit is read when no other log is being read.
+    /// log that is larger than the limit is loaded when no other log is being loaded.
     #[must_use]
     pub fn recover_at_once(mut self, runs: u32, bytes: u64) -> Self {
         (self.limits.recovered_at_once, self.limits.recovered_bytes) = (runs.clamp(1, 10_000), bytes);

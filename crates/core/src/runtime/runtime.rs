@@ -384,7 +384,7 @@ impl Runtime {
         Ok(self.open_questions(run).await?.questions)
     }
 
-    /// Returns the [`questions`](Self::questions) of a run, and a list of the descendants that could not be read.
+    /// Returns the [`questions`](Self::questions) of a run, and a list of the descendants that could not be loaded.
     ///
     /// # Errors
     ///

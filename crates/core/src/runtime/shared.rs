@@ -239,7 +239,7 @@ impl RuntimeInner {
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Conflict`] if this process already drives the run, [`ErrorKind::Closed`] if the runtime is shutting down,
+    /// Returns [`ErrorKind::Conflict`] if this process already drives the run, and [`ErrorKind::Closed`] if the runtime is shutting down. Returns
     /// [`ErrorKind::Unavailable`] while the heartbeats of this process are lost, and [`ErrorKind::Invalid`] if the runtime is an operator's.
     pub(crate) fn enter(
         self: &Arc<Self>,

@@ -13,7 +13,7 @@ use crate::record::body::{RecordEvent, Signal, SignalKind};
 use crate::record::{Record, RecordHeader, RunStatus, codec};
 use crate::state::Channels;
 
-/// A run as it was after one record, without the user's state type.
+/// A run in its state after one record, without the user's state type.
 #[derive(Clone, Debug)]
 pub struct ReplayedRun {
     pub machine: Machine,

@@ -297,7 +297,7 @@ impl Frontier {
         self.begun.remove(key)
     }
 
-    /// Drops all activations and tokens. The marks of activations that had started according to lost records are kept.
+    /// Drops all activations and tokens. The marks of activations that had started according to lost records are retained.
     pub(super) fn clear(&mut self, live: Option<Liveness>) {
         let begun = std::mem::take(&mut self.begun);
         *self = Self { begun, live, ..Self::default() };

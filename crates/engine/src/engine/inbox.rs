@@ -37,8 +37,8 @@ impl RunInbox {
         self.0.as_ref().map_or(&[], |messages| &messages.keys)
     }
 
-    /// Remembers the key of the last message. The newest [`KEYS`] keys are kept, and one more for each waiting message, so that the keys of waiting
-    /// messages are always kept. Older keys are dropped.
+    /// Remembers the key of the last message. The newest [`KEYS`] keys are retained, and one more for each waiting message, so that the keys of
+    /// waiting messages are always retained. Older keys are dropped.
     pub(super) fn remember(&mut self, key: MessageKey) {
         let Messages { waiting, keys, .. } = &mut **self.0.get_or_insert_default();
         keys.push(key);

@@ -25,7 +25,7 @@ pub enum QuestionSubject {
     After,
 }
 
-/// A question that was answered or has expired. It is kept after its activation has ended, so that a late answer gets a precise error.
+/// A question that was answered or has expired. It is retained after its activation has ended, so that a late answer gets a precise error.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct ClosedQuestion {
     pub(crate) id: String,

@@ -126,7 +126,7 @@ pub fn lower(outline: &GraphOutline) -> Result<GraphPlan, GraphError> {
 /// The default limit of activations of a graph with a loop. It exceeds most finite loops, and stops an endless loop before it fills a store.
 const MAX_STEPS: NonZeroU64 = NonZeroU64::new(10_000).expect("it is not zero");
 
-/// Returns the limit of activations. Only a graph with a loop has a default limit, because only a loop can continue forever: retry targets have
+/// Returns the limit of activations. Only a graph with a loop has a default limit, because only a loop can continue forever. Retry targets have
 /// limits of their own, and a conversation continues only while it receives messages.
 fn max_steps(outline: &GraphOutline, topology: &Topology, edges: &[EdgePlan]) -> Option<NonZeroU64> {
     match outline.max_steps {

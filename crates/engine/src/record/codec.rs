@@ -25,7 +25,7 @@ struct EventWithBase<'a, T> {
     base: Option<&'a RecordBase>,
 }
 
-/// A body of any kind, of which only the base is decoded.
+/// A body of any kind. Only its base is decoded.
 #[derive(Deserialize)]
 struct BaseOf {
     base: Option<RecordBase>,

@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// The untyped state of a run: the JSON value of every channel, sorted by the channel's name.
 ///
-/// If you apply the patches in the log of a run to the state in a base (a record with the full state), you get the later state without any code of
+/// A base is a record with the full state. If you apply the patches of the later records to this state, you get the later state without any code of
 /// the user.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]

@@ -1,4 +1,4 @@
-//! Patches that consist of parts. Values are kept as encoded text, and no text is copied when two patches are combined.
+//! Patches that consist of parts. Values are retained as encoded text, and no text is copied when two patches are combined.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 #[derive(Clone)]
 pub(crate) struct JsonText(Arc<str>);
 
-/// The capacity of the buffer that is kept for the next value. Memory for a larger value is freed.
+/// The capacity of the buffer that is retained for the next value. Memory for a larger value is freed.
 const KEPT: usize = 16 * 1024;
 
 thread_local! {

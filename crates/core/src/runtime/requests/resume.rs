@@ -159,10 +159,10 @@ fn classify_failure(error: &Error) -> LostClaim {
     }
 }
 
-/// What a caller that claims a run already knows about the run.
+/// The knowledge about a run that a caller already has when it claims the run.
 pub(crate) struct ClaimTarget {
     pub(crate) head: RunHead,
-    /// The run as it is at this head, if this process has just written the head.
+    /// The run in its state at this head, if this process has just written the head.
     pub(crate) tip: Option<Box<RunWriter>>,
 }
 

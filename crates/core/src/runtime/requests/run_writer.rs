@@ -140,7 +140,7 @@ fn is_untold(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Fenced | ErrorKind::Closed)
 }
 
-/// A run as it is at its head, to which records can be appended.
+/// A run in its state at its head, to which records can be appended.
 pub(crate) struct RunWriter {
     pub(crate) folded: ReplayedRun,
     pub(crate) log: LogWriter,
@@ -253,7 +253,7 @@ impl RunWriter {
     }
 
     /// Replaces the channels by `channels`, which have the version of the graph's state. If the log has an older version, the machine is migrated
-    /// too, and the next record becomes a base. Until then, the log keeps the original. The next record also becomes a base if a channel is new: the
+    /// too, and the next record becomes a base. Until then, the log keeps the original. The next record also becomes a base if a channel is new. The
     /// default of a new field may not be empty, so a later append to it would not describe the complete value.
     pub(crate) fn migrate(&mut self, graph: &dyn AnyGraph, channels: Channels) {
         if bring_forward(&mut self.folded, graph, channels) {

@@ -270,7 +270,7 @@ pub(super) struct ValidatedStart<S: State> {
 }
 
 impl<S: State> ValidatedStart<S> {
-    /// Starts the run, or finds the existing run. If the existing run is purged before it is read, the start is tried again.
+    /// Starts the run, or finds the existing run. If the existing run is purged before it is loaded, the start is tried again.
     async fn start(mut self) -> Result<RunHandle<S>> {
         let mut pause = FIRST_LOOK;
         for _ in 0..LOOKS {

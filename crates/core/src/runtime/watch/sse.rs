@@ -52,7 +52,7 @@ const LONGEST_ID: usize = 2_048;
 ///
 /// For a watch of many runs, the id is a [`RunsCursor`](super::RunsCursor). A frame omits the id if it is longer than 2,048 bytes, which happens with
 /// about twenty runs that were active within the last minute. A browser that then reconnects receives some events again, and can recognize them by
-/// their run and `seq`. There is no last frame. If a run cannot be read, the stream skips it and sends a comment that names it.
+/// their run and `seq`. There is no last frame. If a run cannot be loaded, the stream skips it and sends a comment that names it.
 #[derive(Debug)]
 pub struct SseFrames {
     source: FrameSource,

@@ -45,7 +45,7 @@ pub(super) struct WatchedRun {
     pub(super) is_ending: bool,
     /// The parent of the run. `None` for the watched run itself.
     pub(super) parent: Option<RunId>,
-    /// The state of the run, as far as it is known.
+    /// The known part of the run's state.
     known: MemberState,
 }
 

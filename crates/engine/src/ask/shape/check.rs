@@ -267,7 +267,7 @@ impl IntegerType {
 
 type Entry<'a> = (String, &'a RawValue);
 
-/// The entries of an object, with values that are not decoded. If a key occurs twice, both entries are kept.
+/// The entries of an object, with values that are not decoded. If a key occurs twice, both entries are retained.
 struct ObjectEntries<'a>(Vec<Entry<'a>>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for ObjectEntries<'a> {

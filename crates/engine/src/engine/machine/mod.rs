@@ -42,7 +42,7 @@ use crate::record::parent_link::{ChildRef, start_of};
 use crate::record::pause::{ChildPolls, IdleRecord, MessageRecord};
 use crate::state::Secrets;
 
-/// A run as it was after one record, as a pure state machine.
+/// A run in its state after one record, as a pure state machine.
 ///
 /// Only [`absorb`](Self::absorb) applies events to a run. Some other functions turn the machine into another one: `branch_off` and `begin_at` into
 /// the machine of a new run, `bring_forward` and `renumber_pins` into another form of the same run.

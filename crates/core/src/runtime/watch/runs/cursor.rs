@@ -12,7 +12,7 @@ use crate::store::RunPlace;
 
 /// A cursor: the position of a watch of many runs after the last delivered event. A later watch can continue there.
 ///
-/// The cursor consists of a time, and of a position in each run of which later events were delivered. Its size does not depend on the total number of
+/// The cursor consists of a time, and of a position in each run that has delivered later events. Its size does not depend on the total number of
 /// runs: it grows by about 90 bytes for each run that was active in the last minute. [`RunsWatchRequest`](super::RunsWatchRequest) describes its
 /// guarantees.
 ///

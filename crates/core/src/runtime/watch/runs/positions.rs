@@ -49,7 +49,7 @@ pub(super) struct RunPosition {
     pub(super) round: u64,
     /// The head of the run in the last listing.
     pub(super) head: Option<HeadRef>,
-    /// The head at which the run could not be read, if there is one.
+    /// The head at which the run could not be loaded, if there is one.
     pub(super) broken: Option<HeadRef>,
     /// Whether the run has changed since the last read, so that another run may have its id.
     pub(super) is_doubted: bool,

@@ -25,7 +25,7 @@ pub(super) fn is_over(status: RunStatus) -> bool {
     !OPEN.contains(&status)
 }
 
-/// Reads the head of one run. Returns `None` if the run does not exist or cannot be read, because a listing omits such runs too.
+/// Reads the head of one run. Returns `None` if the run does not exist or cannot be loaded, because a listing omits such runs too.
 pub(super) async fn head_of(shared: &RuntimeInner, run: &RunKey) -> Result<Option<RunHead>> {
     match shared.committer.read(|| shared.store.head(run)).await {
         Err(error) if !error.is_retryable() => Ok(None),

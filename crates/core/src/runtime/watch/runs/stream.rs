@@ -46,7 +46,7 @@ pub struct RunsWatch {
     positions: RunPositions,
     /// The runs to read next, without duplicates.
     pending: VecDeque<RunKey>,
-    /// The run with events that are read but not delivered.
+    /// The run with events that are loaded but not delivered.
     current: Option<WatchedRun>,
     ready: VecDeque<WatchEvent>,
     /// Runs that may have changed, according to notices and events.
@@ -92,8 +92,8 @@ impl RunsWatch {
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: a record cannot be read. The error names the run. Call the method again to get events of
-    ///   the other runs. The watch reads this run again after it has changed.
+    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: a record cannot be loaded. The error names the run. Call the method again to get events
+    ///   of the other runs. The watch reads this run again after it has changed.
     /// - [`ErrorKind::Unavailable`]: the store failed. Call it again: no event is lost.
     ///
     /// # Cancel safety

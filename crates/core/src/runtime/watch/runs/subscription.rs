@@ -9,7 +9,7 @@ use super::super::request::WatchFilter;
 use super::super::watch_event::{LiveEvent, WatchEventKind};
 use crate::id::RunKey;
 
-/// The number of live events that are kept for a slow watcher.
+/// The number of live events that are retained for a slow watcher.
 const LAG: usize = 1_024;
 
 /// The maximum number of changed runs that are stored. If there are more, the watcher checks all runs.
