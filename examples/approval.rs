@@ -36,19 +36,19 @@ exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 the run still waits fo
 
 const STORE: &str = "file:.ferrata-approval";
 
-/// Id of the question: the gate at its first visit. While the question is open, the name of the gate is enough.
+/// The id of the question that the gate asks at its first visit. While the question is open, the name of the gate is enough.
 const QUESTION: &str = "approve@1:gate";
 
-/// Exit code of a `resume` of a run with an open question.
+/// Exit code of `resume` if the run has an open question.
 const WAITS: u8 = 3;
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize, State)]
 struct Invoice {
     payee: String,
     eur: u32,
-    /// The approved amount.
+    /// The amount that was approved.
     granted: Option<u32>,
-    /// The result.
+    /// The text of the result.
     result: String,
 }
 
@@ -131,7 +131,7 @@ impl Args {
         Ok(Some(Self { words, by, store }))
     }
 
-    /// Returns a command line of this program, for people to copy.
+    /// Returns a command line of this program that the user can type.
     fn command(&self, words: &[&str]) -> String {
         let program = match std::env::var_os("CARGO") {
             Some(_) => "cargo run --example approval --".to_owned(),
@@ -202,14 +202,14 @@ async fn open_run(args: &Args, id: &str) -> Result<(Runtime, RunKey, RunStatus),
     }
 }
 
-/// A start of an existing run finds it again, so this also reports the outcome of an ended run.
+/// A start of an existing run returns the existing run. So this function also reports the outcome of a run that has ended.
 async fn start(args: &Args, id: &str) -> Done {
     let (runtime, key) = open(args, id).await?;
     ferrata_examples::free(&runtime, &key).await?;
     let run = runtime.start(&graph()?, invoice()).id(id).await?;
     let code = show(args, id, run.wait().await?);
     runtime.shutdown(Duration::ZERO).await?;
-    // A waiting run is the expected result.
+    // A run that waits is the expected result of a start.
     Ok(if code == ExitCode::from(WAITS) { ExitCode::SUCCESS } else { code })
 }
 
@@ -281,7 +281,7 @@ async fn questions(args: &Args, id: &str) -> Done {
 async fn approve(args: &Args, id: &str, eur: Option<&str>) -> Done {
     let (runtime, key, _) = open_run(args, id).await?;
     let answer = match eur {
-        // The question records the shape of its answer, so any process can check one, without the code that asked.
+        // The question records the shape of its answer. So any process can check an answer, without the code that asked.
         Some(text) => serde_json::from_str(text).unwrap_or_else(|_| Value::from(text)),
         None => {
             let open = runtime.questions(&key).await?;

@@ -51,7 +51,7 @@ struct Turn {
 
 fn graph() -> Result<Graph<Chat>, GraphError> {
     let graph = Graph::<Chat>::builder("chat")
-        // The run records which message it took before it calls this. After a crash, it calls this with the same message again.
+        // The run records the message that it takes before it calls this function. After a crash, it calls the function with the same message again.
         .conversation("talk", ["end"], Conversation::new().exit_on(QUIT), async |_cx, s, said: String| {
             let words = said.split_whitespace().count() as u64;
             let answer = format!("{words} words, {} in all", s.words + words);
@@ -78,7 +78,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Reads name and store from the arguments; `None` if they ask for help.
+/// Parses the name and the store from the arguments; `None` if they ask for help.
 fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<(String, String)>, String> {
     let (mut name, mut store) = (None, None);
     while let Some(arg) = args.next() {
@@ -115,14 +115,14 @@ async fn chat(name: &str, url: &str) -> Result<(), Box<dyn Error>> {
             continue;
         }
         talk.runtime.send(&talk.key, line).by("you").await?;
-        // Only now is the message durable.
+        // At this point the message is durable.
         println!("noted");
         goes_on = talk.settled().await?;
         talk.show(&mut seen, Some(line)).await?;
     }
     match goes_on {
-        true => eprintln!("left `{name}`; the same command goes on with it"),
-        false => println!("ended after {seen} messages"),
+        true => eprintln!("left `{name}`; the same command continues it"),
+        false => println!("ended; messages: {seen}"),
     }
     talk.runtime.shutdown(Duration::ZERO).await?;
     Ok(())
@@ -143,7 +143,7 @@ struct Talk {
 impl Talk {
     /// Drives the run until it waits for the next message. Returns false if the conversation has ended.
     ///
-    /// A start of an existing run claims it if no process drives it, and watches it otherwise.
+    /// A start of an existing run claims the run if no process drives it, and otherwise only watches it.
     async fn settled(&self) -> Result<bool, Box<dyn Error>> {
         let run = self.runtime.start(&self.graph, Chat::default()).id(self.key.run.as_str()).await?;
         match run.wait().await? {
@@ -154,12 +154,12 @@ impl Talk {
                 Err(format!("the conversation was cancelled: {reason}").into())
             }
             other => {
-                Err(format!("the conversation stopped ({other:?}); the same command goes on with it").into())
+                Err(format!("the conversation stopped ({other:?}); the same command continues it").into())
             }
         }
     }
 
-    /// Prints the turns of the store that are not on the screen yet. The user's last line already is.
+    /// Prints the turns in the store that are not on the screen yet. The line that the user typed last is already there.
     async fn show(&self, seen: &mut usize, own: Option<&str>) -> Result<(), Box<dyn Error>> {
         let chat = self.runtime.state_at(&self.graph, &self.key, Position::Latest).await?;
         for turn in chat.turns.iter().skip(*seen) {

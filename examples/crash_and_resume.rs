@@ -108,7 +108,7 @@ async fn crash_and_resume(url: &str) -> Result<(), Box<dyn Error>> {
             child.kill()?;
         }
     }
-    println!("the child ended with {}; process {} goes on", child.wait()?, std::process::id());
+    println!("the child ended with {}; process {} continues", child.wait()?, std::process::id());
 
     let runtime = Runtime::builder_with(store).resource(Dies(false)).build().await?;
     // This process knows that the child is dead. Most stores only miss its heartbeats, so a resume would wait some seconds.

@@ -1,12 +1,12 @@
-//! Mail for ten customers, through a provider that takes two mails at once and four a second, for all processes together.
+//! Mails for ten customers, through a provider that accepts two mails at once and four per second, for all processes together.
 //!
 //! ```text
 //! cargo run --example mail
 //! ```
 //!
-//! Start it in several terminals, and kill any with `kill -9`. Each mail is sent once, the provider never has more than two, and other processes
-//! send the mails of a dead process. `cargo run -p ferrata-cli -- --store file:.ferrata-mail state queue:provider` lists the holders of
-//! slots and the waiters.
+//! Start it in several terminals, and kill any of them with `kill -9`. Each mail is sent once, the provider never has more than two at once, and
+//! other processes send the mails of a dead process. `cargo run -p ferrata-cli -- --store file:.ferrata-mail state queue:provider` lists the holders
+//! of slots and the waiters.
 #![expect(clippy::print_stdout, reason = "what is sent is what the program is for")]
 
 use std::error::Error;
@@ -33,7 +33,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let mut mails = Vec::new();
     for n in 0..20 {
-        // Every process starts the same twenty ids, so each id is one run.
+        // Every process starts the same ids, and each id stands for one run.
         let start = runtime.start(&mail, Context::new()).id(format!("mail-{n}")).queue("mail");
         let urgent = if n == 19 { 5 } else { 0 };
         mails.push(start.key(format!("customer-{}", n % 10)).priority(urgent).await?);

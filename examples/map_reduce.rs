@@ -24,7 +24,7 @@ const USAGE: &str = "\
 usage: map_reduce [DIR] [--id ID] [--store URL]
 
   DIR          whose .rs, .md and .txt files are counted (default: docs)
-  --id ID      the run; the same command goes on with it (default: words)
+  --id ID      the run; the same command continues it (default: words)
   --store URL  where runs are kept (default: file:.ferrata-words)";
 
 /// Maximum number of files that are counted concurrently.
@@ -165,7 +165,7 @@ async fn count(args: &Args) -> Result<(), Box<dyn Error>> {
     let file = file()?;
     let words = words(&file)?;
     ferrata_examples::free(&runtime, &key).await?;
-    // A process that serves their workflow claims the children of a killed process.
+    // A process that serves the workflow claims the children of a killed process.
     runtime.serve(&file)?;
     runtime.serve(&words)?;
     let input = Words { dir: args.dir.clone(), ..Words::default() };

@@ -1,4 +1,4 @@
-//! Metrics for Prometheus: `/metrics` reports on runs that are active meanwhile.
+//! Metrics for Prometheus. `/metrics` reports on the runs that are active at the same time.
 //!
 //! ```text
 //! cargo run --features metrics --example metrics -- 127.0.0.1:9464
@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 /// Interval of new orders, and of the exporter's upkeep.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Installs the recorder. This comes before the runtime, which creates its metric handles when it is built.
+/// Installs the recorder. Call it before the runtime is built, because the runtime then creates its metric handles.
 fn install() -> Result<PrometheusHandle, Box<dyn Error>> {
     let mut builder = PrometheusBuilder::new().with_recommended_naming(true);
     for metric in ALL.iter().filter(|metric| metric.kind == MetricKind::Histogram) {

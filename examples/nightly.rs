@@ -5,9 +5,8 @@
 //! cargo run --example nightly -- '*/5 * * * * *'
 //! ```
 //!
-//! Start it in several terminals, and kill any with `kill -9`: each tick has one report. With the pattern of the second command, a report is due
-//! every five seconds. `cargo run -p ferrata-cli -- --store file:.ferrata-nightly schedule ls` shows the
-//! schedule.
+//! Start it in several terminals, and kill any of them with `kill -9`: each tick has exactly one report. With the pattern of the second command, a
+//! report is due every five seconds. `cargo run -p ferrata-cli -- --store file:.ferrata-nightly schedule ls` shows the schedule.
 #![expect(clippy::print_stdout, reason = "what the schedule does is what the program is for")]
 
 use std::error::Error;
@@ -15,7 +14,7 @@ use std::error::Error;
 use ferrata::prelude::*;
 use ferrata::{Clock, SystemClock};
 
-/// At three, local time of the zone.
+/// Three in the morning, in the local time of the zone.
 const NIGHTLY: &str = "0 3 * * *";
 
 #[tokio::main]
@@ -30,7 +29,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .entry("write")
         .build()?;
     let runtime = Runtime::builder_with(ferrata::connect("file:.ferrata-nightly")?).build().await?;
-    // Another pattern has another name: the definitions of one name need versions.
+    // Use another name for another pattern. Two definitions with the same name would need different versions.
     let name = if pattern == NIGHTLY { "nightly" } else { "sample" };
     let schedule = runtime
         .schedule(name)

@@ -1,10 +1,10 @@
-//! An order as a durable function: kill the program while it waits, and start it again.
+//! An order as a durable function. Kill the program while it waits, and start it again.
 //!
 //! ```text
 //! cargo run --example order -- 7
 //! ```
 //!
-//! The second start reads the records of the first: it reserves nothing twice, and waits for the rest of the time.
+//! The second start replays the records of the first. The second start makes no second reservation, and waits only for the remaining time.
 #![expect(clippy::print_stdout, reason = "the steps are what the program shows")]
 
 use std::error::Error;

@@ -6,7 +6,7 @@
 //! cargo run --example research -- --answer 2030
 //! ```
 //!
-//! Each agent is a child run of the first; the review at the end is a subgraph. The model is a stand-in with fixed answers, so the program
+//! Each agent is a child run of the first agent, and the review at the end is a subgraph. The model is a stand-in with fixed answers, so the program
 //! calls no service. Kill it at any moment, even with `kill -9`: the same command continues.
 #![expect(clippy::print_stdout, reason = "the report is what the program is for")]
 #![expect(clippy::print_stderr, reason = "errors of a command go there, and what is shown while it comes")]
@@ -26,7 +26,7 @@ usage: research [TOPIC] [--answer TEXT] [--id ID] [--store URL]
 
   TOPIC          what is researched; once, when the run begins (default: electric ferries)
   --answer TEXT  answers what an agent has asked, and goes on
-  --id ID        the run; the same command goes on with it (default: research)
+  --id ID        the run; the same command continues it (default: research)
   --store URL    where runs are kept (default: file:.ferrata-research)
 
 exit codes: 0 done, 1 failed, 2 wrong usage, 3 an agent waits for an answer";
@@ -40,7 +40,7 @@ const AT_ONCE: u32 = 2;
 /// Interval between checks of the agents.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The agent at the top.
+/// The state of the first agent.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, State)]
 struct Research {
     topic: String,
@@ -57,7 +57,7 @@ struct Finding {
     answer: String,
 }
 
-/// An agent that answers one question.
+/// The state of an agent that answers one question.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, State)]
 struct Agent {
     question: String,
@@ -66,14 +66,14 @@ struct Agent {
     answer: String,
 }
 
-/// The reviewer of a text. It knows nothing of the research.
+/// The state of the review of a text. The reviewer knows nothing about the research.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, State)]
 struct Review {
     text: String,
     remarks: Vec<String>,
 }
 
-/// The stand-in for a model. Its answer depends only on the question.
+/// A stand-in for a model. Its answer depends only on the question.
 mod model {
     /// Splits a topic into questions.
     pub(super) fn plan(topic: &str) -> Vec<String> {
@@ -91,12 +91,12 @@ mod model {
             .collect()
     }
 
-    /// Returns whether the answer needs a year.
+    /// Returns whether the answer needs a year, which only a person knows.
     pub(super) fn needs_year(question: &str) -> bool {
         question.contains("cost")
     }
 
-    /// Answers from sources.
+    /// Returns an answer from sources.
     pub(super) fn answer(sources: &[String], year: Option<u32>) -> String {
         let year = year.map(|year| format!(", as of {year}")).unwrap_or_default();
         format!("{} sources agree{year}", sources.len())
@@ -249,8 +249,8 @@ async fn go_on(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
             Some(question) => {
                 runtime.respond(&key, &question.id, Answer::accept(year)?).by("you").await?;
             }
-            // A killed process may have answered it already. Then the same command continues.
-            None => eprintln!("no agent asks anything; it goes on"),
+            // A killed process may have answered the question already. Then the same command continues.
+            None => eprintln!("no agent asks anything; the run continues"),
         }
     }
     #[expect(clippy::disallowed_methods, reason = "it ends with the run that it shows, or with the program")]
@@ -272,7 +272,7 @@ async fn go_on(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
         let head = runtime.head(&key).await?.ok_or("the run was removed")?;
         match head.status {
             RunStatus::Completed => {
-                // It ends with the run.
+                // The task ends with the run.
                 (&mut shown).await??;
                 let done = runtime.state_at(&research, &key, ferrata::Position::Latest).await?;
                 print!("{}", done.report);
@@ -285,7 +285,7 @@ async fn go_on(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
             _ => {}
         }
         let agents = agents(&runtime, &key).await?;
-        // Let the other agents end first: an agent that asks occupies one slot.
+        // Wait until the other agents have ended, because an agent that asks a question occupies one of the slots.
         let is_told = |agent: &&RunHead| agent.status.is_finished() || agent.status == RunStatus::Interrupted;
         let is_planned = agents.len() == model::plan("").len();
         if is_planned && agents.iter().all(|agent| is_told(&agent)) {
@@ -310,7 +310,7 @@ async fn show(mut watch: Watch) -> Result<(), ferrata::Error> {
     while let Some(event) = watch.next().await? {
         for chunk in event.chunks() {
             if chunk.number == 0 {
-                // Another attempt starts from the beginning.
+                // Another attempt writes the report from the beginning.
                 eprintln!("\n({}, attempt {})", chunk.node, chunk.attempt);
             }
             eprint!("{}", chunk.read::<String>()?);

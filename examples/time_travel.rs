@@ -1,4 +1,4 @@
-//! Reads a run as it was at an earlier record, changes one value there, and shows the outcome in a fork.
+//! Reads a run at an earlier record, changes a value there, and shows the outcome in a fork.
 //!
 //! Everything is in memory.
 #![expect(clippy::print_stdout, reason = "it shows what happens")]
@@ -68,14 +68,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let first = run.completed().await?;
     println!("as it was: {}, {} spent of {}", first.bookings.join(", "), first.spent, first.budget);
 
-    // Every record is a position to read.
+    // Every record is a position that can be read.
     let planned: Position = "plan@1".parse()?;
     let then = runtime.state_at(&graph, &trip, planned.clone()).await?;
     println!("\nafter `plan`: {} people, {} booked", then.people, then.bookings.len());
     let there = runtime.checkpoint(&trip, planned.clone()).await?;
     println!("what ran next: {}", there.next[0].node);
 
-    // The fork: only two travelers.
+    // The fork has only two travelers.
     let change = Patch::from_ops(&[Op::Set("people".into(), 2.into())])?;
     let fork = runtime.fork(&trip, planned).id("trip-for-two").edit(change).drive(&graph).await?;
     let second = fork.completed().await?;

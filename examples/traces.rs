@@ -51,7 +51,7 @@ fn install() -> Result<SdkTracerProvider, Box<dyn Error>> {
     let resource = Resource::builder().with_service_name("orders").with_attribute(process).build();
     let spans = SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build();
     let layer = tracing_opentelemetry::layer().with_tracer(spans.tracer("traces"));
-    // The spans of runs are of level info, those of their nodes, steps and store calls of level debug.
+    // The spans of runs have the level info. The spans of their nodes, steps and store calls have the level debug.
     let wanted = Targets::new().with_target("ferrata", Level::DEBUG).with_target("traces", Level::INFO);
     tracing::subscriber::set_global_default(Registry::default().with(layer.with_filter(wanted)))?;
     Ok(spans)
@@ -151,7 +151,7 @@ async fn traces(url: &str) -> Result<(), Box<dyn Error>> {
         }
     }
     let ended = child.wait()?;
-    println!("the child ended with {ended}; process {} goes on", std::process::id());
+    println!("the child ended with {ended}; process {} continues", std::process::id());
     if ended.code().is_some() {
         return Err(
             "the child was not killed; is there a collector where OTEL_EXPORTER_OTLP_ENDPOINT says?".into()

@@ -5,10 +5,9 @@
 //! cargo run --features transfer --example transfer -- --kills 20 --store postgres://me@localhost/bank
 //! ```
 //!
-//! The program starts itself as a worker, kills the worker with `kill -9` at random moments, and starts the next one. If you kill the
-//! program, the same command continues. A worker prints `begins` when a transfer has debited one account and not yet credited the other;
-//! some transfers print it twice. The rows of a transfer and its record are one commit. A kill before the commit undoes the rows, and a
-//! transfer that is committed never runs again.
+//! The program starts itself as a worker, kills the worker with `kill -9` at random moments, and starts the next worker. If you kill the program, the
+//! same command continues. A worker prints `begins` when a transfer has debited one account and not yet credited the other, so some transfers print
+//! it twice. The rows of a transfer and its record are one commit. A kill before the commit undoes the rows. A committed transfer never runs again.
 #![expect(clippy::print_stdout, reason = "what is moved is what the program is for")]
 #![expect(clippy::print_stderr, reason = "errors of a command go there")]
 
@@ -27,7 +26,7 @@ usage: transfer [--transfers N] [--kills N] [--id ID] [--store URL]
 
   --transfers N  how many transfers to make (default: 40)
   --kills N      how often the process that makes them is killed (default: 5)
-  --id ID        the run; the same command goes on with it, another one begins anew (default: transfers)
+  --id ID        the run; the same command continues it, another one starts a new run (default: transfers)
   --store URL    the database of the accounts and of the run, sqlite:FILE or postgres://... (default: sqlite:.ferrata-transfer.db)";
 
 /// Sum of the 5 accounts, with 100 each.
@@ -36,7 +35,7 @@ const SUM: i64 = 500;
 /// Time between debit and credit, so that a person sees it and a kill can hit it.
 const PACE: Duration = Duration::from_millis(40);
 
-/// Lifetime of a heartbeat. It is short, because a person who kills the program waits for it.
+/// Lifetime of a heartbeat. The lifetime is short, because a person who kills the program must wait for its end.
 const DEAD_AFTER: Duration = Duration::from_secs(5);
 
 const OPEN: &str = "
@@ -56,7 +55,7 @@ const NAMES: [&str; 5] = ["ann", "ben", "cleo", "dan", "eve"];
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, State)]
 struct Day {
     wanted: u32,
-    /// Number of transfers: each is in its record and in its row.
+    /// Number of transfers. Each is in its record and in a row.
     done: u32,
     balances: Vec<(String, i64)>,
     /// Number of rows, and number of transfers in them.
@@ -77,7 +76,7 @@ impl Day {
     }
 }
 
-/// The nodes for one kind of database. Only the connection type of sqlx differs.
+/// Defines the nodes for one kind of database. Only the type of the sqlx connection differs.
 macro_rules! nodes {
     ($module:ident, $database:ty) => {
         mod $module {
@@ -102,7 +101,7 @@ macro_rules! nodes {
                 SystemClock::new().sleep(PACE).await;
                 sqlx::query(GIVE).bind(amount).bind(to).execute(&mut *tx).await?;
                 sqlx::query(NOTE).bind(i64::from(s.done)).execute(&mut *tx).await?;
-                // One commit: the rows, the count in the state, and the record of this node.
+                // The rows, the count in the state, and the record of this node are one commit.
                 s.commit_with(tx)
             }
 
@@ -202,7 +201,7 @@ async fn watch(args: &Args) -> Result<(), Box<dyn Error>> {
         let mut worker = Command::new(std::env::current_exe()?)
             .args(["--transfers", &args.transfers.to_string(), "--id", &args.id, "--store", &args.store])
             .args(["--worker", if killed == 0 { "first" } else { "next" }])
-            // If this process is killed, the pipe closes, and the worker exits.
+            // If this process is killed, the pipe closes and the worker exits.
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
@@ -216,7 +215,7 @@ async fn watch(args: &Args) -> Result<(), Box<dyn Error>> {
                 begun += 1;
                 heard += 1;
                 if killed < args.kills && heard == spared {
-                    // Before, in or after its commit.
+                    // The moment is before, during or after the commit.
                     let moment = RandomState::new().hash_one(begun) % 50;
                     SystemClock::new().sleep(Duration::from_millis(moment)).await;
                     worker.kill()?;
@@ -226,7 +225,7 @@ async fn watch(args: &Args) -> Result<(), Box<dyn Error>> {
         }
         let status = worker.wait()?;
         if status.success() {
-            println!("killed {killed} times; {begun} transfers were begun, and {} are done", args.transfers);
+            println!("kills: {killed}; transfers started: {begun}; transfers done: {}", args.transfers);
             return Ok(());
         }
         if !is_killed {

@@ -1,7 +1,7 @@
-//! How fast orphans are gone on with: many runs of a dead process on one store, taken up and completed by living ones.
+//! Measures how fast orphaned runs continue: live processes claim and complete many runs of a dead process on one store.
 //!
-//! `cargo bench -p ferrata-benches --bench recovery -- [runs] [processes] [URL]`, where the URL is that of an empty store, and a schema of
-//! its own in the database that `STORE_TEST_POSTGRES_URL` names if it is left out.
+//! `cargo bench -p ferrata-benches --bench recovery -- [runs] [processes] [URL]`. The URL must name an empty store. By default, the benchmark uses
+//! its own schema in the database that `STORE_TEST_POSTGRES_URL` names.
 #![expect(
     clippy::disallowed_methods,
     clippy::print_stdout,
@@ -19,10 +19,10 @@ use ferrata::state::Draft;
 
 type Failed = Box<dyn std::error::Error>;
 
-/// How many runs are started at a time.
+/// Number of runs that are started concurrently.
 const LANES: u32 = 64;
 
-/// What the nodes of all processes share.
+/// The counters that the nodes of all processes share.
 #[derive(Default)]
 struct Ledger {
     open: AtomicBool,
@@ -56,7 +56,7 @@ async fn until(count: &AtomicU64, most: u64) {
 async fn measure(url: &str, runs: u64, processes: u64) -> Result<(), Failed> {
     let ledger = Arc::new(Ledger::default());
     let graph = graph(&ledger)?;
-    // A runtime of its own, whose end is that of the process.
+    // A separate runtime. Its end stands for the end of its process.
     let dying = std::thread::spawn({
         let (url, graph, ledger) = (url.to_owned(), graph.clone(), Arc::clone(&ledger));
         move || -> Result<(), String> {

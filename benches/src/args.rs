@@ -1,31 +1,31 @@
-//! What the program is told: `cargo xtask bench` writes its command line and its environment.
+//! The arguments of the program: `cargo xtask bench` sets its command line and its environment.
 
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
 
-/// The variable with the URLs of the stores, between white space. Not the command line: a URL may hold a password.
+/// The variable with the URLs of the stores, separated by white space. The URLs are not on the command line, because a URL may contain a password.
 const STORES: &str = "FERRATA_BENCH_STORES";
 
-/// What is to be measured, and where the figures go.
+/// What to measure, and where to write the results.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Args {
-    /// The stores; the core is measured without one.
+    /// The stores. The core is measured without a store.
     pub(crate) stores: Vec<String>,
-    /// Fewer rounds and smaller workloads: for orders of magnitude.
+    /// Whether to use fewer rounds and smaller workloads, which show only orders of magnitude.
     pub(crate) quick: bool,
-    /// Where to write all figures as JSON.
+    /// The file for all figures as JSON.
     pub(crate) json: Option<PathBuf>,
-    /// Where the table goes as Markdown.
+    /// The file for the table as Markdown.
     pub(crate) markdown: Option<PathBuf>,
-    /// The file of ratios to compare with; a row an order of magnitude off is a failure.
+    /// The file of ratios to compare with. A row that differs by an order of magnitude is a failure.
     pub(crate) guard: Option<PathBuf>,
-    /// Only rows with one of these in their name; all if there is none.
+    /// Measure only rows whose name contains one of these texts. An empty list selects all rows.
     pub(crate) parts: Vec<String>,
 }
 
 impl Args {
-    /// Reads them from this process.
+    /// Reads the arguments of this process.
     pub(crate) fn read() -> Result<Self> {
         let stores = std::env::var(STORES).unwrap_or_default();
         let mut args = Self::parse(std::env::args().skip(1))?;
@@ -51,7 +51,7 @@ impl Args {
         Ok(args)
     }
 
-    /// Tells whether a row is to be measured.
+    /// Returns whether a row is to be measured.
     pub(crate) fn wants(&self, id: &str) -> bool {
         self.parts.is_empty() || self.parts.iter().any(|part| id.contains(part.as_str()))
     }

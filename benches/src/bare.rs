@@ -1,4 +1,4 @@
-//! The bare references: clients that commit record after record with the store's own means, and nothing around it.
+//! The bare references: clients that commit one record after another with the store's own client library, and do nothing else.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -13,10 +13,10 @@ use tokio::task::JoinSet;
 use crate::objects::Objects;
 use crate::space::{Kind, Space};
 
-/// What the header of a record takes in a line of the files, beside its body.
+/// The bytes of a record's header in a line of the file store, in addition to its body.
 const HEADER_IN_LINE: usize = 130;
 
-/// Clients that are connected, each with a run of its own.
+/// Connected clients. Each writes a run of its own.
 #[derive(Debug)]
 pub(crate) struct Bare {
     clients: Vec<Client>,
@@ -25,23 +25,23 @@ pub(crate) struct Bare {
 
 #[derive(Debug)]
 enum Client {
-    /// Single-row `INSERT`s, each a commit, by a prepared statement on one connection.
+    /// Single-row `INSERT`s with a prepared statement on one connection. Each is a commit.
     Postgres { connection: PgConnection, sql: Arc<str>, run: i64, seq: i64 },
-    /// `XADD` to a stream of its own, on one connection.
+    /// `XADD` to a stream of the client's own, on one connection.
     Redis { connection: MultiplexedConnection, stream: String },
-    /// `write` and `fdatasync` to a file of its own.
+    /// `write` and `fdatasync` to a file of the client's own.
     Files { file: File },
-    /// Single-row `INSERT`s, each a commit, by a prepared statement on one connection for all runs: of several, one writes at a time, and
-    /// the others look again and again whether they may.
+    /// Single-row `INSERT`s with a prepared statement. Each is a commit. All runs share one connection: of several connections, only one can write at
+    /// a time, and the others would poll.
     Sqlite { connection: SqliteConnection, runs: i64, seq: i64 },
-    /// `PUT`s with `If-None-Match`, as the store needs them.
+    /// `PUT`s with `If-None-Match`, as the store makes them.
     S3 { objects: Objects, run: usize, seq: usize },
-    /// Publishes with acknowledgement to a subject of its own of a stream on the disk, on one connection.
+    /// Acknowledged publishes to a subject of the client's own, on one connection. The stream is on disk.
     Nats { connection: async_nats::Client, subject: String },
 }
 
 impl Bare {
-    /// Says in words what [`commits`](Self::commits) does.
+    /// Describes in words what [`commits`](Self::commits) does.
     pub(crate) fn in_words(kind: Kind, clients: usize) -> String {
         let what = match kind {
             Kind::Postgres | Kind::Sqlite => "single-row `INSERT` commits",
@@ -58,7 +58,7 @@ impl Bare {
         }
     }
 
-    /// Connects so many clients that commit bodies of so many bytes.
+    /// Connects `clients` clients that commit bodies of `body` bytes.
     pub(crate) async fn open(space: &Space, clients: usize, body: usize) -> Result<Self> {
         let mut bare = Self { clients: Vec::new(), body: vec![b'x'; body].into() };
         match space.kind {
@@ -116,7 +116,7 @@ impl Bare {
         Ok(())
     }
 
-    /// Each client commits `each` records, one after the other; all at the same time.
+    /// Makes each client commit `each` records, one after the other. The clients work concurrently.
     pub(crate) async fn commits(&mut self, each: usize) -> Result<()> {
         let mut tasks = JoinSet::new();
         for mut client in self.clients.drain(..) {
@@ -144,7 +144,7 @@ impl Bare {
         Ok(())
     }
 
-    /// Ends the connections.
+    /// Closes the connections.
     pub(crate) async fn close(self) -> Result<()> {
         for client in self.clients {
             match client {
@@ -195,11 +195,11 @@ impl Client {
     }
 }
 
-/// A table like that which [`table`] makes.
+/// The SQLite table that corresponds to the table of [`table`].
 const SQLITE_TABLE: &str = "CREATE TABLE bare (run INTEGER NOT NULL, seq INTEGER NOT NULL, body BLOB NOT NULL, \
      PRIMARY KEY (run, seq)) STRICT, WITHOUT ROWID";
 
-/// Makes an empty table for rows like those of records: a key of two numbers, and a body.
+/// Creates an empty table for rows like those of records: a key of two numbers, and a body.
 pub(crate) async fn table(space: &Space) -> Result<String> {
     let mut connection = space.postgres().await?;
     let table = format!("{}.bare", space.name());

@@ -1,11 +1,11 @@
-//! The graphs that are measured.
+//! The graphs that the benchmark runs.
 
 use anyhow::{Result, bail};
 use ferrata::graph::{CheckpointFrequency, CheckpointPolicy, Effect, Graph, Route};
 use ferrata::{Draft, NodeContext, Outcome, Runtime, State, Update};
 use serde::{Deserialize, Serialize};
 
-/// A state with a counter, a list that grows, and something large that no node changes.
+/// A state with a counter, a list that grows, and a large value that no node changes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, State)]
 pub(crate) struct Small {
     #[state(sum)]
@@ -16,13 +16,13 @@ pub(crate) struct Small {
 }
 
 impl Small {
-    /// With so much beside the counter.
+    /// Creates a state with a constant value of `bytes` bytes.
     pub(crate) fn with_blob(bytes: usize) -> Self {
         Self { blob: "x".repeat(bytes), ..Self::default() }
     }
 }
 
-/// Nodes one after the other, each adding one to the counter.
+/// Creates a chain of nodes. Each adds one to the counter.
 pub(crate) fn chain(nodes: usize, effect: Effect) -> Result<Graph<Small>> {
     let mut builder = Graph::<Small>::builder("chain");
     for at in 0..nodes {
@@ -36,7 +36,7 @@ pub(crate) fn chain(nodes: usize, effect: Effect) -> Result<Graph<Small>> {
     Ok(builder.build()?)
 }
 
-/// The same nodes, each of which sends a letter out of the run.
+/// Creates a chain of such nodes, each of which also sends an outbox message.
 pub(crate) fn senders(nodes: usize) -> Result<Graph<Small>> {
     let mut builder = Graph::<Small>::builder("senders").entry("n0");
     for at in 0..nodes {
@@ -51,12 +51,12 @@ pub(crate) fn senders(nodes: usize) -> Result<Graph<Small>> {
     Ok(builder.build()?)
 }
 
-/// One node that runs again and again, each time appending a text of its own of so many bytes, and counting.
+/// Creates one node that repeats. Each time, it appends another text of `bytes` bytes and adds one to the counter.
 pub(crate) fn notes(steps: usize, bytes: usize) -> Result<Graph<Small>> {
     appending(steps, bytes, note)
 }
 
-/// The same with the text of these pages, one part after the other.
+/// Creates the same graph with text of Ferrata's documentation, one part after the other.
 pub(crate) fn prose(steps: usize, bytes: usize) -> Result<Graph<Small>> {
     appending(steps, bytes, page)
 }
@@ -76,7 +76,7 @@ fn appending(steps: usize, bytes: usize, text: fn(u64, usize) -> String) -> Resu
     Ok(graph)
 }
 
-/// What people wrote for people to read.
+/// Texts that were written for people.
 const PAGES: &str = concat!(
     include_str!("../../ARCHITECTURE.md"),
     include_str!("../../CONTRIBUTING.md"),
@@ -92,7 +92,7 @@ const PAGES: &str = concat!(
     include_str!("../../docs/reference/store-s3.md"),
 );
 
-/// So many bytes of the pages, from where the text before it ends; from the beginning again at their end.
+/// Returns `bytes` bytes of these texts, beginning where the previous part ended. At the end, it continues with the beginning.
 fn page(at: u64, bytes: usize) -> String {
     let before = usize::try_from(at).unwrap_or(usize::MAX).wrapping_mul(bytes) % PAGES.len();
     let (start, end) = (PAGES.floor_char_boundary(before), PAGES.floor_char_boundary(before + bytes));
@@ -100,7 +100,7 @@ fn page(at: u64, bytes: usize) -> String {
     format!("{text}{}", &PAGES[..PAGES.floor_char_boundary(bytes.saturating_sub(text.len()))])
 }
 
-/// Text that does not repeat.
+/// Returns a text that does not repeat.
 fn note(at: u64, bytes: usize) -> String {
     let mut text = String::new();
     let mut word = at;
@@ -112,7 +112,7 @@ fn note(at: u64, bytes: usize) -> String {
     text
 }
 
-/// One activation for each item, and one that joins them all.
+/// Creates a graph with one activation for each item, and a node that joins them all.
 pub(crate) fn fan_out(width: usize) -> Result<Graph<Small>> {
     let graph = Graph::<Small>::builder("fan")
         .node("split", async |_cx, s| Ok(s))
@@ -128,7 +128,7 @@ pub(crate) fn fan_out(width: usize) -> Result<Graph<Small>> {
     Ok(graph)
 }
 
-/// As many nodes beside each other, each declared by itself, and one that joins them all.
+/// Creates a graph with as many parallel nodes, each declared separately, and a node that joins them all.
 pub(crate) fn static_fan_out(width: usize) -> Result<Graph<Small>> {
     let mut builder = Graph::<Small>::builder("static-fan")
         .node("split", async |_cx, s| Ok(s))
@@ -144,12 +144,12 @@ pub(crate) fn static_fan_out(width: usize) -> Result<Graph<Small>> {
     Ok(builder.build()?)
 }
 
-/// Runs one to its end.
+/// Runs a graph to its end.
 pub(crate) async fn run(runtime: &Runtime, graph: &Graph<Small>, input: Small) -> Result<Small> {
     run_with(runtime, graph, input, CheckpointFrequency::EveryNode).await
 }
 
-/// Runs one to its end with a checkpoint frequency.
+/// Runs a graph to its end, with a checkpoint frequency.
 pub(crate) async fn run_with(
     runtime: &Runtime,
     graph: &Graph<Small>,

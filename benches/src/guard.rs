@@ -1,4 +1,4 @@
-//! Fails when a row is an order of magnitude off what was committed: not on noise, but on lost batching or squared costs.
+//! Fails if a row differs by an order of magnitude from the committed ratios. Noise does not cause this, but lost batching or quadratic costs do.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,20 +8,20 @@ use serde::Deserialize;
 
 use crate::row::{Row, figure};
 
-/// How far off a row may be. A quick run on a busy machine is off by two or three.
+/// The factor by which a row may differ. A quick run on a busy machine differs by a factor of two or three.
 const FACTOR: f64 = 10.0;
 
-/// The committed ratios, by row.
+/// The committed ratios by row.
 #[derive(Debug, Deserialize)]
 struct Ratios {
     ratios: BTreeMap<String, f64>,
 }
 
-/// Holds rows against a file.
+/// Compares rows with a file of ratios.
 ///
 /// # Errors
 ///
-/// Names each row that is off, each that the file does not know, and each of the file that was not measured.
+/// Names each row that differs too much, each row that is not in the file, and each row of the file that was not measured.
 pub(crate) fn check(path: &Path, rows: &[Row]) -> Result<()> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     let committed: Ratios =
@@ -45,7 +45,7 @@ fn faults(committed: &BTreeMap<String, f64>, measured: &BTreeMap<&str, f64>) -> 
             faults.push(format!("{id} is measured and not in the file; its figure is {}", figure(now)));
             continue;
         };
-        // Cheaper is as suspicious as dearer: a workload that does nothing costs nothing.
+        // A much lower cost is suspicious too: a workload that does nothing costs nothing.
         let off = (now / then).max(then / now);
         if off.is_nan() || off > FACTOR {
             faults.push(format!(

@@ -1,6 +1,6 @@
-//! The machine that is measured, in a line: figures mean little without it.
+//! Describes the machine in one line, because figures mean little without it.
 
-/// Says what it is and how busy it was at the start.
+/// Describes the machine, and how busy it was at the start.
 pub(crate) fn in_words() -> String {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let info = read("/proc/cpuinfo");

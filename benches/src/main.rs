@@ -1,4 +1,4 @@
-//! What the library costs, beside a bare reference measured in turn with it: the program behind `cargo xtask bench`.
+//! Measures what the library costs, in turn with a bare reference. `cargo xtask bench` runs this program.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark prints its table")]
 
 mod args;
@@ -40,12 +40,14 @@ async fn run() -> Result<()> {
     println!("{}\n", machine::in_words());
     work::core::measure(&mut table).await?;
     Box::pin(work::children::in_memory(&mut table)).await?;
+    Box::pin(work::flows::in_memory(&mut table)).await?;
     Box::pin(work::stream::in_memory(&mut table)).await?;
     Box::pin(work::observed::in_memory(&mut table)).await?;
     Box::pin(work::rest::in_memory(&mut table)).await?;
     for server in table.args.stores.clone() {
         Box::pin(work::one::measure(&mut table, &server)).await?;
         Box::pin(work::runs::measure(&mut table, &server)).await?;
+        Box::pin(work::flows::measure(&mut table, &server)).await?;
         if Kind::of(&server)? == Kind::Postgres {
             Box::pin(work::observed::measure(&mut table, &server)).await?;
             Box::pin(work::transactions::measure(&mut table, &server)).await?;

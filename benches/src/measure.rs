@@ -1,10 +1,10 @@
-//! Measuring in turn: a workload and its bare reference, round after round, so that whatever else the machine does hits both.
+//! Measures a workload and its bare reference in turn, round after round, so that other load of the machine affects both.
 
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-/// Minimum, median and maximum of several measurements.
+/// The minimum, median and maximum of several measurements.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
@@ -13,7 +13,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// Sums up measurements; without any, all three are not a number.
+    /// Computes the spread of measurements. Without measurements, all three values are NaN.
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Self {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
@@ -22,25 +22,25 @@ impl Spread {
         Self { median: f64::midpoint(at(last / 2), at(last.div_ceil(2))), min: at(0), max: at(last) }
     }
 
-    /// The spread of one measurement.
+    /// Creates the spread of a single measurement.
     pub(crate) fn one(value: f64) -> Self {
         Self { median: value, min: value, max: value }
     }
 }
 
-/// A workload beside its reference: what one unit of each costs, in microseconds, and by how much they differ in each round.
+/// A workload and its reference: the cost of one unit of each in microseconds, and their difference in each round.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pair {
     pub(crate) ours: Spread,
     pub(crate) theirs: Spread,
-    /// Ours over theirs, round by round.
+    /// The workload's cost divided by the reference's cost, by round.
     pub(crate) ratio: Spread,
-    /// Ours less theirs, round by round.
+    /// The workload's cost minus the reference's cost, by round.
     pub(crate) extra: Spread,
 }
 
 impl Pair {
-    /// Sums up rounds, of each what ours took and what theirs did.
+    /// Computes a pair from rounds. Each round has the time of the workload and the time of the reference.
     pub(crate) fn of(figures: &[(f64, f64)]) -> Self {
         Self {
             ours: Spread::of(figures.iter().map(|(ours, _)| *ours)),
@@ -51,27 +51,27 @@ impl Pair {
     }
 }
 
-/// Takes the time.
+/// Returns the current time.
 pub(crate) fn now() -> Instant {
     #[expect(clippy::disallowed_methods, reason = "a benchmark measures the machine")]
     Instant::now()
 }
 
-/// How often two workloads are measured.
+/// The number of rounds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rounds {
-    /// Rounds before, which are not counted.
+    /// The number of rounds before the counted ones, to warm up.
     pub(crate) warm: u32,
     pub(crate) counted: u32,
 }
 
 impl Rounds {
-    /// So many, after one that is not counted.
+    /// Creates `counted` rounds after one round that does not count.
     pub(crate) fn warm(counted: u32) -> Self {
         Self { warm: 1, counted }
     }
 
-    /// So many from the start: for what takes minutes.
+    /// Creates `counted` rounds without a warm-up, for workloads that take minutes.
     pub(crate) fn cold(counted: u32) -> Self {
         Self { warm: 0, counted }
     }
@@ -79,7 +79,7 @@ impl Rounds {
 
 /// Measures two workloads in turn.
 ///
-/// Who comes first changes from round to round. `units` is how many of what is reported one call of each makes.
+/// The order changes from round to round. `units` is the number of reported units in one call of each workload.
 pub(crate) async fn in_turn(
     rounds: Rounds,
     units: [f64; 2],

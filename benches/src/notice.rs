@@ -1,4 +1,4 @@
-//! The bare reference of what processes say to each other: a text from one connection of a server to another that listens.
+//! The bare reference for notices between processes: a text that is sent from one connection of a server to another, listening connection.
 
 use anyhow::{Context as _, Result, bail};
 use futures_util::StreamExt as _;
@@ -9,14 +9,14 @@ use sqlx::postgres::PgListener;
 use crate::measure::{micros, now};
 use crate::space::{Kind, Space};
 
-/// Two connections.
+/// Two connections of one server.
 pub(crate) enum Notice {
     Postgres { speaker: PgConnection, listener: PgListener, channel: String },
     Redis { speaker: MultiplexedConnection, listener: PubSub, channel: String },
 }
 
 impl Notice {
-    /// Connects both.
+    /// Opens both connections.
     pub(crate) async fn open(space: &Space) -> Result<Self> {
         let channel = format!("{}_bare", space.name());
         match space.kind {
@@ -34,7 +34,7 @@ impl Notice {
         }
     }
 
-    /// Says in words what [`pass`](Self::pass) does.
+    /// Describes in words what [`pass`](Self::pass) does.
     pub(crate) fn in_words(&self) -> &'static str {
         match self {
             Self::Postgres { .. } => "`NOTIFY` to a connection that listens",
@@ -42,7 +42,7 @@ impl Notice {
         }
     }
 
-    /// Sends a text, and returns after how many microseconds it was heard.
+    /// Sends a text. Returns the number of microseconds until it was received.
     pub(crate) async fn pass(&mut self, text: &str) -> Result<f64> {
         let begun = now();
         match self {

@@ -1,4 +1,4 @@
-//! Objects below one prefix of a bucket, by the SDK alone.
+//! The objects below one prefix of a bucket, accessed only through the SDK.
 
 use anyhow::{Context as _, Result};
 use aws_sdk_s3::config::{BehaviorVersion, Credentials, Region};
@@ -7,10 +7,10 @@ use aws_sdk_s3::primitives::ByteStream;
 use aws_sdk_s3::types::{Delete, ObjectIdentifier};
 use aws_smithy_http_client::{Builder, tls::Provider, tls::rustls_provider::CryptoMode};
 
-/// How many keys a request to delete may name.
+/// Maximum number of keys in a request to delete objects.
 const MOST_DELETED: usize = 1_000;
 
-/// Part of a bucket.
+/// A part of a bucket.
 #[derive(Clone, Debug)]
 pub(crate) struct Objects {
     client: aws_sdk_s3::Client,
@@ -20,7 +20,7 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
-    /// Opens what lies below `name` under the prefix of a URL as the store takes it. Makes the bucket if it is not there.
+    /// Opens the objects below `name`, under the prefix in a store URL. Creates the bucket if it does not exist.
     pub(crate) async fn open(url: &str, name: &str) -> Result<Self> {
         let rest = url.strip_prefix("s3://").context("a URL of S3 begins with s3://")?;
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -46,18 +46,18 @@ impl Objects {
             config = config.endpoint_url(endpoint);
         }
         let client = aws_sdk_s3::Client::from_conf(config.build());
-        // It is there already, unless this is the first workload on it.
+        // An error means that the bucket exists already, except at the first workload.
         let _made = client.create_bucket().bucket(bucket).send().await;
         let url = format!("s3://{bucket}/{prefix}?{query}");
         Ok(Self { client, bucket: bucket.to_owned(), prefix, url })
     }
 
-    /// Returns the URL of a store in this place.
+    /// Returns the URL of a store at this prefix.
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
-    /// Writes one object, unless the key is taken: as the store does.
+    /// Writes an object unless its key exists, as the store does.
     pub(crate) async fn put(&self, key: &str, body: Vec<u8>) -> Result<()> {
         let put = self.client.put_object().bucket(&self.bucket).key(format!("{}/{key}", self.prefix));
         let sent = put.if_none_match("*").body(ByteStream::from(body)).send().await;
@@ -82,12 +82,12 @@ impl Objects {
         }
     }
 
-    /// Returns how many bytes they hold.
+    /// Returns the total size of the objects in bytes.
     pub(crate) async fn bytes(&self) -> Result<u64> {
         Ok(self.list().await?.into_iter().map(|(_, size)| size).sum())
     }
 
-    /// Removes them.
+    /// Removes all objects.
     pub(crate) async fn remove(&self) -> Result<()> {
         let keys: Vec<String> = self.list().await?.into_iter().map(|(key, _)| key).collect();
         for keys in keys.chunks(MOST_DELETED) {

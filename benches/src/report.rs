@@ -1,4 +1,4 @@
-//! The figures in files: JSON for programs, and the table as Markdown.
+//! Writes the figures to files: JSON for programs, and the table as Markdown.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -18,7 +18,7 @@ struct Report<'a> {
     rows: &'a [Row],
 }
 
-/// Writes the files that were asked for.
+/// Writes the requested files.
 pub(crate) fn write(table: &Table) -> Result<()> {
     if let Some(path) = &table.args.json {
         let report = Report { machine: machine::in_words(), quick: table.args.quick, rows: &table.rows };
@@ -62,7 +62,7 @@ fn markdown(rows: &[Row]) -> Result<String> {
     Ok(text)
 }
 
-/// Writes a median with its range.
+/// Formats a median with its range.
 fn range(spread: Spread) -> String {
     if spread.min == spread.max {
         return figure(spread.median);

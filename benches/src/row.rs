@@ -1,4 +1,4 @@
-//! A row of the table: a workload, its reference, what was measured, and the goal.
+//! A row of the table: a workload, its reference, the measurements, and the goal.
 
 use std::fmt;
 
@@ -6,20 +6,20 @@ use serde::Serialize;
 
 use crate::measure::{Pair, Spread};
 
-/// What is wanted.
+/// The goal of a row.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) enum Goal {
-    /// At most so many times the reference.
+    /// At most this factor times the reference.
     Times(f64),
-    /// At least so many times the reference's rate.
+    /// At least this factor times the rate of the reference.
     Rate(f64),
-    /// At most so much more than the reference.
+    /// At most this much more than the reference.
     Extra(f64),
-    /// At most so much, whatever the reference.
+    /// At most this much, independent of the reference.
     Each(f64),
-    /// At most so much in every measurement.
+    /// At most this much in every single measurement.
     Most(f64),
-    /// None of its own: for comparison, or the notes have goals.
+    /// The row has no goal. The row is shown for comparison, or its notes have goals.
     None,
 }
 
@@ -35,7 +35,7 @@ impl Goal {
         }
     }
 
-    /// Says it in words, with the unit of its row.
+    /// Describes the goal in words, with the unit of the row.
     fn in_words(self, unit: &str) -> String {
         match self {
             Self::Times(most) => format!("at most {most}x"),
@@ -48,29 +48,29 @@ impl Goal {
     }
 }
 
-/// A row.
+/// A row of the table.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
-    /// Names it in files and on the command line.
+    /// The name of the row in files and on the command line.
     pub(crate) id: String,
     pub(crate) workload: String,
     pub(crate) reference: String,
     pub(crate) unit: &'static str,
     pub(crate) ours: Spread,
     pub(crate) theirs: Option<Spread>,
-    /// Ours over theirs.
+    /// The workload's cost divided by the reference's cost.
     pub(crate) ratio: Option<Spread>,
-    /// Ours less theirs.
+    /// The workload's cost minus the reference's cost.
     pub(crate) extra: Option<Spread>,
     pub(crate) goal: Goal,
-    /// What else was found.
+    /// Further findings.
     pub(crate) notes: Vec<String>,
-    /// Whether every goal is met, that of the notes among them.
+    /// Whether every goal is met, including the goals of notes.
     pub(crate) met: Option<bool>,
 }
 
 impl Row {
-    /// Makes a row of two workloads measured in turn.
+    /// Creates a row for two workloads that were measured in turn.
     pub(crate) fn pair(
         id: impl Into<String>,
         workload: impl Into<String>,
@@ -87,7 +87,7 @@ impl Row {
         row.judged()
     }
 
-    /// Makes a row without a reference.
+    /// Creates a row without a reference.
     pub(crate) fn alone(
         id: impl Into<String>,
         workload: impl Into<String>,
@@ -111,14 +111,14 @@ impl Row {
         row.judged()
     }
 
-    /// Adds a finding without a goal.
+    /// Adds a finding that has no goal.
     #[must_use]
     pub(crate) fn note(mut self, note: impl Into<String>) -> Self {
         self.notes.push(note.into());
         self
     }
 
-    /// Adds a finding with a goal of its own: the row is met if both are.
+    /// Adds a finding with its own goal. The row meets its goal only if both goals are met.
     #[must_use]
     pub(crate) fn also(mut self, note: impl Into<String>, met: bool) -> Self {
         self.notes.push(format!("{} ({})", note.into(), if met { "met" } else { "not met" }));
@@ -126,9 +126,9 @@ impl Row {
         self
     }
 
-    /// What the guard compares: the ratio, or the figure itself where there is no reference.
+    /// Returns the figure that the guard compares: the ratio, or the cost itself if the row has no reference.
     ///
-    /// A figure far below its goal counts as a tenth of it: next to nothing may be ten times next to nothing.
+    /// A figure far below its goal counts as a tenth of the goal, because very small figures may differ by a factor of ten.
     pub(crate) fn guarded(&self) -> f64 {
         match (self.ratio, self.goal) {
             (Some(ratio), _) => ratio.median,
@@ -181,7 +181,7 @@ impl fmt::Display for Row {
     }
 }
 
-/// Writes a figure with three digits that say something.
+/// Formats a figure with three significant digits.
 pub(crate) fn figure(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),

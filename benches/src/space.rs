@@ -1,4 +1,4 @@
-//! A place of its own on a store for each workload, and how many bytes lie in it.
+//! A separate, empty space on a store for each workload, and the number of bytes in it.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::Path;
@@ -28,7 +28,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Returns the kind that a URL names.
+    /// Returns the kind of store that a URL names.
     pub(crate) fn of(url: &str) -> Result<Self> {
         match url.split_once(':').map(|(scheme, _)| scheme) {
             Some("postgres" | "postgresql") => Ok(Self::Postgres),
@@ -37,7 +37,7 @@ impl Kind {
             Some("sqlite") => Ok(Self::Sqlite),
             Some("s3") => Ok(Self::S3),
             Some("nats") => Ok(Self::Nats),
-            // What follows may hold a password.
+            // The rest of the URL may contain a password, so the error does not show it.
             scheme => {
                 bail!(
                     "no bench for `{}:` URLs; use postgres, redis, nats, s3, sqlite or file",
@@ -47,7 +47,7 @@ impl Kind {
         }
     }
 
-    /// Returns the name that rows of this kind begin with.
+    /// Returns the name with which the rows of this kind begin.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Postgres => "postgres",
@@ -60,20 +60,20 @@ impl Kind {
     }
 }
 
-/// A place that is empty at first and removed at the end.
+/// A space on a store. The space is empty at first and removed at the end.
 #[derive(Debug)]
 pub(crate) struct Space {
     pub(crate) kind: Kind,
     /// The URL of the server, as it was given.
     server: String,
-    /// A schema, or the beginning of all keys.
+    /// The name of a schema, or the prefix of all keys.
     name: String,
     folder: Option<TempDir>,
     objects: Option<Objects>,
 }
 
 impl Space {
-    /// Makes one where `server` says.
+    /// Creates a space on the server.
     pub(crate) async fn make(server: &str) -> Result<Self> {
         let kind = Kind::of(server)?;
         let name = format!("bench_{:016x}", RandomState::new().hash_one(kind.name()));
@@ -109,12 +109,12 @@ impl Space {
         Ok(ferrata::connect(&self.url())?)
     }
 
-    /// Returns the name of the schema, or what all keys begin with.
+    /// Returns the name of the schema, or the prefix of all keys.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns the folder of files.
+    /// Returns the folder of the files.
     pub(crate) fn folder(&self) -> Result<&Path> {
         Ok(self.folder.as_ref().context("only files lie in a folder")?.path())
     }
@@ -124,13 +124,12 @@ impl Space {
         self.objects.as_ref().context("only S3 has objects")
     }
 
-    /// Opens a connection to Postgres, as the store's are.
+    /// Opens a connection to Postgres in the way in which the store does.
     pub(crate) async fn postgres(&self) -> Result<PgConnection> {
         Ok(PgConnection::connect(&self.server).await?)
     }
 
-    /// Opens a connection to a database of SQLite in this folder, with the settings of the store: a write-ahead log that is synced with
-    /// each commit.
+    /// Opens a connection to a SQLite database in this folder, with the settings of the store: a write-ahead log that is synced at each commit.
     pub(crate) async fn sqlite(&self, name: &str) -> Result<SqliteConnection> {
         let options = SqliteConnectOptions::new().filename(self.folder()?.join(name)).create_if_missing(true);
         let options = options.journal_mode(SqliteJournalMode::Wal).synchronous(SqliteSynchronous::Full);
@@ -147,28 +146,29 @@ impl Space {
         Ok(async_nats::connect(self.server.as_str()).await?)
     }
 
-    /// Calls JetStream.
+    /// Calls the JetStream API.
     pub(crate) async fn jetstream(&self, call: &str, body: &serde_json::Value) -> Result<serde_json::Value> {
         let reply = self.nats().await?.request(format!("$JS.API.{call}"), body.to_string().into()).await?;
         Ok(serde_json::from_slice(&reply.payload)?)
     }
 
-    /// Opens a connection to Postgres that listens.
+    /// Opens a Postgres connection that listens for notifications.
     pub(crate) async fn listener(&self) -> Result<PgListener> {
         Ok(PgListener::connect(&self.server).await?)
     }
 
-    /// Opens a connection to Redis that listens.
+    /// Opens a Redis connection that listens for messages.
     pub(crate) async fn pubsub(&self) -> Result<redis::aio::PubSub> {
         Ok(redis::Client::open(self.server.as_str())?.get_async_pubsub().await?)
     }
 
-    /// Returns how many bytes the store takes: tables with their indexes after a vacuum, keys as Redis counts them, files, objects, messages.
+    /// Returns the number of bytes that the store uses: tables with their indexes after a vacuum, keys as Redis counts them, files, objects, or
+    /// messages.
     pub(crate) async fn bytes(&self) -> Result<u64> {
         match self.kind {
             Kind::Postgres => self.table_bytes().await,
             Kind::Redis => self.key_bytes().await,
-            // The logs. A process's journal is as large for one step as for a million.
+            // Only the logs count. The journal of a process has the same size for one step as for a million.
             Kind::Files => file_bytes(&self.folder()?.join("store/runs")),
             Kind::Sqlite => {
                 let mut connection = self.sqlite("runs.db").await?;
@@ -224,7 +224,7 @@ impl Space {
         Ok(bytes)
     }
 
-    /// Removes all of it.
+    /// Removes the whole space.
     pub(crate) async fn remove(self) -> Result<()> {
         match self.kind {
             Kind::Postgres => {
@@ -243,7 +243,7 @@ impl Space {
             Kind::S3 => self.objects()?.remove().await?,
             Kind::Nats => {
                 for stream in ["FERRATA-LOGS", "FERRATA-BEATS", "BARE"] {
-                    // There may be none.
+                    // The stream may not exist.
                     let delete = format!("STREAM.DELETE.{stream}-{}", self.name);
                     self.jetstream(&delete, &serde_json::json!({})).await?;
                 }
@@ -254,7 +254,7 @@ impl Space {
     }
 }
 
-/// Returns how many bytes the files in a folder have.
+/// Returns the total size of the files in a folder.
 pub(crate) fn file_bytes(folder: &Path) -> Result<u64> {
     let mut bytes = 0;
     for entry in std::fs::read_dir(folder)? {

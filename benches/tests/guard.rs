@@ -1,10 +1,10 @@
-//! The program as it is called: it measures, writes what it found, and fails when that is far from what was committed.
+//! Tests the program as a user calls it: it measures, writes its results, and fails if they differ much from the committed ratios.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Measures the bytes of files: the only rows that are the same each time.
+/// Measures the bytes of the file store. Only these rows are the same each time.
 fn bench(folder: &Path, more: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bench"));
     command.env("FERRATA_BENCH_STORES", format!("file:{}", folder.join("store").display()));

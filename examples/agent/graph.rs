@@ -1,4 +1,5 @@
-//! The agent: it thinks, calls a tool, sees what came of it and thinks again; a person agrees to mails, and to more money.
+//! The graph of the agent. The agent thinks, calls a tool, reads the result, and thinks again. A person must approve each mail, and any additional
+//! money.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,30 +9,30 @@ use serde::{Deserialize, Serialize};
 
 use super::model::{Call, Model};
 
-/// How long a person may think about a mail; after that it is not sent.
+/// Time that a person has to decide about a mail. After that, the mail is not sent.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(3 * 86_400);
 
-/// How often it may think, whatever it has to spend.
+/// Maximum number of thoughts, even if the budget allows more.
 const THOUGHTS: u32 = 20;
 
-/// What a run of the agent knows.
+/// The state of a run of the agent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, State)]
 pub(crate) struct Agent {
     pub(crate) task: String,
-    /// What it may spend.
+    /// The budget in cents.
     pub(crate) cents: u32,
     #[state(sum)]
     pub(crate) spent: u32,
     #[state(append)]
     pub(crate) seen: Vec<Seen>,
-    /// What the model wants next.
+    /// The call that the model wants to make next.
     pub(crate) wanted: Option<Call>,
-    /// What a person said to the mail that is wanted.
+    /// Whether a person approved the mail that the model wants to send.
     pub(crate) agreed: bool,
     pub(crate) answer: Option<String>,
 }
 
-/// A call, and what came of it.
+/// A call and its result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Seen {
     pub(crate) call: Call,
@@ -49,7 +50,7 @@ impl Agent {
         }
     }
 
-    /// Where what the model wants is done.
+    /// Returns the node that performs the call that the model wants to make.
     fn tool(&self) -> &'static str {
         match self.wanted {
             Some(Call::Search(_)) => "search",
@@ -59,12 +60,12 @@ impl Agent {
     }
 }
 
-/// Where mails go: a folder with a file for each.
+/// The folder to which mails are sent. Each mail is a file.
 #[derive(Clone, Debug)]
 pub(crate) struct Outbox(pub(crate) PathBuf);
 
 impl Outbox {
-    /// Sends a mail once for a key, as mail providers do.
+    /// Sends a mail. Mails with the same key are sent only once, as mail providers do it.
     fn send(&self, key: &str, mail: &str) -> std::io::Result<()> {
         std::fs::create_dir_all(&self.0)?;
         std::fs::write(self.0.join(key.replace(['/', ':'], "-")), mail)

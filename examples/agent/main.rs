@@ -1,5 +1,4 @@
-//! An agent with tools: it searches, and asks a person before it sends a mail. It also asks for more money when its budget is
-//! spent.
+//! An agent with tools: it searches, and asks a person before it sends a mail. The agent also asks for more money when its budget is spent.
 //!
 //! ```text
 //! cargo run --example agent -- "climbing ropes"
@@ -30,7 +29,7 @@ usage: agent [TASK] [--answer VALUE] [--id ID] [--store URL] [--outbox FOLDER]
 
   TASK             what it looks for; once, when the run begins (default: climbing ropes)
   --answer VALUE   answers what it has asked, yes or no or a number of cents, and goes on
-  --id ID          the run; the same command goes on with it (default: agent)
+  --id ID          the run; the same command continues it (default: agent)
   --store URL      where runs are kept (default: file:.ferrata-agent)
   --outbox FOLDER  where mails go (default: .ferrata-outbox)
 
@@ -39,7 +38,7 @@ exit codes: 0 done, 1 failed, 2 wrong usage, 3 it waits for an answer";
 /// Exit code of a run that waits for a person.
 const WAITS: u8 = 3;
 
-/// The first budget, and the cost of a thought.
+/// The first budget in cents. The next constant is the cost of a thought.
 const CENTS: u32 = 5;
 const THOUGHT: u32 = 2;
 
@@ -117,8 +116,8 @@ async fn go_on(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
             Some(question) => {
                 runtime.respond(&key, &question.id, said).by("you").await?;
             }
-            // A killed process may have answered it already. Then the same command continues.
-            None => eprintln!("it asks nothing that `{answer}` answers; it goes on"),
+            // A killed process may have answered the question already. Then the same command continues.
+            None => eprintln!("no question takes the answer `{answer}`; the run continues"),
         }
     }
     let input = Agent { task: args.task.clone(), cents: CENTS, ..Agent::default() };

@@ -1,31 +1,31 @@
-//! The stand-in for a model: what it says follows from the task and from what it has seen, so nothing is called.
+//! A stand-in for a model. Its answers depend only on the task and the results so far, so the program calls no service.
 
 use serde::{Deserialize, Serialize};
 
 use super::graph::Seen;
 
-/// A tool that the model wants to be called, or its answer.
+/// What the model wants: a call of a tool, or its final answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Call {
-    /// Look something up.
+    /// Search for something.
     Search(String),
-    /// Send a mail, if a person agrees.
+    /// Send a mail, if a person approves.
     Mail { to: String, text: String },
-    /// The task is done.
+    /// The task is done, with this answer.
     Answer(String),
 }
 
-/// What the model said, and what that cost.
+/// The output of the model, and its cost.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) call: Call,
     pub(crate) cents: u32,
 }
 
-/// What the application lends to the nodes: in a service, a client of a provider.
+/// The model that the application provides to the nodes. In a service, it is the client of a provider.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Model {
-    /// What it takes for each time it thinks.
+    /// The cost of each thought in cents.
     pub(crate) cents: u32,
 }
 

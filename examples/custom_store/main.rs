@@ -1,6 +1,6 @@
-//! A store of your own in two hundred lines: all runs in one file, which every change rewrites.
+//! A custom store in two hundred lines. All runs are in one file, which every change writes completely.
 //!
-//! `cargo run --example custom_store` runs a graph on it; `tests/custom_store` runs the conformance suite.
+//! `cargo run --example custom_store` runs a graph with the store. `tests/custom_store` runs the conformance suite.
 
 #![expect(clippy::print_stdout, reason = "the program's output")]
 

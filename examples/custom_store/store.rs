@@ -1,4 +1,4 @@
-//! All runs in one file: the smallest store that keeps the whole contract, for one process.
+//! A store with all runs in one file. The example is the smallest store that fulfills the whole contract, for one process.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -15,7 +15,7 @@ use ferrata_store::{
 };
 use serde::{Deserialize, Serialize};
 
-/// A store in one file.
+/// A store that keeps all runs in one file.
 #[derive(Debug)]
 pub(crate) struct OneFile {
     path: PathBuf,
@@ -25,7 +25,7 @@ pub(crate) struct OneFile {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Content {
     logs: Vec<Log>,
-    /// Who is alive, and until when.
+    /// The heartbeats: each process with the time until which it counts as alive.
     alive: Vec<(ExecutorId, Timestamp)>,
 }
 
@@ -38,7 +38,7 @@ struct Log {
 
 impl Log {
     fn head(&self) -> &RecordHeader {
-        // A log is made with its first records, and pruning keeps one.
+        // A log is created with its first records, and a prune keeps at least one, so the last record exists.
         &self.records[self.records.len() - 1].0
     }
 
@@ -50,7 +50,7 @@ impl Log {
 }
 
 impl OneFile {
-    /// Opens the file, or begins with nothing if there is none.
+    /// Opens the file. If it does not exist, the store begins empty.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let content = match std::fs::read(path) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(|source| {
@@ -66,7 +66,7 @@ impl OneFile {
         read(&self.content.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Changes the content, and writes it if that went well; a write that fails changes nothing.
+    /// Changes the content, and writes it if the change succeeded. If the write fails, the content stays as it was.
     fn change<T>(&self, change: impl FnOnce(&mut Content) -> Result<T>) -> Result<T> {
         let mut content = self.content.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = content.clone();
@@ -76,7 +76,7 @@ impl OneFile {
         Ok(result)
     }
 
-    /// Puts the whole content in the place of the file: on the disk first, then under its name.
+    /// Replaces the file by the whole content. The function first writes a temporary file to disk, and then renames it.
     fn write(&self, content: &Content) -> Result<()> {
         let text = serde_json::to_vec(content)
             .map_err(|source| Error::new(ErrorKind::Invalid, "cannot be stored").with_source(source))?;
@@ -114,7 +114,7 @@ impl Content {
         RunHead::after(log.run.clone(), first, last, owner_alive, log.facts.clone())
     }
 
-    /// The one sentence that everything rests on: an append succeeds only if the head is the expected one.
+    /// Appends records if the run's head is the expected one. The whole contract is based on this rule.
     fn append(&mut self, append: RunAppend) -> Result<HeadRef> {
         check_append(&append)?;
         let head = self.find(&append.run).map(|log| log.head().head());
@@ -184,7 +184,7 @@ impl CheckpointStore for OneFile {
         })
     }
 
-    /// All of it each time, as a store may: to read what came since alone is worth it where logs are long.
+    /// Returns the whole log each time, which the contract allows. A store with long logs should read only the new records.
     async fn load_since(&self, run: &RunKey, _known: HeadRef) -> Result<Option<Vec<Record>>> {
         self.load(run, At::Latest).await
     }
@@ -218,7 +218,7 @@ impl CheckpointStore for OneFile {
         self.change(|content| {
             let log = content.find_mut(run).ok_or_else(|| refusal::no_run("store.prune", run))?;
             if prune.at < log.records[0].0.seq {
-                // It was pruned further already.
+                // The log was already pruned further.
                 return Ok(Removed::default());
             }
             let at = log

@@ -1,4 +1,4 @@
-//! A load: cut into parts, and a run of its own for each that extracts, transforms and loads it, in whichever process has room.
+//! The graphs of a load. The file is cut into parts. For each part, a separate run extracts, transforms and loads it, in any process with capacity.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -9,28 +9,28 @@ use ferrata::prelude::*;
 use ferrata::{Clock, SystemClock};
 use serde::{Deserialize, Serialize};
 
-/// How many lines a part has.
+/// Number of lines in a part.
 pub(crate) const LINES: usize = 100;
 
-/// A part of a file: from one byte to another, whole lines.
+/// A part of a file: a range of bytes that contains whole lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Piece {
     pub(crate) begin: u64,
     pub(crate) end: u64,
 }
 
-/// What a run knows that loads a part.
+/// The state of a run that loads a part.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, State)]
 pub(crate) struct Part {
     pub(crate) file: String,
     pub(crate) piece: Piece,
     pub(crate) rows: u64,
-    /// Lines that are no sales.
+    /// The number of lines that are not sales.
     pub(crate) refused: u64,
     pub(crate) cents: u64,
 }
 
-/// What the run above them knows.
+/// The state of the parent run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, State)]
 pub(crate) struct Load {
     pub(crate) file: String,
@@ -43,21 +43,21 @@ pub(crate) struct Load {
     pub(crate) cents: u64,
 }
 
-/// What is sold, by shop.
+/// The amounts that were sold, by shop.
 type Table = BTreeMap<String, u64>;
 
-/// Where loaded parts go: a folder with a file for each, which stands for a table with a unique key.
+/// The destination of loaded parts. The destination is a folder with a file for each part, and stands for a table with a unique key.
 #[derive(Debug)]
 pub(crate) struct Warehouse {
     pub(crate) folder: PathBuf,
-    /// How long it takes to load a part.
+    /// The duration of loading a part.
     pub(crate) pace: Duration,
-    /// Whether people read along.
+    /// Whether to print messages for people.
     pub(crate) is_told: bool,
 }
 
 impl Warehouse {
-    /// Loads a part: an upsert. The same key replaces what was there, so a part that is loaded again is there once.
+    /// Loads a part as an upsert: the same key replaces the existing part. So a part that is loaded twice is there once.
     async fn put(&self, key: &str, table: &Table) -> io::Result<()> {
         if !self.pace.is_zero() {
             SystemClock::new().sleep(self.pace).await;
@@ -86,14 +86,14 @@ fn extract(file: &str, piece: &Piece) -> io::Result<String> {
     Ok(text)
 }
 
-/// Reads a line, `DAY,SHOP,CENTS`.
+/// Parses a line `DAY,SHOP,CENTS`; `None` if the line is not a sale.
 fn sale(line: &str) -> Option<(&str, u64)> {
     let mut fields = line.split(',');
     let (_day, shop, cents) = (fields.next()?, fields.next()?, fields.next()?.trim().parse().ok()?);
     (fields.next().is_none() && !shop.is_empty()).then_some((shop, cents))
 }
 
-/// Cuts a file behind every so many lines.
+/// Cuts a file into parts of a fixed number of lines.
 fn cut(text: &str) -> Vec<Piece> {
     let (mut pieces, mut end) = (Vec::new(), 0);
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
@@ -105,11 +105,11 @@ fn cut(text: &str) -> Vec<Piece> {
     pieces
 }
 
-/// What is done to a part.
+/// Creates the graph that loads a part.
 pub(crate) fn part() -> Result<Graph<Part>, GraphError> {
     Graph::<Part>::builder("part")
         .node("extract", async |_cx, s| {
-            // The rows go along the edge: no later node needs them.
+            // The rows are sent along the edge, because no later node needs them.
             let text = extract(&s.file, &s.piece)?;
             Ok(Part::update().with_output(text))
         })
@@ -144,7 +144,7 @@ pub(crate) fn part() -> Result<Graph<Part>, GraphError> {
         .build()
 }
 
-/// The load above its parts.
+/// Creates the graph of the parent run, with a child run for each part.
 pub(crate) fn load(part: &Graph<Part>) -> Result<Graph<Load>, GraphError> {
     Graph::<Load>::builder("load")
         .node("split", async |_cx, mut s| {

@@ -29,7 +29,7 @@ usage: etl [FILE] [--id ID] [--store URL] [--into FOLDER] [--pace MS]
 
   FILE           lines of DAY,SHOP,CENTS (default: a sample, .ferrata-etl.csv, which is made)
   --work         work on the parts of all loads until Ctrl-C
-  --id ID        the run; the same command goes on with it (default: sales)
+  --id ID        the run; the same command continues it (default: sales)
   --store URL    where runs are kept (default: file:.ferrata-etl)
   --into FOLDER  where parts are loaded to (default: .ferrata-etl-loaded)
   --pace MS      how long it takes to load one (default: 200)";
@@ -90,7 +90,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<Args>, String>
     }))
 }
 
-/// Writes a file of sales, if it is not there, and returns its name.
+/// Writes a file of sales, if it does not exist, and returns its name.
 fn sample() -> std::io::Result<String> {
     let file = Path::new(".ferrata-etl.csv");
     if !file.exists() {
@@ -129,7 +129,7 @@ async fn run(args: Args) -> Result<(), Box<dyn Error>> {
         .await?;
     let part = part()?;
     let load = load(&part)?;
-    // Every process claims parts without a process, and loads whose process died.
+    // Each process claims parts that no process drives, and loads whose process has died.
     runtime.serve(&part)?;
     runtime.serve(&load)?;
     if args.work {
@@ -145,7 +145,7 @@ async fn run(args: Args) -> Result<(), Box<dyn Error>> {
         let input = Load { file, ..Load::default() };
         let done = runtime.start(&load, input).id(&args.id).await?.completed().await?;
         println!(
-            "{} rows in {} parts, {} cents; {} lines are no sales",
+            "{} rows in {} parts, {} cents; lines without a sale: {}",
             done.rows,
             done.pieces.len(),
             done.cents,

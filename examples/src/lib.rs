@@ -22,7 +22,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 ///
 /// # Errors
 ///
-/// The exit code of the program: success if the caller asked for help, and 2 for a mistake. The usage is printed in both cases.
+/// Returns the exit code of the program: success if the user asked for help, and 2 for a mistake. In both cases the usage is printed.
 #[expect(clippy::print_stdout, reason = "help that was asked for is what the program prints")]
 #[expect(clippy::print_stderr, reason = "mistakes go there")]
 pub fn arguments<T>(
@@ -46,12 +46,12 @@ pub fn arguments<T>(
 ///
 /// # Errors
 ///
-/// The URL names no store, or a store in memory. The message says what to type.
+/// Fails if the URL does not name a store, or names a store in memory. The message says what to type.
 pub fn open(url: &str) -> Result<Arc<dyn CheckpointStore>, Box<dyn Error>> {
     if url.starts_with("memory:") {
         return Err("a memory store ends with this process; use --store file:FOLDER, or leave it out".into());
     }
-    // The URL may hold a password, so the message shows only the error, which does not.
+    // The URL may contain a password, so the message shows only the error, which does not contain it.
     ferrata::connect(url).map_err(|error| {
         let remedy = match feature(url) {
             Some(feature) if error.kind() == ErrorKind::Unsupported => format!(
@@ -64,7 +64,7 @@ pub fn open(url: &str) -> Result<Arc<dyn CheckpointStore>, Box<dyn Error>> {
     })
 }
 
-/// Returns the feature that the store of a URL needs, if this program was built without it.
+/// Returns the feature that the store of this URL needs, if the program was built without it.
 fn feature(url: &str) -> Option<&'static str> {
     match url.split(':').next()?.to_ascii_lowercase().as_str() {
         "postgres" | "postgresql" if cfg!(not(feature = "postgres")) => Some("postgres"),
@@ -86,17 +86,17 @@ fn program() -> String {
 
 /// Waits until no live process drives the run.
 ///
-/// Some stores cannot see that a process died. There a killed process counts as alive for
-/// [`heartbeat_ttl`](ferrata::runtime::RuntimeBuilder::heartbeat_ttl), by default 15 s.
-/// [`take_over`](ferrata::runtime::ResumeRequest::take_over) does not wait, but it also takes the run from a process that is alive.
+/// Some stores cannot detect that a process has died. In such a store, a killed process counts as alive for
+/// [`heartbeat_ttl`](ferrata::runtime::RuntimeBuilder::heartbeat_ttl), by default 15 s. Unlike this function,
+/// [`take_over`](ferrata::runtime::ResumeRequest::take_over) does not wait, but it also takes the run from a live process.
 ///
 /// # Errors
 ///
-/// As [`Runtime::head`].
+/// The errors of [`Runtime::head`].
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: it only reads.
+/// Cancel safe: the call only reads.
 pub async fn free(runtime: &Runtime, run: &RunKey) -> ferrata::Result<()> {
     let (clock, mut told) = (SystemClock::new(), false);
     while let Some(head) = runtime.head(run).await?

@@ -1,4 +1,4 @@
-//! What the command line says.
+//! The command line of the survey.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,14 +11,14 @@ usage: survey [DIR] [--id ID] [--store URL] [--out FILE]
   --store URL  where runs are recorded (default: file:.ferrata)
   --out FILE   where the report goes (default: report.md)";
 
-/// What the command line says, with what it leaves out filled in.
+/// The parsed command line, with the defaults of missing arguments.
 pub(crate) struct Args {
-    /// Without links, so that it names the same directory wherever it is given.
+    /// The directory without links, so that it is always named in the same way.
     pub(crate) dir: String,
     pub(crate) id: String,
     pub(crate) store: String,
     pub(crate) out: String,
-    /// As they were given.
+    /// The arguments as the user gave them.
     given: Vec<String>,
 }
 
@@ -52,7 +52,7 @@ impl Args {
         Ok(Some(Self { dir, id, store, out, given }))
     }
 
-    /// Returns the command that goes on with this run.
+    /// Returns the command that continues this run.
     pub(crate) fn command(&self) -> String {
         let quoted = |arg: &String| format!(" '{}'", arg.replace('\'', r"'\''"));
         format!(

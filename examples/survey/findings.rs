@@ -1,4 +1,4 @@
-//! What all files together come to.
+//! The combined result for all files.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::measure::{Measure, Size};
 
-/// How many of the largest files are named.
+/// Number of the largest files that are named.
 const LARGEST: usize = 10;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,19 +17,19 @@ pub(crate) struct Findings {
     pub(crate) bytes: u64,
     pub(crate) lines: u64,
     pub(crate) words: u64,
-    /// The longest line and its file.
+    /// The length of the longest line, and its file.
     pub(crate) longest_line: Option<(u64, String)>,
-    /// Sizes and files, the largest first.
+    /// The largest files with their sizes, the largest first.
     pub(crate) largest: Vec<(u64, String)>,
-    /// Files of the same content; those that waste most come first.
+    /// Groups of files with the same content. Groups that waste the most space come first.
     pub(crate) duplicates: Vec<Duplicates>,
-    /// Files that could not be read, and why.
+    /// The files that could not be read, each with the reason.
     pub(crate) unreadable: Vec<(String, String)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Duplicates {
-    /// The size of each.
+    /// The size of each file in bytes.
     pub(crate) bytes: u64,
     pub(crate) paths: Vec<String>,
 }
@@ -58,12 +58,12 @@ impl Findings {
                 }
             }
             found.largest.push((bytes, path.clone()));
-            // Empty files are alike, which is no finding.
+            // Empty files have the same content, but this is not worth reporting.
             if bytes > 0 {
                 by_hash.entry(hash).or_insert(Duplicates { bytes, paths: Vec::new() }).paths.push(path);
             }
         }
-        // Stable: files of one size stay in the order of the list.
+        // The sort is stable, so files of the same size keep the order of the list.
         found.largest.sort_by_key(|(bytes, _)| Reverse(*bytes));
         found.largest.truncate(LARGEST);
         found.duplicates = by_hash.into_values().filter(|group| group.paths.len() > 1).collect();
@@ -73,7 +73,7 @@ impl Findings {
 }
 
 impl Duplicates {
-    /// Returns what would be saved if there were one of them.
+    /// Returns the number of bytes that one copy instead of all would save.
     pub(crate) fn wasted(&self) -> u64 {
         self.bytes * (self.paths.len() as u64 - 1)
     }

@@ -1,4 +1,4 @@
-//! The graph: list the files, measure each, compare them all, write the report.
+//! The graph of the survey: list the files, measure each file, compare all measurements, and write the report.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,22 +17,22 @@ use crate::report;
 /// The node that runs once for each file.
 pub(crate) const MEASURE: &str = "measure";
 
-/// How many files are open at once.
+/// Maximum number of files that are open at the same time.
 const AT_ONCE: u32 = 64;
 
-/// Directories that hold no work of people, by their names.
+/// Names of directories that are not surveyed, because people do not write files in them.
 const NOT_ENTERED: [&str; 3] = [".git", "target", ".ferrata"];
 
-/// The state of a run.
+/// The state of a run of the survey.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, State)]
 pub(crate) struct Survey {
-    /// The directory that is surveyed.
+    /// The directory to survey.
     dir: String,
-    /// Where the report goes.
+    /// The path of the report.
     out: String,
-    /// The files as they were found, below the directory, sorted.
+    /// The paths of the files relative to the directory, sorted.
     paths: Vec<String>,
-    /// What they came to.
+    /// The combined result; `None` until the files are compared.
     pub(crate) findings: Option<Findings>,
 }
 
@@ -42,10 +42,10 @@ impl Survey {
     }
 }
 
-/// Paths that are no part of what is surveyed: the survey's own.
+/// Paths that are not surveyed, because the survey itself writes them.
 pub(crate) struct LeftOut(pub(crate) Vec<PathBuf>);
 
-/// How many files there are, as soon as a node knows.
+/// The number of files, once a node has listed them.
 #[derive(Debug, Default)]
 pub(crate) struct Files(AtomicU64);
 
@@ -80,7 +80,7 @@ pub(crate) fn graph() -> Result<Graph<Survey>, GraphError> {
         .build()
 }
 
-/// Finds the files, without following links.
+/// Lists the files. Links are not followed.
 async fn list(cx: NodeContext, s: Draft<Survey>) -> NodeResult<Survey> {
     let (dir, within) = (PathBuf::from(&s.dir), cx.clone());
     let paths = spawn_blocking(move || walk(&dir, &within.resource::<LeftOut>().0)).await?;
@@ -98,13 +98,13 @@ fn walk(dir: &Path, left_out: &[PathBuf]) -> Vec<String> {
     let below = |path: &Path| path.strip_prefix(dir).unwrap_or(path).to_string_lossy().into_owned();
     walk.filter_map(|entry| match entry {
         Ok(entry) => entry.file_type().is_file().then(|| below(entry.path())),
-        // What cannot be listed is measured all the same, which tells why.
+        // An entry that cannot be listed is still measured, and the measurement contains the reason.
         Err(error) => error.path().map(below),
     })
     .collect()
 }
 
-/// Measures one file. One that cannot be read is a result, not a failure.
+/// Measures one file. A file that cannot be read is a result and not a failure.
 async fn measure_one(cx: NodeContext, s: Draft<Survey>) -> NodeResult<Survey> {
     cx.resource::<Arc<Files>>().tell(s.paths.len());
     let path: String = cx.item()?;
@@ -114,14 +114,14 @@ async fn measure_one(cx: NodeContext, s: Draft<Survey>) -> NodeResult<Survey> {
     Ok(Update::none().with_output(Measure { path, result }))
 }
 
-/// Joins the measures; they arrive in the order of the list.
+/// Combines the measurements. The measurements arrive in the order of the list.
 async fn compare(cx: NodeContext, _s: Draft<Survey>) -> NodeResult<Survey> {
     let measured = cx.inputs().iter().filter(|input| input.from.as_str() == MEASURE);
     let measures = measured.map(|input| input.output()).collect::<ferrata::Result<Vec<Measure>>>()?;
     Ok(Survey::update().findings(Some(Findings::of(measures))).into())
 }
 
-/// Writes the report. Done twice it is the same file, from the same temporary file.
+/// Writes the report. If the node is repeated, it writes the same file again, through the same temporary file.
 async fn write(cx: NodeContext, s: Draft<Survey>) -> NodeResult<Survey> {
     let findings = s.findings.as_ref().ok_or("there are no findings")?;
     let (text, out) = (report::report(&s.dir, findings), PathBuf::from(&s.out));

@@ -33,7 +33,7 @@ use crate::progress::Progress;
 /// Grace period of nodes after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Maximum size of a record: the list of files is one, and so is the sum.
+/// Maximum size of a record in bytes. The list of files is one record, and so is the combined result.
 const MAX_BODY: usize = 64 * 1024 * 1024;
 
 /// Exit code of an interrupted command.
@@ -67,7 +67,7 @@ async fn survey(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     let store = ferrata_examples::open(&args.store)?;
     let mut left_out = LeftOut(vec![PathBuf::from(&args.out)]);
     if let Some(folder) = args.store.strip_prefix("file:") {
-        // Leave out the files that this process writes into its own store.
+        // Leave out the files that this process itself writes into its store.
         let folder = folder.strip_prefix("//").unwrap_or(folder);
         std::fs::create_dir_all(folder)?;
         left_out.0.push(Path::new(folder).canonicalize()?);
@@ -109,7 +109,7 @@ async fn survey(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
         pressed = tokio::signal::ctrl_c() => {
             pressed?;
             runtime.shutdown(GRACE).await?;
-            // The run may have ended meanwhile.
+            // The run may have ended already.
             follow(&run, &mut events, &mut progress).await?
         }
     };
@@ -153,7 +153,7 @@ async fn follow(
             event = events.next() => progress.see(event?.map(|event| event.event)),
         }
     };
-    // Some events before the end may be unread.
+    // Some events may have arrived before the end and not been read yet.
     loop {
         tokio::select! {
             biased;

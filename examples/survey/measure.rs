@@ -1,4 +1,4 @@
-//! Measuring one file.
+//! Measures one file.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 const PIECE: usize = 64 * 1024;
 
-/// A file, and what it measures or why it could not be read.
+/// A file with its measurement, or with the reason why it could not be read.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Measure {
     pub(crate) path: String,
@@ -19,21 +19,21 @@ pub(crate) struct Measure {
 pub(crate) struct Size {
     pub(crate) bytes: u64,
     pub(crate) hash: String,
-    /// Absent if the file holds a zero byte, as text does not.
+    /// The counts of a text; `None` if the file contains a zero byte, which texts do not.
     pub(crate) text: Option<Text>,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Text {
-    /// The last one counts whether it ends with a line feed or not.
+    /// The number of lines. The last line counts even if it does not end in a line feed.
     pub(crate) lines: u64,
-    /// What is between white space.
+    /// The number of words: parts that are separated by white space.
     pub(crate) words: u64,
-    /// In characters.
+    /// The length of the longest line in characters.
     pub(crate) longest_line: u64,
 }
 
-/// Reads a file once, piece by piece.
+/// Reads a file once, in parts.
 pub(crate) fn measure(path: &Path) -> io::Result<Size> {
     let mut file = File::open(path)?;
     let mut piece = vec![0; PIECE];
@@ -55,7 +55,7 @@ pub(crate) fn measure(path: &Path) -> io::Result<Size> {
         for &byte in read {
             in_line = byte != b'\n';
             if in_line {
-                // A character is counted by its first byte.
+                // A character is counted at its first byte.
                 line += u64::from(byte & 0xC0 != 0x80);
             } else {
                 text.lines += 1;

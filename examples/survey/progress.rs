@@ -1,4 +1,4 @@
-//! How the run goes on: a bar on a terminal, plain lines elsewhere; and how much of it was there before.
+//! Shows the progress of the run, as a bar on a terminal and as lines elsewhere, and the part that was recorded before.
 
 use std::fmt;
 use std::io::{IsTerminal, stderr};
@@ -9,23 +9,23 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::graph::{Files, MEASURE};
 
-/// A plain line is written each time so many per cent more are done.
+/// A line is written each time that this many percent more are done.
 const STEP: u64 = 10;
 
 pub(crate) struct Progress {
     files: Arc<Files>,
-    /// Activations that were recorded before, those that this process ran, and those of them that measured a file.
+    /// The number of activations that were recorded before. The next fields count those of this process, and how many of them measured a file.
     recorded: u64,
     ran: u64,
     measured: u64,
-    /// Whether events were missed, so that there were more than was counted.
+    /// Whether events were missed, so that the counts may be too low.
     missed: bool,
     face: Face,
 }
 
 enum Face {
     Bar(ProgressBar),
-    /// How many per cent the last line told of.
+    /// Lines. The number is the percentage in the last line.
     Lines(u64),
 }
 
@@ -33,7 +33,7 @@ impl Progress {
     pub(crate) fn new(files: Arc<Files>) -> Self {
         let face = if stderr().is_terminal() {
             let bar = ProgressBar::no_length();
-            // Without the style it is a plainer bar.
+            // If the style cannot be used, the bar is plainer.
             if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} files {elapsed}") {
                 bar.set_style(style);
             }
@@ -44,13 +44,13 @@ impl Progress {
         Self { files, recorded: 0, ran: 0, measured: 0, missed: false, face }
     }
 
-    /// Takes an event in; `None` if some were missed.
+    /// Processes an event; `None` means that events were missed.
     pub(crate) fn see(&mut self, event: Option<Event>) {
         match event {
             None => self.missed = true,
             Some(Event::Resumed { recorded, .. }) => {
                 self.recorded = recorded;
-                self.say(&format!("going on: {recorded} activations are recorded and are not run again"));
+                self.say(&format!("continuing; recorded activations, which do not run again: {recorded}"));
             }
             Some(Event::NodeCompleted { node, .. }) => {
                 self.ran += 1;
@@ -64,7 +64,7 @@ impl Progress {
         }
     }
 
-    /// Returns how many files were measured before: all that is recorded but the list.
+    /// Returns the number of files that were measured before. All earlier activations except the list measured a file.
     fn before(&self) -> u64 {
         self.recorded.saturating_sub(1).min(self.files.count())
     }

@@ -1,4 +1,4 @@
-//! The report: its text, and how it replaces an older one.
+//! The report: its text, and how it replaces an earlier report.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::findings::Findings;
 
-/// What is said on the terminal, too.
+/// Returns the part of the report that is also printed on the terminal.
 pub(crate) fn summary(found: &Findings) -> String {
     let wasted: u64 = found.duplicates.iter().map(|group| group.wasted()).sum();
     format!(
@@ -56,13 +56,13 @@ fn line_of(text: &mut String, line: std::fmt::Arguments<'_>) {
     let _ = writeln!(text, "{line}");
 }
 
-/// Quotes a path, whatever is in it.
+/// Formats a path as code, whatever characters it contains.
 fn code(path: &str) -> String {
     let path = path.replace(char::is_control, "\u{fffd}");
     if path.contains('`') { format!("`` {path} ``") } else { format!("`{path}`") }
 }
 
-/// Puts the text in place of the file: whoever looks sees the old one or the new one, also after a crash.
+/// Replaces a file by a text. A reader sees either the old or the new file, even after a crash.
 pub(crate) fn replace(path: &Path, text: &str, key: &str) -> io::Result<()> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "the report's path names no file"));

@@ -1,4 +1,4 @@
-//! The example with Prometheus, run as a user runs it: what it exports has the names of the page, the alerts and the dashboard.
+//! Tests the example with Prometheus as a user runs it. The exported metrics have the names of the documentation, the alerts and the dashboard.
 #![expect(clippy::unwrap_used, reason = "all of it is a test")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use ferrata::metrics::{ALL, Metric, MetricKind};
 
-/// The program, ended with the test.
+/// The example program. The program is killed at the end of the test.
 struct Program {
     child: Child,
     address: String,
@@ -42,13 +42,13 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The program may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The name that the page on metrics gives for Prometheus.
+/// Returns the name of a metric in Prometheus, according to the documentation.
 fn exported(metric: &Metric) -> String {
     let unit = match metric.unit {
         "s" => "_seconds",
@@ -59,7 +59,7 @@ fn exported(metric: &Metric) -> String {
     format!("{}{unit}{total}", metric.name.replace('.', "_"))
 }
 
-/// Reads the kind of each family, and every sample by its name and labels.
+/// Parses the kind of each metric family, and every sample by its name and labels.
 fn parse(text: &str) -> (BTreeMap<String, String>, BTreeMap<String, f64>) {
     let (mut kinds, mut samples) = (BTreeMap::new(), BTreeMap::new());
     for line in text.lines() {
@@ -81,7 +81,7 @@ fn prometheus_names_match_metrics_page() {
         r#"ferrata_run_settled_total{ferrata_workflow_name="order",ferrata_run_status="completed"}"#;
     let (kinds, samples) = loop {
         let (kinds, samples) = parse(&program.scrape());
-        // The program places orders for ever, so this ends, or the program has and the scrape fails.
+        // The program places orders forever. So the loop ends, or the program has ended and the scrape fails.
         if samples.get(settled).is_some_and(|settled| *settled >= 4.0) {
             break (kinds, samples);
         }
@@ -101,7 +101,7 @@ fn prometheus_names_match_metrics_page() {
     for (name, kind) in &kinds {
         assert_eq!(named.get(name), Some(&kind.as_str()), "{name}");
     }
-    // Those that a process without trouble has.
+    // The metrics that a process without problems exports.
     let there: BTreeSet<&str> = kinds.keys().map(String::as_str).collect();
     for name in [
         "ferrata_run_started_total",

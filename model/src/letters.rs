@@ -1,142 +1,142 @@
-//! The rules by which processes deliver the letters of one run to one topic. A [`Slip`] leaves one of them out.
+//! The rules by which processes deliver the outbox messages of one run to one topic. A [`Slip`] leaves out one of the rules.
 
 use stateright::{Model, Property};
 
-/// After so many tries a letter is put aside.
+/// Number of failed tries after which a message is rejected and put aside.
 const TRIES: u8 = 2;
 
-/// A mistake, to be found.
+/// A mistake in the rules that the model must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Slip {
-    /// A process whose word does not follow any more goes on with what it has, without a look at the log.
+    /// A process whose report about a delivery no longer follows the log continues with its old list, and does not read the log again.
     GoesOnWhenOvertaken,
-    /// A letter that was not taken is put behind those after it.
+    /// A message that could not be delivered moves behind the messages after it.
     PassesWhatFailed,
-    /// The delivery is recorded before the outlet is asked.
+    /// The delivery is recorded before the sink gets the message.
     RecordsFirst,
-    /// A letter is handed in before the record of its node is durable.
+    /// A message is handed to the delivering process before the record of its node is durable.
     HandsInEarly,
 }
 
-/// A letter that waits.
+/// An undelivered message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Posted {
-    /// Its place among the letters of the run, from 1 on.
+    /// The number of the message among the messages of the run, from 1.
     pub number: u8,
-    /// How often it was not taken.
+    /// The number of failed tries.
     pub tries: u8,
-    /// Whether it was put aside.
+    /// Whether the message was rejected and put aside.
     pub aside: bool,
 }
 
-/// What is said of letters, in a record.
+/// A report about messages, as a record contains it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Word {
-    /// These were taken.
+    /// These messages were delivered.
     Delivered(Vec<u8>),
-    /// This one was not.
+    /// The delivery of this message failed.
     Failed(Posted),
 }
 
-/// A process that delivers.
+/// A process that delivers messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Desk {
-    /// What it has still to deliver, in order.
+    /// The messages that the process still has to deliver, in order.
     pub line: Vec<Posted>,
-    /// What its outlet was given, in order.
+    /// The messages that its sink was given, in order.
     pub hand: Vec<Posted>,
-    /// How many of those it has taken.
+    /// The number of these messages with which the sink has finished.
     pub taken: usize,
-    /// What it has still to record of the last batch.
+    /// The reports about the last batch that the process still has to record.
     pub words: Vec<Word>,
-    /// What is to be delivered again, or next, once that is on record.
+    /// The messages that the process delivers next, or again, once the reports are recorded.
     pub rest: Vec<Posted>,
-    /// Whether another said something of these letters first.
+    /// Whether another process has recorded something about these messages first.
     pub overtaken: bool,
 }
 
-/// How an outlet ends with a letter.
+/// How the sink ends with a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum End {
-    /// It has come.
+    /// The message was received, and the sink reports success.
     Taken,
-    /// It has not come.
+    /// The message was not received.
     Down,
-    /// It has come, and the outlet failed.
+    /// The message was received, but the sink failed before it could report success.
     Lost,
-    /// It is never taken.
+    /// The sink rejects the message permanently.
     Refused,
 }
 
-/// One atomic step.
+/// One atomic step of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// A process claims the run, and hands in what waits.
+    /// A process claims the run and takes over its undelivered messages.
     Claim(usize),
-    /// The end of a node is appended by the process that drives, with a letter, which is handed in.
+    /// The driving process appends the end of a node with a message. The message is handed to the delivery.
     Send(usize),
-    /// A process takes up what waits, of a run that no driver has it from.
+    /// A process finds undelivered messages of a run that no process drives.
     Find(usize),
-    /// The outlet of a process is given its next letters.
+    /// The sink of a process gets its next messages.
     Begin(usize),
-    /// The outlet ends with one of them.
+    /// The sink ends with one of its messages.
     End(usize, End),
-    /// A process records what became of letters, after a look at the head.
+    /// A process reads the head and records its reports about messages.
     Say(usize),
-    /// A process dies, and another is started in its place.
+    /// A process dies, and another process starts in its place.
     Crash(usize),
-    /// An operator has what was put aside tried again.
+    /// An operator retries the messages that were put aside.
     Retry,
 }
 
-/// How often what goes wrong or is done may still be. It bounds the exploration.
+/// The remaining number of failures and other events. This budget bounds the exploration.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Postage {
-    /// Letters that are sent.
+    /// Messages that are still to be sent.
     pub letters: u8,
-    /// Letters that an outlet does not take.
+    /// Deliveries that still fail.
     pub failures: u8,
-    /// Deaths of processes.
+    /// Processes that still die.
     pub crashes: u8,
-    /// Claims after the first.
+    /// Claims after the first that still happen.
     pub claims: u8,
-    /// Retries by an operator.
+    /// Retries by an operator that still happen.
     pub retries: u8,
 }
 
-/// Everything at one moment.
+/// The state of the model at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Office {
-    /// The letters that wait, as the log says.
+    /// The undelivered messages according to the log.
     pub log: Vec<Posted>,
-    /// How many are on record.
+    /// The number of messages that were recorded.
     pub sent: u8,
-    /// Which process drives the run.
+    /// The process that drives the run.
     pub drives: Option<usize>,
     /// The processes.
     pub desks: [Desk; 2],
-    /// Which letters have come, as bits.
+    /// The messages that were received, one bit for each.
     pub came: u8,
-    /// Which were put aside at some time, on record.
+    /// The messages that were ever recorded as put aside, one bit for each.
     pub aside: u8,
-    /// Whether one came before one that was sent earlier, had not come and was not put aside.
+    /// Whether a message was received before an earlier message that was neither received nor put aside.
     pub passed: bool,
-    /// Whether one came before its record.
+    /// Whether a message was received before its record was durable.
     pub early: bool,
-    /// Whether one is on record as delivered that has not come.
+    /// Whether a message is recorded as delivered but was not received.
     pub unfounded: bool,
-    /// Whether one has come twice.
+    /// Whether a message was received twice.
     pub twice: bool,
-    /// What may still happen.
+    /// The events that may still happen.
     pub left: Postage,
 }
 
 /// The rules of delivery, with at most one mistake.
 #[derive(Clone, Debug)]
 pub struct Delivery {
-    /// What is left out of the rules.
+    /// The rule that is left out.
     pub slip: Option<Slip>,
-    /// What may go wrong, and how often.
+    /// The number of failures and other events that may happen.
     pub postage: Postage,
 }
 
@@ -151,7 +151,7 @@ fn spend(left: &mut u8) -> bool {
 }
 
 impl Office {
-    /// Hands in what waits in the log, unless the process has it already.
+    /// Gives a process the undelivered messages in the log, unless it already has messages to deliver.
     fn hand_in(&mut self, p: usize) {
         let desk = &mut self.desks[p];
         for letter in self.log.iter().filter(|letter| !letter.aside) {
@@ -164,7 +164,7 @@ impl Office {
         desk.line.sort_by_key(|letter| letter.number);
     }
 
-    /// The receiver gets a letter.
+    /// Records that the receiver gets a message.
     fn receive(&mut self, number: u8) {
         let before = (1..number).any(|earlier| (self.came | self.aside) & bit(earlier) == 0);
         self.passed |= before;
@@ -173,7 +173,7 @@ impl Office {
         self.came |= bit(number);
     }
 
-    /// Takes a word into the log. Returns false if it does not follow.
+    /// Appends a report to the log. Returns false if the report does not follow the log.
     fn record(&mut self, word: &Word) -> bool {
         match word {
             Word::Delivered(numbers) => {
@@ -202,7 +202,7 @@ impl Delivery {
         self.slip == Some(slip)
     }
 
-    /// Does what `step` says. Returns false if it cannot happen.
+    /// Performs a step. Returns false if the step is impossible in this state.
     fn apply(&self, office: &mut Office, step: Step) -> bool {
         match step {
             Step::Claim(p) => {
@@ -222,7 +222,7 @@ impl Delivery {
                 if self.has(Slip::HandsInEarly)
                     && office.desks[p].line.iter().all(|had| had.number != early.number)
                 {
-                    // Its append is still on its way: the next step may be the death of the process.
+                    // The append has not finished: the process may die in the next step.
                     office.left.letters += 1;
                     office.desks[p].line.push(early);
                     return true;
@@ -268,7 +268,7 @@ impl Delivery {
         if desk.line.is_empty() || !desk.hand.is_empty() || !desk.words.is_empty() {
             return false;
         }
-        // What failed before is tried alone.
+        // A message that failed before is delivered alone.
         let fresh = desk.line.iter().take_while(|letter| letter.tries == 0).count();
         desk.hand = desk.line.drain(..fresh.max(1)).collect();
         desk.taken = 0;
@@ -328,7 +328,7 @@ impl Delivery {
         }
         let mut rest = std::mem::take(&mut desk.rest);
         if std::mem::take(&mut desk.overtaken) && !self.has(Slip::GoesOnWhenOvertaken) {
-            // Only the log says which letter is next.
+            // Only the log says which message is next.
             rest = office.log.iter().filter(|letter| !letter.aside).copied().collect();
             desk.line.retain(|letter| letter.number > office.sent);
         }
@@ -338,7 +338,7 @@ impl Delivery {
         true
     }
 
-    /// Whether a process that needs no push has something to do.
+    /// Returns whether a process has something to do without a trigger from outside.
     fn goes_on(&self, office: &Office) -> bool {
         [0, 1].iter().any(|&p| {
             [Step::Find(p), Step::Begin(p), Step::End(p, End::Taken), Step::Say(p)]

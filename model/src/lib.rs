@@ -1,8 +1,8 @@
-//! How two executors, any number of signallers and a purger share one run: a model of the rules, explored exhaustively.
+//! A model of the rules by which two processes, any number of signallers and a purger share one run. The model is explored exhaustively.
 //!
-//! The page `docs/reference/protocol-model.md` says what is modelled and what is not. The model knows no code of the library: it holds the
-//! rules by which the library's parts deal with heads, claims, lives, signals, heartbeats, purges and restarts, and it finds the
-//! mistakes that were once made in them when they are [planted](Mistake) back. How letters are delivered is a [model](letters) of its own.
+//! The page `docs/reference/protocol-model.md` describes what the model covers. The model contains no code of the library. The model states the rules
+//! for heads, claims, generations, signals, heartbeats, purges and restarts. Mistakes that once existed in the library can be [planted](Mistake) in
+//! the rules, and the model finds each of them. The delivery of outbox messages has a separate [model](letters).
 
 mod executor;
 pub mod letters;

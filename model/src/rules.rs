@@ -1,4 +1,4 @@
-//! The rules: who may do what, and what follows. A [`Mistake`] leaves one of them out.
+//! The rules: which actions are possible, and their effects. A [`Mistake`] leaves out one of the rules.
 
 use stateright::{Model, Property};
 
@@ -6,35 +6,35 @@ use crate::executor::{Driver, Executor, Id, Work};
 use crate::run::{Place, Run, Status};
 use crate::world::{Action, Budget, Signal, World};
 
-/// A mistake that was once made, to be found.
+/// A mistake that once existed in the library, and that the model must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mistake {
-    /// A start or claim ends with its caller's future: what it took has no driver.
+    /// A start or claim is dropped together with its caller's future, so the run that it has claimed gets no driver.
     CallerOwnsTheStart,
-    /// A claimed run whose deadline is over is put to rest again before the deadline is asked.
+    /// A claimed run whose deadline has passed becomes idle again before the deadline is checked.
     RestBeforeDeadline,
-    /// A driver that meets another head compares epoch and owner, and not the life.
+    /// A driver that finds another head compares epoch and owner, but not the generation.
     EpochWithoutLife,
-    /// A driver writes the end of the last node as the end of the run, whatever was said before it.
+    /// A driver records the end of the last node as the end of the run, even if an earlier record cancels or pauses the run.
     LastNodeEndsTheRun,
-    /// Retention purges what it looked at, whatever was written since.
+    /// Retention purges the run that it has read, even if records were appended since.
     PurgeWithoutHead,
-    /// An attempt whose intent another executor recorded is begun without a question.
+    /// A process starts an attempt whose intent another process recorded, without asking a question about its outcome.
     DoubtIsNotAsked,
-    /// A driver that missed heartbeats begins without a look at who owns the run.
+    /// A driver that missed heartbeats starts an effect without checking the owner of the run.
     NoLookAfterLapse,
 }
 
 /// The protocol, with at most one mistake.
 #[derive(Clone, Debug)]
 pub struct Protocol {
-    /// What is left out of the rules.
+    /// The rule that is left out.
     pub mistake: Option<Mistake>,
-    /// What may go wrong, and how often.
+    /// The number of failures and other events that may happen.
     pub budget: Budget,
 }
 
-/// More claims than any budget explains: what is beyond has been found to go round.
+/// More claims than any exploration within a budget needs. If the number is reached, processes claim the run in an endless loop.
 const CLAIMS: u8 = 8;
 
 impl Protocol {
@@ -42,7 +42,7 @@ impl Protocol {
         self.mistake == Some(mistake)
     }
 
-    /// Does what `action` says. Returns false if it cannot happen.
+    /// Performs an action. Returns false if the action is impossible in this state.
     fn apply(&self, world: &mut World, action: Action) -> bool {
         match action {
             Action::Start(e) => start(world, e),
@@ -68,7 +68,7 @@ impl Protocol {
         }
     }
 
-    /// Drops the caller of a start or claim. The library goes on in a task of its own, so that nothing changes.
+    /// Drops the caller of a start or claim. The library continues in its own task, so nothing changes.
     fn drop_caller(&self, world: &mut World, e: usize) -> bool {
         let waits = world.executors[e].driver.as_ref().is_some_and(|driver| !driver.begun);
         if !(waits && self.has(Mistake::CallerOwnsTheStart)) {
@@ -78,7 +78,7 @@ impl Protocol {
         true
     }
 
-    /// What a driver does next.
+    /// Performs the next step of a driver.
     fn step(&self, world: &mut World, e: usize) -> bool {
         let Some(driver) = world.executors[e].driver.clone().filter(|driver| driver.begun) else {
             return false;
@@ -136,7 +136,7 @@ impl Protocol {
         }
     }
 
-    /// A driver met a head that it does not know: it loads the log, and stops or goes on after it.
+    /// Handles a head that the driver does not know: it loads the log, and then stops or continues.
     fn rebase(&self, world: &mut World, e: usize, mut driver: Driver) -> bool {
         let id = world.executors[e].id;
         let Some(run) = world.run.clone() else { return stopped(world, e) };
@@ -151,7 +151,7 @@ impl Protocol {
         true
     }
 
-    /// Whether the driver knows that no attempt of `pay` ran for the intent on record.
+    /// Returns whether the driver knows that no attempt of `pay` has run for the recorded intent.
     fn may_begin(&self, driver: &Driver) -> bool {
         driver.intent_is_mine || self.has(Mistake::DoubtIsNotAsked)
     }
@@ -205,7 +205,7 @@ impl Protocol {
         true
     }
 
-    /// Whether an actor that needs no push has something to do.
+    /// Returns whether an actor has something to do without a trigger from outside.
     fn goes_on(&self, world: &World) -> bool {
         (0..world.executors.len()).any(|e| {
             [
@@ -323,7 +323,7 @@ impl Model for Protocol {
     }
 }
 
-/// Takes one of a budget.
+/// Takes one from a budget. Returns false if nothing is left.
 fn spend(left: &mut u8) -> bool {
     let some = *left > 0;
     *left = left.saturating_sub(1);
@@ -369,7 +369,7 @@ fn drive(world: &mut World, e: usize) -> bool {
     }
 }
 
-/// Appends a record of the driver, which knows the head. The header names the writer as long as the run goes on.
+/// Appends a record of a driver that knows the head. While the run is active, the header names the writer as owner.
 fn append(world: &mut World, e: usize, change: impl FnOnce(&mut Run)) -> bool {
     let executor = &mut world.executors[e];
     let id = executor.id;
@@ -385,7 +385,7 @@ fn append(world: &mut World, e: usize, change: impl FnOnce(&mut Run)) -> bool {
     true
 }
 
-/// Appends the end of the node that was at work.
+/// Appends the end of the node that was running.
 fn end_work(world: &mut World, e: usize, change: impl FnOnce(&mut Run)) -> bool {
     if let Some(driver) = &mut world.executors[e].driver {
         driver.work = Work::Idle;
@@ -393,7 +393,7 @@ fn end_work(world: &mut World, e: usize, change: impl FnOnce(&mut Run)) -> bool 
     append(world, e, change)
 }
 
-/// Brings the run to rest, and stops.
+/// Makes the run idle and stops its driver.
 fn rest(world: &mut World, e: usize, status: Status) -> bool {
     world.woken_in_vain |= world.executors[e].driver.as_ref().is_some_and(|driver| driver.woke_it);
     append(world, e, |run| run.rest(status)) && stopped(world, e)

@@ -1,67 +1,67 @@
-//! A run as its log folds.
+//! A run: the state that follows from its log.
 
 use crate::executor::Id;
 
-/// How a run stands.
+/// The status of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Status {
-    /// An executor has it, or may take it.
+    /// A process drives the run, or may claim it.
     InProgress,
-    /// It waits for an answer.
+    /// The run waits for an answer.
     Waiting,
-    /// An operator paused it.
+    /// An operator paused the run.
     Paused,
-    /// It has ended.
+    /// The run has completed.
     Completed,
-    /// It was cancelled.
+    /// The run was cancelled.
     Cancelled,
-    /// A node failed, or the deadline is over.
+    /// A node failed, or the deadline passed.
     Failed,
 }
 
 impl Status {
-    /// Tells whether the run has ended.
+    /// Returns whether the run has ended.
     #[must_use]
     pub fn is_finished(self) -> bool {
         matches!(self, Self::Completed | Self::Cancelled | Self::Failed)
     }
 }
 
-/// Where the run is in its graph: `pay`, an `External` node, and then `ask`, which waits for an answer.
+/// The position of the run in its graph. The graph has the `External` node `pay`, and then the node `ask`, which waits for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
-    /// `pay` is in flight, and no intent is on record.
+    /// `pay` is in flight, and no intent is recorded.
     Pay,
-    /// The intent of `pay` is on record.
+    /// The intent of `pay` is recorded.
     Intended,
     /// `ask` is in flight.
     Ask,
-    /// The end of `ask` is on record, and the run's end is not.
+    /// The end of `ask` is recorded, and the end of the run is not.
     Ended,
 }
 
-/// What the records of a run amount to.
+/// The state that follows from the records of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Run {
-    /// Which start of the name made it.
+    /// The generation of the run: the number of the start that created it.
     pub life: u8,
-    /// How often it was claimed in this life.
+    /// The number of claims in this generation.
     pub epoch: u8,
-    /// Who drives it.
+    /// The process that drives the run.
     pub owner: Option<Id>,
-    /// How it stands.
+    /// The status of the run.
     pub status: Status,
-    /// Where it is.
+    /// The position in the graph.
     pub place: Place,
     /// Whether the question of `ask` was answered.
     pub answered: bool,
-    /// Whether a cancellation is on record.
+    /// Whether a cancellation is recorded.
     pub cancel: bool,
-    /// Whether a pause is on record.
+    /// Whether a pause is recorded.
     pub paused: bool,
-    /// Whether it rests until its deadline at most.
+    /// Whether the deadline wakes the idle run.
     pub wakes: bool,
-    /// Whether a node failed it: such a run can be retried.
+    /// Whether the run failed because of a node. A run that failed because of a node can be retried.
     pub node_failed: bool,
 }
 
@@ -83,22 +83,22 @@ impl Run {
         }
     }
 
-    /// Ends it.
+    /// Ends the run.
     pub fn end(&mut self, status: Status) {
         self.status = status;
         self.owner = None;
         self.wakes = false;
     }
 
-    /// Brings it to rest.
+    /// Makes the run idle.
     pub fn rest(&mut self, status: Status) {
         self.status = status;
         self.owner = None;
-        // A pause holds the deadline off.
+        // During a pause, the deadline does not wake the run.
         self.wakes = status == Status::Waiting;
     }
 
-    /// Lets whoever is there take it.
+    /// Releases the run, so that any process may claim it.
     pub fn free(&mut self) {
         self.status = Status::InProgress;
         self.owner = None;

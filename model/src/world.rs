@@ -1,126 +1,126 @@
-//! Everything at one moment: the store, the processes, what may still go wrong, and what must never be found to have happened.
+//! The whole state at one moment: the store, the processes, the failures that may still happen, and flags for events that must never happen.
 
 use crate::executor::{Driver, Executor, Id};
 use crate::run::{Place, Run, Status};
 
-/// What is said to a run.
+/// A signal to the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Signal {
-    /// `cancel`
+    /// The signal `cancel`.
     Cancel,
-    /// `pause`
+    /// The signal `pause`.
     Pause,
-    /// `unpause`
+    /// The signal `unpause`.
     Unpause,
-    /// `respond` to the question of `ask`.
+    /// An answer to the question of `ask`.
     Answer,
-    /// `respond` to the doubt about `pay`: try it again.
+    /// An answer to the question about the unknown outcome of `pay`: try it again.
     TryAgain,
-    /// `retry`
+    /// The signal `retry`.
     Retry,
 }
 
 impl Signal {
-    /// Every one.
+    /// All signals.
     pub const ALL: [Self; 6] =
         [Self::Cancel, Self::Pause, Self::Unpause, Self::Answer, Self::TryAgain, Self::Retry];
 }
 
-/// One atomic step of an executor, a signaller or the clock.
+/// One atomic action of a process, a signaller or the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// A process starts the name: the first record is appended.
+    /// A process starts the run: it appends the first record.
     Start(usize),
-    /// A process claims the run: the claim is appended.
+    /// A process claims the run: it appends the claim.
     Claim(usize),
     /// The reply to a start or claim arrives, and the driver begins.
     Drive(usize),
     /// The caller of a start or claim is dropped before the reply arrives.
     DropCaller(usize),
-    /// A driver does what is next: meets what others wrote, or appends.
+    /// A driver performs its next step: it reads the records of other writers, or appends.
     Step(usize),
-    /// A driver begins an attempt.
+    /// A driver starts an attempt.
     Begin(usize),
     /// A node returns.
     Return(usize),
-    /// A node fails and says that nothing was done.
+    /// A node fails and reports that nothing was done.
     Fail(usize),
-    /// The grace of a cancellation is over: the node at work is dropped.
+    /// The grace period after a cancellation ends, and the running node is dropped.
     Abort(usize),
-    /// A process that ends in order releases its run.
+    /// A process that shuts down releases its run.
     Release(usize),
-    /// A process dies, and another is started on its machine.
+    /// A process dies, and another process starts on its machine.
     Crash(usize),
-    /// A heartbeat expires while its process goes on.
+    /// The heartbeat of a process expires while the process continues.
     Lapse(usize),
-    /// A process finds that its heartbeats are lost, and stops its drivers.
+    /// A process notices that its heartbeats are lost, and stops its drivers.
     FindLoss(usize),
-    /// Heartbeats succeed again.
+    /// The heartbeats succeed again.
     Recover(usize),
-    /// A process releases a run whose driver stopped.
+    /// A process releases a run whose driver has stopped.
     LetGo(usize),
-    /// A signaller writes to the run.
+    /// A signaller sends a signal to the run.
     Say(Signal),
-    /// The deadline of the run comes due.
+    /// The deadline of the run passes.
     ComeDue,
-    /// Retention looks at the run.
+    /// Retention reads the run.
     LookToPurge,
-    /// Retention purges what it looked at.
+    /// Retention purges the run that it has read.
     Purge,
-    /// An operator purges the run, whatever it does.
+    /// An operator purges the run, whatever its status is.
     PurgeAnyway,
 }
 
-/// How often what goes wrong or is said may still do so. It bounds the exploration.
+/// The remaining number of signals, failures and other events. This budget bounds the exploration.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Budget {
-    /// Signals, whoever sends them.
+    /// Signals that may still be sent.
     pub signals: u8,
-    /// Deaths of processes.
+    /// Processes that may still die.
     pub crashes: u8,
-    /// Heartbeats that expire while their process goes on.
+    /// Heartbeats that may still expire while their process continues.
     pub lapses: u8,
-    /// Releases in order.
+    /// Releases by shutdown that may still happen.
     pub releases: u8,
-    /// Failures of nodes.
+    /// Nodes that may still fail.
     pub failures: u8,
-    /// Purges by operators.
+    /// Purges by operators that may still happen.
     pub purges: u8,
-    /// Starts of the name.
+    /// Starts of the run id that may still happen.
     pub lives: u8,
 }
 
-/// The world at one moment.
+/// The whole state at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct World {
-    /// What the store holds.
+    /// The run in the store.
     pub run: Option<Run>,
     /// The processes.
     pub executors: [Executor; 2],
-    /// What retention looked at: whether no record was appended since.
+    /// The read of retention: whether no record was appended since. `None` if retention has read nothing.
     pub looked: Option<bool>,
-    /// Whether the deadline of the life there is has come.
+    /// Whether the deadline of the current generation has passed.
     pub due: bool,
-    /// How many lives there were.
+    /// The number of generations so far.
     pub lives: u8,
-    /// How often the effect of `pay` began in this life.
+    /// The number of times that the effect of `pay` started in this generation.
     pub effects: u8,
-    /// How often it may have: once, and again for each leave that was given.
+    /// The number of times that the effect was allowed to start: once, and once more for each permission to repeat it.
     pub leave: u8,
-    /// Whether a result was recorded in another life than that in which the work was begun.
+    /// Whether a result was recorded in another generation than the one in which its work was started.
     pub crossed: bool,
-    /// Whether an effect began in a process that another had taken the run from.
+    /// Whether an effect started in a process after another process had claimed the run.
     pub begun_by_a_stranger: bool,
-    /// Whether a claim of a run at rest was followed by a rest and nothing else.
+    /// Whether an idle run was claimed and became idle again without any other record.
     pub woken_in_vain: bool,
     /// Whether retention removed a run that had not ended.
     pub purged_too_much: bool,
-    /// What may still happen.
+    /// The events that may still happen.
     pub left: Budget,
 }
 
 impl World {
-    /// Returns the world before the first start.
+    /// Returns the state before the first start.
     #[must_use]
     pub fn new(left: Budget) -> Self {
         let executor = |machine| Executor::new(Id { machine, process: 0 });
@@ -146,7 +146,7 @@ impl World {
         self.executors.iter().any(|executor| executor.id == owner && executor.counts_as_alive)
     }
 
-    /// Returns whether the run may be claimed: it has no driver, and it can be moved.
+    /// Returns whether a process may claim the run: it has no live driver, and something can be done in it.
     #[must_use]
     pub fn is_claimable(&self) -> bool {
         self.run.as_ref().is_some_and(|run| match run.status {
@@ -156,7 +156,7 @@ impl World {
         })
     }
 
-    /// Changes the run as a record of another than `writer` does: every other driver's head is old from now on.
+    /// Changes the run by a record that `writer` appends. Every other driver's head is outdated then.
     pub(crate) fn append(&mut self, writer: Option<usize>, change: impl FnOnce(&mut Run)) {
         let Some(run) = &mut self.run else { return };
         change(run);
@@ -168,7 +168,7 @@ impl World {
         }
     }
 
-    /// Makes what every executor but `writer` knows of the store old.
+    /// Marks what every process except `writer` knows about the store as outdated.
     pub(crate) fn grow_old(&mut self, writer: Option<usize>) {
         for (index, executor) in self.executors.iter_mut().enumerate() {
             if let (false, Some(driver)) = (Some(index) == writer, &mut executor.driver) {
@@ -179,7 +179,7 @@ impl World {
         self.looked = self.looked.map(|_| false);
     }
 
-    /// Puts the driver of a start or claim in its place.
+    /// Creates the driver for a start or claim.
     pub(crate) fn enter(&mut self, executor: usize, woke_it: bool) {
         self.grow_old(None);
         if let Some(run) = &self.run {
@@ -187,7 +187,7 @@ impl World {
         }
     }
 
-    /// Records a signal, if the run takes it. Returns whether it was recorded.
+    /// Records a signal, if the run accepts it. Returns whether it was recorded.
     pub(crate) fn say(&mut self, signal: Signal) -> bool {
         let Some(run) = &self.run else { return false };
         let at_rest = run.owner.is_none();
@@ -198,7 +198,7 @@ impl World {
             Signal::Answer => {
                 !run.status.is_finished() && !run.cancel && run.place == Place::Ask && !run.answered
             }
-            // The doubt is asked where the run rests at an intent that no executor at work answers for.
+            // The question about the outcome is asked if the run is idle at a recorded intent that no live process is working on.
             Signal::TryAgain => {
                 matches!(run.status, Status::Waiting | Status::Paused)
                     && !run.cancel
@@ -251,7 +251,7 @@ impl World {
         true
     }
 
-    /// Stops a driver: what it had at work is dropped.
+    /// Stops a driver. Its running work is dropped.
     pub(crate) fn stop(&mut self, executor: usize) {
         self.executors[executor].driver = None;
     }

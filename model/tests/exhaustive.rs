@@ -1,4 +1,4 @@
-//! Every state that the rules allow within a budget is visited, and every mistake is found.
+//! Visits every state that the rules allow within a budget, and checks that the model finds every planted mistake.
 #![expect(
     clippy::print_stdout,
     reason = "how many states there are, and how a mistake was found, is what a person wants to see"
@@ -10,7 +10,7 @@ use ferrata_model::letters::{Delivery, Postage, Slip};
 use ferrata_model::{Budget, Mistake, Protocol};
 use stateright::{Checker, HasDiscoveries, Model};
 
-/// Two executors, two lives of one name, retention, and nothing that goes wrong.
+/// Two processes, two generations of one run id, retention, and no failures.
 const CALM: Budget =
     Budget { signals: 2, crashes: 0, lapses: 0, releases: 0, failures: 0, purges: 0, lives: 2 };
 
@@ -31,7 +31,7 @@ fn holds(budget: Budget) {
     }
 }
 
-/// Explores with a mistake, until the property is found to fail.
+/// Explores the rules with a mistake until a property fails.
 #[track_caller]
 fn finds(mistake: Mistake, budget: Budget, property: &'static str) {
     let model = Protocol { mistake: Some(mistake), budget };
@@ -69,7 +69,7 @@ fn promises_hold_with_one_signal_several_mishaps() {
     holds(Budget { signals: 1, crashes: 1, releases: 1, purges: 1, ..CALM });
 }
 
-/// Some millions of states: `cargo xtask chaos` visits them.
+/// Visits some millions of states. `cargo xtask chaos` runs this test.
 #[test]
 #[ignore = "takes minutes; `cargo xtask chaos` runs it"]
 fn promises_hold_with_two_signals_several_mishaps() {
@@ -130,10 +130,10 @@ fn model_finds_effect_without_owner_check_after_lapse() {
     finds(Mistake::NoLookAfterLapse, budget, "an effect begins in the process that has the run");
 }
 
-/// Two letters that each of two processes may deliver, failures, and one that dies or loses the run to the other.
+/// Two messages that two processes may deliver, with failures, and a process that dies or loses the run to the other process.
 const POSTAGE: Postage = Postage { letters: 2, failures: 2, crashes: 1, claims: 0, retries: 0 };
 
-/// Visits every course of deliveries within a budget.
+/// Visits every order of deliveries within a budget.
 #[track_caller]
 fn delivers(postage: Postage) {
     let checker = Delivery { slip: None, postage }.checker().threads(threads()).spawn_bfs().join();
@@ -158,7 +158,7 @@ fn several_outbox_messages_arrive_in_order() {
     delivers(Postage { letters: 3, failures: 3, crashes: 0, ..POSTAGE });
 }
 
-/// Explores with a mistake in the delivery, until the property is found to fail.
+/// Explores the rules of delivery with a mistake until a property fails.
 #[track_caller]
 fn finds_slip(slip: Slip, property: &'static str) {
     let model = Delivery { slip: Some(slip), postage: POSTAGE };

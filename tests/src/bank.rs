@@ -1,8 +1,8 @@
-//! A program to be killed: moves money between accounts that are in the database of the store.
+//! A program for kill tests: it moves money between accounts in the database of the store.
 //!
-//! `bank STORE SCHEMA ACCOUNTS TTL RUNS HOW` starts so many runs, or goes on with them, and serves the workflow until it is killed. Each run makes three
-//! transfers and notes each in a table that takes a second note of the same one. `HOW` is `transactional`, or `write` for nodes that commit by
-//! themselves: what the test must find. After its death it counts as alive for `TTL` milliseconds.
+//! `bank STORE SCHEMA ACCOUNTS TTL RUNS HOW` starts or continues `RUNS` runs, and serves the workflow until it is killed. Each run makes three
+//! transfers and notes each in a table that accepts repeated notes of a transfer. `HOW` is `transactional`, or `write` for nodes that commit by
+//! themselves, which the test must detect. After its death the process counts as alive for `TTL` milliseconds.
 
 use std::error::Error;
 use std::time::Duration;

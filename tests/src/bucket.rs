@@ -1,5 +1,5 @@
-//! The bucket of a space for large values, over plain HTTP: its server is on this machine. The client that `object_store` brings would turn TLS on, or
-//! off, for all programs that are built beside these tests.
+//! The bucket of a test space for large values, over plain HTTP to a local server. The client of `object_store` would turn TLS on or off for all
+//! programs that are built with these tests.
 
 #![expect(clippy::unwrap_used, reason = "a test without its bucket has failed")]
 

@@ -1,4 +1,4 @@
-//! All bytes that a store keeps, as who has the server or the disk sees them.
+//! All bytes that a store keeps, as seen by somebody with access to the server or the disk.
 #![expect(clippy::unwrap_used, reason = "a test that cannot see its space has failed")]
 
 use std::path::Path;

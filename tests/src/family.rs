@@ -1,8 +1,8 @@
-//! A program to be killed: drives a parent, or its children, on any store, and writes every effect to a ledger outside of the store.
+//! A program for kill tests: it drives a parent or its children on any store, and writes every effect to a ledger outside the store.
 //!
-//! `family STORE LEDGER RUN TTL parent` starts the parent in the store of that URL or goes on with it, and prints `completed` and what it
-//! has of its children when it has completed. With `children` the program takes up the children whose process has died, until it is killed.
-//! After its death it counts as alive for `TTL` milliseconds.
+//! `family STORE LEDGER RUN TTL parent` starts or continues the parent in the store of that URL, and prints `completed` and the results of its
+//! children when it has completed. With `children`, the program claims the children of dead processes until it is killed. After its death the process
+//! counts as alive for `TTL` milliseconds.
 
 use std::error::Error;
 use std::fs::OpenOptions;

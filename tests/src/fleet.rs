@@ -1,9 +1,8 @@
-//! A program of which several serve one workflow on one store, to be killed, stopped, restarted and cut off.
+//! A program for fleet tests: several processes serve one workflow on one store, and are killed, suspended, restarted and cut off.
 //!
-//! `fleet STORE LEDGER TTL SKEW PREFIX COUNT` serves the workflow, starts the runs `PREFIX-0` to `PREFIX-(COUNT-1)`, and writes
-//! every effect to the ledger. Its wall clock is off by `SKEW` milliseconds and steps back again and again. It prints how each of
-//! its own runs ended for it, as `RUN completed` or `RUN` and the kind of the error. At SIGTERM it lets its runs go and prints
-//! `left`. `fleet queues` is another game: see `queued.rs`.
+//! `fleet STORE LEDGER TTL SKEW PREFIX COUNT` serves the workflow, starts the runs `PREFIX-0` to `PREFIX-(COUNT-1)`, and writes every effect to the
+//! ledger. Its wall clock is wrong by `SKEW` milliseconds and steps back repeatedly. It prints the end of each of its runs, as `RUN completed` or as
+//! `RUN` and the error kind. At SIGTERM it releases its runs and prints `left`. `fleet queues` is another mode: see `queued.rs`.
 
 mod queued;
 

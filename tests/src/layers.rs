@@ -1,4 +1,4 @@
-//! The store of a program that is killed, with or without the layers that a service may put over it.
+//! The store of a program that is killed, with or without the wrapping stores of a service.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
-//! A program to be killed: drives one run on any store, and writes every effect to a ledger outside of the store.
+//! A program for kill tests: it drives one run on any store, and writes every effect to a ledger outside the store.
 //!
-//! `ledger STORE LEDGER RUN TTL` starts the run in the store of that URL or goes on with it, answers from the ledger what became
-//! of work that must not be repeated, and prints `completed` and the final state when the run has completed, or `held` when
-//! another process has it. After its death it counts as alive for `TTL` milliseconds.
+//! `ledger STORE LEDGER RUN TTL` starts or continues the run in the store of that URL, and answers questions about unknown outcomes from the ledger.
+//! It prints `completed` and the final state when the run has completed, or `held` when another process owns the run. After its death the process
+//! counts as alive for `TTL` milliseconds.
 
 use std::error::Error;
 use std::fs::{File, OpenOptions};

@@ -1,4 +1,4 @@
-//! What tests of several stores share: a space of its own for each test, in a folder or on a server, and gone at its end.
+//! Helpers for tests of several stores: a separate space per test, in a folder or on a server, removed at its end.
 
 mod bucket;
 mod dump;

@@ -1,9 +1,9 @@
-//! The part of `fleet` that goes through queues: `fleet queues STORE LEDGER TTL SKEW RUNS REST PER_KEY`.
+//! The queue mode of `fleet`: `fleet queues STORE LEDGER TTL SKEW RUNS REST PER_KEY`.
 //!
-//! It starts the runs `run-0` to `run-(RUNS-1)` in the queue `mail`, as every other process does, and serves them until SIGTERM. A run asks `gpu`
-//! for a place, and `api` for one at a time. Whoever enters and leaves writes a line to the ledger, which is a file and knows nothing of the store:
-//! the time, the process, what it does, where, and the run. A wait rests after `REST` milliseconds. A process that finds itself held up for
-//! longer than a heartbeat takes says so, for it may count as dead as one does that was suspended. A key may have `PER_KEY` of the places of `mail`.
+//! Each process starts the runs `run-0` to `run-(RUNS-1)` in the queue `mail`, and serves them until SIGTERM. A run takes slots of `gpu` and of
+//! `api`, one at a time. Each entry and exit writes a line to the ledger, a file outside the store: the time, the process, the action, the queue and
+//! the run. A waiting run becomes idle after `REST` milliseconds. A process that was delayed for longer than a heartbeat reports it, because other
+//! processes may treat it as dead. A key has at most `PER_KEY` slots of `mail`.
 
 use std::error::Error;
 use std::fs::OpenOptions;

@@ -1,4 +1,4 @@
-//! A space of its own for each test: a folder, a schema, or a prefix on the server that the environment names.
+//! A separate space per test: a folder, a schema, or a prefix on the server from the environment.
 #![expect(clippy::unwrap_used, reason = "a test that cannot make or remove its space has failed")]
 
 use std::num::NonZeroUsize;

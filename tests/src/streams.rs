@@ -1,4 +1,4 @@
-//! The streams of a NATS store, as a test changes and removes them behind the store's back.
+//! The streams of a NATS store, changed and removed directly by a test.
 #![expect(clippy::unwrap_used, reason = "a test that cannot change or remove its space has failed")]
 
 use async_nats::{Client, HeaderMap};

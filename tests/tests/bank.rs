@@ -1,5 +1,5 @@
-//! A bank: accounts in the database of the store, transfers by several processes that are killed, suspended and cut off at random, while their
-//! server is killed, too. The sum must be right, each transfer there exactly once, and each with exactly one record.
+//! A bank with accounts in the database of the store. Several processes make transfers while they and their server are killed, suspended and cut off
+//! at random. The sum is right, and each transfer and its record exist exactly once.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 #![expect(clippy::print_stdout, reason = "a failed test is repeated with its seed")]
@@ -183,7 +183,7 @@ impl Drop for Process {
     }
 }
 
-/// What rounds are made of: of which size, on which server if it may be killed, and by which nodes.
+/// The options of a round: its size, its server if the server may be killed, and its kind of nodes.
 #[derive(Clone)]
 struct Game {
     kind: StoreKind,

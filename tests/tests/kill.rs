@@ -1,4 +1,4 @@
-//! `kill -9` at random moments, judged by a ledger outside of the store; and two processes on one run. On every store.
+//! `kill -9` at random moments, checked with a ledger outside the store, and two processes on one run. On every store.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 #![expect(clippy::print_stdout, reason = "a failed test is repeated with its seed")]
@@ -26,7 +26,7 @@ const KILLS_IN_ENVELOPES: u32 = 6;
 /// For how long a killed process counts as alive, where the store cannot know better: what the test then waits for.
 const SHORT: Duration = Duration::from_secs(1);
 
-/// For how long one does that nobody kills: longer than it can be held up on a busy machine.
+/// The heartbeat lifetime of a process that is not killed: longer than any delay on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
 
 /// How long anything may take on a busy machine.
@@ -153,7 +153,7 @@ impl Crew<'_> {
     }
 }
 
-/// What a process says that lost the run, or its heartbeats: on a busy machine it may be too slow for a short life of them.
+/// The message of a process that lost the run or its heartbeats: on a busy machine it may be too slow for a short heartbeat lifetime.
 const HELD: &str = "held";
 
 fn finish(child: Child) -> String {

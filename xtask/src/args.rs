@@ -1,8 +1,8 @@
-//! The command line: what `cargo xtask` understands, and its help.
+//! The command line of `cargo xtask`, and its help.
 
 use anyhow::{Result, bail};
 
-/// The help.
+/// The help text.
 pub(crate) const USAGE: &str = "\
 Everything automated about Ferrata.
 
@@ -43,73 +43,73 @@ Options of `chaos`:
 What follows `--` after `test` goes to the test programs: a part of a test's name, or an option such as `--nocapture`.
 ";
 
-/// What is to be done.
+/// What to do.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Command {
-    /// Print the help.
+    /// Prints the help.
     Help,
-    /// Build and run the tests.
+    /// Builds and runs the tests.
     Test(TestOptions),
-    /// Measure.
+    /// Runs the benchmarks.
     Bench(BenchOptions),
-    /// Run the gate.
+    /// Runs the gate.
     Ci {
         /// Whether the gate runs the tests.
         tests: Tests,
     },
-    /// Run the long forms of the tests of many processes.
+    /// Runs the long forms of the tests with many processes.
     Chaos(ChaosOptions),
-    /// Change what can be changed without a person.
+    /// Applies all corrections that need no person.
     Fix,
-    /// Run only the tidy checks.
+    /// Runs only the tidy checks.
     Tidy {
-        /// Whether lower figures and generated texts are written instead.
+        /// Whether to write lower figures and generated texts instead of checking them.
         write: bool,
     },
-    /// Build the page of the inspector.
+    /// Builds the page of the inspector.
     Ui {
-        /// Whether it is only held against the committed one.
+        /// Whether to only compare the page with the committed one.
         check: bool,
     },
-    /// Run the long forms of the tests of the inspector: a store with much in it.
+    /// Runs the long forms of the inspector's tests, with a store that contains much data.
     LargeUi {
-        /// Whether what is measured is optimised.
+        /// Whether to measure a release build.
         release: bool,
     },
 }
 
-/// How the tests are run.
+/// Options of a test run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TestOptions {
-    /// Where their servers come from.
+    /// Where the servers for the tests come from.
     pub(crate) services: Services,
-    /// What is handed on to the test programs.
+    /// Arguments that are passed on to the test programs.
     pub(crate) filter: Vec<String>,
 }
 
-/// What is measured, and where the figures go.
+/// What to measure, and where to write the figures.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BenchOptions {
-    /// The stores; private servers are started if there is none.
+    /// The stores. If there are none, private servers are started.
     pub(crate) stores: Vec<String>,
-    /// Whether only S3 is measured, on a distributed server that is started.
+    /// Whether to measure only S3, on a distributed server that is started.
     pub(crate) real_s3: bool,
-    /// A file for all figures.
+    /// The file for all figures.
     pub(crate) json: Option<String>,
-    /// A file for the table.
+    /// The file for the table.
     pub(crate) markdown: Option<String>,
-    /// Whether only orders of magnitude are looked for.
+    /// Whether to measure only orders of magnitude.
     pub(crate) quick: bool,
-    /// Parts of the names of rows; all rows if there is none.
+    /// Parts of the names of the rows to measure. An empty list selects all rows.
     pub(crate) parts: Vec<String>,
 }
 
-/// How long the long forms of tests are.
+/// The length of the long tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ChaosOptions {
-    /// How many seeds are simulated.
+    /// The number of seeds to simulate.
     pub(crate) seeds: u64,
-    /// For how long processes and servers are killed; a round that has begun is ended.
+    /// The time in minutes for which processes and servers are killed. A round that has begun is completed.
     pub(crate) minutes: u64,
 }
 
@@ -119,30 +119,30 @@ impl Default for ChaosOptions {
     }
 }
 
-/// Where the servers of the tests come from.
+/// Where the servers for the tests come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Services {
-    /// Private ones are started, and stopped.
+    /// Private servers are started for the tests and stopped afterwards.
     #[default]
     Native,
-    /// They run already, where the environment says.
+    /// The servers are already running. Environment variables name them.
     Env,
-    /// Only a distributed S3 server is started, and only what needs it is tested.
+    /// Only a distributed S3 server is started, and only the tests that need it run.
     RealS3,
-    /// There are none, and only what needs none is tested.
+    /// No servers exist, and only the tests that need none run.
     None,
 }
 
 /// Whether the gate runs the tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tests {
-    /// They are one of its steps.
+    /// The tests are a step of the gate.
     Run,
-    /// They ran just before; they are the longest step, and nothing has changed since.
+    /// The tests have just run. The tests are the longest step, and nothing has changed since then.
     Skip,
 }
 
-/// Reads the command line, without the name of the program.
+/// Parses the command line. `arguments` does not contain the name of the program.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Command> {
     let arguments: Vec<String> = arguments.into_iter().collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();

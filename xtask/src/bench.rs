@@ -1,4 +1,4 @@
-//! The benchmark: built, given its servers, and run.
+//! Builds the benchmarks, starts their servers, and runs them.
 #![expect(clippy::print_stdout, reason = "which servers are measured is what a person wants to see")]
 
 use std::path::{Path, PathBuf};
@@ -15,16 +15,16 @@ use crate::args::{BenchOptions, Services};
 use crate::cargo::Cargo;
 use crate::{servers, testing};
 
-/// The variable with the URLs of the stores. Not the command line: a URL may hold a password.
+/// The variable with the URLs of the stores. The URLs are not on the command line, because a URL may contain a password.
 const STORES: &str = "FERRATA_BENCH_STORES";
 
-/// What a quick run is held against.
+/// The file of ratios with which a quick run is compared.
 const RATIOS: &str = "benches/ratios.toml";
 
-/// Builds the programs, starts servers if no stores are given, and runs them.
+/// Builds the benchmark programs, starts servers if no stores are given, and runs the programs.
 ///
-/// A quick run takes the build of the tests, which is there already: it looks for orders of magnitude, for which no build of all
-/// drivers with optimisation need be waited for. Other features of a dependency would build it again, so the call is the same.
+/// A quick run uses the build of the tests, which exists already. A quick run measures only orders of magnitude, so an optimized build of all drivers
+/// is not needed. The call of cargo is the same as for the tests, because other features of a dependency would cause another build.
 pub(crate) fn run(root: &Path, options: &BenchOptions) -> Result<()> {
     if options.stores.is_empty() && !options.real_s3 {
         servers::prepare(Services::Native)?;
@@ -38,7 +38,7 @@ pub(crate) fn run(root: &Path, options: &BenchOptions) -> Result<()> {
         return finish(command.env(STORES, options.stores.join(" ")));
     }
     if options.real_s3 {
-        // The first time, it is downloaded.
+        // At the first time, the server is downloaded.
         let server = RadosgwServer::start()?;
         println!("server of the benchmark: {} at {}", server.version()?, server.url());
         command.env("AWS_ACCESS_KEY_ID", "test").env("AWS_SECRET_ACCESS_KEY", "test");
@@ -46,15 +46,15 @@ pub(crate) fn run(root: &Path, options: &BenchOptions) -> Result<()> {
     }
     let servers = Servers::start()?;
     println!("servers of the benchmark: {}", servers.urls().join(" "));
-    // The local server lets everyone in, and the client wants to sign with something.
+    // The local server accepts every client, but the client library must sign its requests with some key.
     command.env("AWS_ACCESS_KEY_ID", "bench").env("AWS_SECRET_ACCESS_KEY", "bench");
-    // The servers stop when this value ends; if this process is killed, their watchdogs see to it.
+    // Dropping this value stops the servers. If this process is killed, their watchdogs stop them.
     let outcome = finish(command.env(STORES, servers.urls().join(" ")));
     drop(servers);
     outcome
 }
 
-/// Returns where cargo puts the program: beside this one, which is never built with optimisation of the whole.
+/// Returns the path of the benchmark program. The benchmark program is next to this program, which is never built with optimization.
 fn program(quick: bool) -> Result<PathBuf> {
     let own = std::env::current_exe().context("cannot tell where this program is")?;
     let folder = own.parent().and_then(Path::parent).context("this program lies in no target folder")?;
@@ -65,7 +65,7 @@ fn arguments(options: &BenchOptions) -> Vec<String> {
     let mut arguments = Vec::new();
     if options.quick {
         arguments.push("--quick".to_owned());
-        // A part of the rows can be looked at without being judged.
+        // A part of the rows can be measured without a comparison.
         if options.parts.is_empty() && options.stores.is_empty() && !options.real_s3 {
             arguments.extend(["--guard", RATIOS].map(str::to_owned));
         }
@@ -88,7 +88,7 @@ fn finish(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// One server of each kind, as for the tests, and a folder: all on the disk of the temporary folder.
+/// One server of each kind, as for the tests, and a folder. All are on the disk of the temporary folder.
 #[derive(Debug)]
 struct Servers {
     postgres: PostgresServer,
@@ -102,7 +102,7 @@ impl Servers {
     fn start() -> Result<Self> {
         let panicked = |_| anyhow!("the thread that starts a server panicked");
         thread::scope(|scope| {
-            // Each waits for the disk before it says that something is committed, as by default.
+            // As by default, each server confirms a commit only after it is on disk.
             let postgres = scope.spawn(|| PostgresServer::start(PostgresServerOptions::default()));
             let redis = scope.spawn(|| RedisServer::start(RedisServerOptions::default()));
             let nats = scope.spawn(|| NatsServer::start(NatsServerOptions::default()));
@@ -129,7 +129,7 @@ impl Servers {
     }
 }
 
-/// Returns the URL of a store on a server of S3.
+/// Returns the URL of a store on an S3 server.
 fn bucket(endpoint: &str) -> String {
     format!("s3://ferrata-bench/runs?endpoint={endpoint}&path_style=true&region=us-east-1")
 }

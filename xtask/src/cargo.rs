@@ -1,4 +1,4 @@
-//! One call of cargo: what is run, how it is shown to a person, and what its failure says.
+//! Calls of cargo: how they are run, how they are shown to a person, and what their failure says.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -6,11 +6,11 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// Tells the builds of the stores that there will be servers. In every call: a store and all that depends on it are built again
-/// when this changes.
+/// Tells the builds of the stores that servers will exist. Every call sets this variable, because a change of it builds the stores and all crates
+/// that depend on them again.
 pub(crate) const SERVERS: (&str, &str) = ("REQUIRE_SERVICES", "1");
 
-/// A call of cargo at the root of the repository, printed as the line that repeats it.
+/// A call of cargo at the root of the repository. The call is printed as the line that repeats it.
 #[derive(Clone, Debug)]
 pub(crate) struct Cargo {
     arguments: Vec<String>,
@@ -18,12 +18,12 @@ pub(crate) struct Cargo {
 }
 
 impl Cargo {
-    /// Makes a call from its arguments, separated by white space.
+    /// Creates a call from its arguments, which are separated by white space.
     pub(crate) fn new(line: &str) -> Self {
         Self { arguments: line.split_whitespace().map(str::to_owned).collect(), environment: Vec::new() }
     }
 
-    /// Adds arguments as they are.
+    /// Adds arguments unchanged.
     pub(crate) fn args(mut self, arguments: &[String]) -> Self {
         self.arguments.extend_from_slice(arguments);
         self
@@ -35,7 +35,7 @@ impl Cargo {
         self
     }
 
-    /// Runs it at `root`, with this process's output as its own.
+    /// Runs the call at `root`, with the output of this process.
     pub(crate) fn run(&self, root: &Path) -> Result<()> {
         let status = self.command(root).status().with_context(|| format!("cannot start `{self}`"))?;
         if !status.success() {
@@ -44,7 +44,7 @@ impl Cargo {
         Ok(())
     }
 
-    /// Tells whether it can be run at all, quietly: for a subcommand that may not be installed.
+    /// Returns whether the call succeeds, without printing its output. Use it for a subcommand that may not be installed.
     pub(crate) fn succeeds_quietly(&self, root: &Path) -> bool {
         let status = self.command(root).stdout(Stdio::null()).stderr(Stdio::null()).status();
         status.is_ok_and(|status| status.success())
@@ -63,10 +63,10 @@ impl Cargo {
     }
 }
 
-/// Takes from `command` what cargo told this process of its own package.
+/// Removes from `command` the variables that cargo set for the package of this process.
 ///
-/// The build scripts of dependencies look at such variables, and run again when they change: the drivers of three stores were compiled anew
-/// in each run of the tests, and again by the next `cargo check` from a shell, which has none of them.
+/// The build scripts of dependencies read such variables, and run again when they change. Otherwise each test run would compile the drivers of three
+/// stores again, and so would the next `cargo check` in a shell, where these variables are not set.
 pub(crate) fn forget_package(command: &mut Command) {
     const OF_A_PACKAGE: [&str; 6] =
         ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_", "CARGO_PRIMARY_", "OUT_DIR"];
@@ -77,7 +77,7 @@ pub(crate) fn forget_package(command: &mut Command) {
     }
 }
 
-/// Returns the cargo to call: it names itself to the programs it runs, so that a toolchain chosen by the caller stays chosen.
+/// Returns the cargo program to call. Cargo names itself to the programs that it runs, so the toolchain that the caller has chosen stays the same.
 pub(crate) fn program() -> PathBuf {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()).into()
 }
@@ -92,7 +92,7 @@ impl fmt::Display for Cargo {
     }
 }
 
-/// Returns `word` as a shell reads it as one word.
+/// Quotes `word` so that a shell reads it as one word.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,@+".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -117,7 +117,7 @@ mod tests {
         let command = Cargo::new("--version").command(Path::new("."));
         let removed: Vec<_> =
             command.get_envs().filter(|(_, value)| value.is_none()).map(|(name, _)| name).collect();
-        // What the build script of `ring` looks at. Cargo sets all of them for this test, and `cargo xtask test` the first.
+        // The build script of `ring` reads this variable. Cargo sets all of these variables for this test, and `cargo xtask test` sets the first.
         assert!(removed.contains(&"CARGO_MANIFEST_DIR".as_ref()));
         for name in ["CARGO_PKG_NAME", "CARGO_PKG_VERSION_MAJOR", "CARGO_PKG_VERSION_PRE"] {
             assert!(std::env::var_os(name).is_none() || removed.contains(&name.as_ref()), "{name}");

@@ -1,5 +1,5 @@
-//! The long forms of the tests of many processes: the larger explorations of the model, fresh seeds of the simulation, more of the races, then round after round of killed, stopped and
-//! cut off processes and servers.
+//! Runs the long forms of the tests with many processes. The long forms are larger explorations of the model, new seeds of the simulation, more of
+//! the race tests, and then rounds in which processes and servers are killed, stopped and cut off.
 #![expect(clippy::print_stdout, reason = "how far it has come is what a person watches")]
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -13,23 +13,23 @@ use crate::cargo::Cargo;
 use crate::servers::{self, Servers};
 use crate::testing::{Programs, Report};
 
-/// The simulations of runs and of queues, in this process's memory.
+/// The simulations of runs and of queues, which use only the memory of this process.
 const SIMULATION: &str = "test --package ferrata-core --package ferrata-queue --test sim --locked";
 
-/// What several hands do to a run at once.
+/// Tests with several concurrent writers to one run.
 const RACES: &str = "test --package ferrata-core --test races --locked";
 
-/// The model of the protocol, where it takes minutes.
+/// The model of the protocol, with explorations that take minutes.
 const MODEL: &str = "test --package ferrata-model --locked";
 
-/// Real processes on real servers.
+/// Tests with real processes on real servers.
 const PROCESSES: &str = "test --package ferrata-tests --test bank --test fleet --test kill --no-run --locked";
 
-/// Tries as many seeds as asked for, then plays rounds until the time is over; the first failure ends it, with its seed.
+/// Simulates the given number of seeds, and then plays rounds until the time is over. Stops at the first failure, and prints its seed.
 pub(crate) fn run(root: &Path, options: &ChaosOptions) -> Result<()> {
     Cargo::new(MODEL).args(&["--", "--ignored", "--nocapture"].map(str::to_owned)).run(root)?;
     if options.seeds > 0 {
-        // Far from those that every run of the tests tries.
+        // Begin far from the seeds that every test run simulates.
         let first = RandomState::new().build_hasher().finish() >> 8;
         let call = Cargo::new(SIMULATION).env("FERRATA_SIM_FIRST", first.to_string());
         call.env("FERRATA_SIMS", options.seeds.to_string())

@@ -1,4 +1,4 @@
-//! The one command that writes: what clippy, rustfmt and the checks can put right without a person.
+//! Writes all corrections that clippy, rustfmt and the tidy checks can make without a person.
 
 use std::path::Path;
 
@@ -8,8 +8,8 @@ use crate::cargo::Cargo;
 use crate::steps::{self, Step};
 use crate::tidy;
 
-/// Applies clippy's suggestions, then formats: a suggestion may leave a line that rustfmt would break. Then writes what
-/// tidy makes from the repository.
+/// Applies the suggestions of clippy and then formats the code, because a suggestion may leave a line that is not formatted. Then writes the texts
+/// that tidy generates from the repository.
 pub(crate) fn run(root: &Path) -> Result<()> {
     let clippy =
         Cargo::new("clippy --fix --allow-dirty --allow-staged --workspace --all-targets --all-features");

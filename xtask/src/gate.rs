@@ -1,4 +1,4 @@
-//! The gate every change passes: a row of steps that read and never write.
+//! The gate that every change must pass. Its steps only read the repository and never change it.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::{testing, tidy, ui};
 
 /// Runs the gate.
 ///
-/// The quick steps come first, so that a slip costs seconds. Every call takes the lock file as it is committed.
+/// The quick steps come first, so that a mistake is found within seconds. Every call uses the lock file as it is committed.
 pub(crate) fn run(root: &Path, tests: Tests) -> Result<()> {
     steps::run(root, &plan(root, tests))
 }
@@ -37,10 +37,10 @@ fn plan(root: &Path, tests: Tests) -> Vec<Step> {
     ]
 }
 
-/// What would be published, put together as the registry gets it, without asking the registry for anything.
+/// Assembles the packages that would be published, in the form for the registry, without any request to the registry.
 ///
-/// The crates are not built from their packages: that takes as long as the whole workspace, and what it could find beside the other steps is a
-/// file that a package leaves out. The release does it, by `cargo publish --workspace --dry-run`.
+/// The crates are not built from their packages, because that takes as long as a build of the whole workspace. Such a build would only find files
+/// that a package leaves out. The release finds them with `cargo publish --workspace --dry-run`.
 fn package() -> Step {
     const INNER: [&str; 8] = [
         "ferrata-benches",
@@ -57,9 +57,9 @@ fn package() -> Step {
     Step::cargo("package", Cargo::new(&call))
 }
 
-/// Licences, sources and banned crates.
+/// Checks licenses, sources and banned crates.
 ///
-/// Advisories are left to a daily job: one published overnight must not stop a change that has nothing to do with it.
+/// A daily job checks advisories. An advisory that is published overnight must not stop a change that has nothing to do with it.
 fn deny(root: &Path) -> Step {
     if Cargo::new("deny --version").succeeds_quietly(root) {
         Step::cargo(

@@ -1,4 +1,4 @@
-//! Everything automated about Ferrata, behind `cargo xtask`: this file reads the command line, the modules do the work.
+//! All automation of Ferrata, as `cargo xtask`. This file reads the command line, and the modules do the work.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -55,7 +55,7 @@ fn run() -> Result<()> {
     }
 }
 
-/// Returns the root of the repository: the folder that holds this crate's folder.
+/// Returns the root of the repository: the folder that contains the folder of this crate.
 fn root() -> Result<&'static Path> {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()

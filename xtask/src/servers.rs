@@ -1,4 +1,4 @@
-//! The servers of the tests: started here, or found where the environment says.
+//! The servers for the tests. The servers are started here, or environment variables name them.
 #![expect(
     clippy::print_stdout,
     reason = "which servers the tests use is what a person wants to see when one fails"
@@ -12,22 +12,22 @@ use ferrata_test_servers::{MotoServer, Program, RadosgwServer, Service, Services
 
 use crate::args::Services;
 
-/// How long a server that is said to run may take to accept a connection.
+/// Maximum time in which a server that should be running must accept a connection.
 const REACHED: Duration = Duration::from_secs(5);
 
-/// The servers of one run of the tests. Those that were started end with the value.
+/// The servers of one test run. Dropping the value stops those that were started.
 #[derive(Debug)]
 pub(crate) enum Servers {
-    /// Started for this run.
+    /// Servers that were started for this run.
     Private(Box<Private>),
-    /// Started for this run: the one server that is tested.
+    /// The distributed S3 server that was started for this run, and that is tested alone.
     RealS3(Box<RadosgwServer>),
-    /// The variables that are not set, with the servers of docker-compose.yml.
+    /// Servers that are already running. The value lists the variables that are not set, with the servers of docker-compose.yml.
     Given(Vec<(&'static str, String)>),
 }
 
 impl Servers {
-    /// Starts them, or takes those that are given.
+    /// Starts the servers, or uses the given ones.
     pub(crate) fn start(services: Services) -> Result<Self> {
         match services {
             Services::Native => {
@@ -50,7 +50,7 @@ impl Servers {
         }
     }
 
-    /// Returns the variables that the tests need and this process does not have.
+    /// Returns the variables that the tests need and that are not set in this process.
     pub(crate) fn variables(&self) -> Vec<(&'static str, String)> {
         match self {
             Self::Private(servers) => servers.variables(),
@@ -60,7 +60,7 @@ impl Servers {
     }
 }
 
-/// Makes sure that [`Servers::start`] can do its work, before a caller waits for a build.
+/// Checks that [`Servers::start`] can succeed, before the caller waits for a build.
 pub(crate) fn prepare(services: Services) -> Result<()> {
     match services {
         Services::Env => reach(&Service::ALL.map(|service| (service, given(service.variable())))),
@@ -84,7 +84,7 @@ pub(crate) fn prepare(services: Services) -> Result<()> {
     }
 }
 
-/// Returns where docker-compose.yml puts a server.
+/// Returns the URL of a server in docker-compose.yml.
 fn composed(service: Service) -> &'static str {
     match service {
         Service::Postgres => "postgres://postgres:ferrata@127.0.0.1:5442/postgres",
@@ -99,12 +99,12 @@ fn given(variable: &str) -> Option<String> {
     std::env::var(variable).ok().filter(|value| !value.is_empty())
 }
 
-/// Makes sure that a connection to each server can be made; otherwise names all that are not there.
+/// Checks that each server accepts a connection. The error names all servers that do not.
 fn reach(urls: &[(Service, Option<String>)]) -> Result<()> {
     let mut absent = Vec::new();
     for (service, url) in urls {
         let url = url.as_deref().unwrap_or(composed(*service));
-        // Never the URL itself: it may hold a password.
+        // Do not show the URL itself, because it may contain a password.
         let place = place(url).with_context(|| format!("{} holds no URL of a server", service.variable()))?;
         let is_there = |address| TcpStream::connect_timeout(&address, REACHED).is_ok();
         if !place.to_socket_addrs().is_ok_and(|mut addresses| addresses.any(is_there)) {
@@ -126,7 +126,7 @@ fn place(url: &str) -> Option<String> {
     let (scheme, rest) = url.split_once("://")?;
     let authority = rest.split(['/', '?']).next()?;
     let host = authority.rsplit('@').next().filter(|host| !host.is_empty())?;
-    // The colons of an address of IPv6 stand in brackets.
+    // The colons of an IPv6 address are inside brackets.
     if host.rsplit(']').next()?.contains(':') {
         return Some(host.to_owned());
     }
@@ -165,7 +165,7 @@ mod tests {
     fn absent_servers_are_named_without_passwords() {
         let there = TcpListener::bind("127.0.0.1:0").unwrap();
         let there = format!("redis://{}", there.local_addr().unwrap());
-        // No server listens on the first of all ports.
+        // No server listens on port 1.
         let absent = |scheme| Some(format!("{scheme}://user:secret@127.0.0.1:1/a"));
         let urls = [
             (Service::Postgres, absent("postgres")),

@@ -1,4 +1,4 @@
-//! Named steps in a row: each prints its name and its time, and the first failure ends the row with the line that repeats it.
+//! Named steps. Each prints its name and its time. The first failure ends the sequence, and prints the line that repeats the step.
 #![expect(clippy::print_stdout, reason = "progress is what a person watches the gate for")]
 
 use std::path::Path;
@@ -8,7 +8,7 @@ use anyhow::{Result, anyhow};
 
 use crate::cargo::Cargo;
 
-/// One step.
+/// A step of the gate.
 #[derive(Debug)]
 pub(crate) struct Step {
     name: &'static str,
@@ -23,17 +23,17 @@ enum Action {
 }
 
 impl Step {
-    /// A step that is a call of cargo.
+    /// Creates a step that is a call of cargo.
     pub(crate) fn cargo(name: &'static str, call: Cargo) -> Self {
         Self { name, action: Action::Cargo(call) }
     }
 
-    /// A step that is done in this process; `repeat` is the line that does it again.
+    /// Creates a step that this process performs. `repeat` is the line that performs the step again.
     pub(crate) fn inside(name: &'static str, repeat: &'static str, work: fn(&Path) -> Result<()>) -> Self {
         Self { name, action: Action::Inside { repeat, work } }
     }
 
-    /// A step that is not done, and says so by name: what did not run must never look as if it had passed.
+    /// Creates a step that is skipped. The step prints its name, so that a step that did not run never looks as if it had passed.
     pub(crate) fn skipped(name: &'static str, why: &'static str) -> Self {
         Self { name, action: Action::Skipped { why } }
     }
@@ -62,7 +62,7 @@ enum Outcome {
     Skipped(&'static str),
 }
 
-/// Runs `steps` in order, and ends with a summary of them all.
+/// Runs `steps` in order, and then prints a summary of all of them.
 pub(crate) fn run(root: &Path, steps: &[Step]) -> Result<()> {
     let mut summary = Vec::new();
     for step in steps {
@@ -75,7 +75,7 @@ pub(crate) fn run(root: &Path, steps: &[Step]) -> Result<()> {
     Ok(())
 }
 
-/// Does `work` and returns how long it took.
+/// Does `work`, and returns its duration.
 fn time(work: impl FnOnce() -> Result<()>) -> Result<Duration> {
     #[expect(clippy::disallowed_methods, reason = "the gate times itself for a person; no run depends on it")]
     let start = Instant::now();

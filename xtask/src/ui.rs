@@ -1,4 +1,4 @@
-//! The page of the inspector: built of its sources, and held against what is committed, so that nobody who uses the crate needs Node.
+//! Builds the page of the inspector from its sources, and compares it with the committed page. So users of the crate do not need Node.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,14 +12,16 @@ use crate::cargo::Cargo;
 use crate::servers::{self, Servers};
 use crate::steps::Step;
 
-/// Where the sources are, and what was built of them.
+/// The folder of the sources, and of the page that was built from them.
 const SOURCES: &str = "crates/inspector/ui";
 const ASSETS: &str = "crates/inspector/assets";
 
-/// Most bytes of the page's files together, each compressed by gzip: the page is opened at night over a slow line, through a proxy that compresses.
+/// Maximum total size of the page's files in bytes, each compressed with gzip. Users may open the page at night over a slow line, through a proxy
+/// that compresses.
 const MAX_COMPRESSED: usize = 100_000;
 
-/// Prints how many bytes the files of its arguments have together, each compressed by gzip. Node is here: it has just built the page.
+/// A script that prints the total size in bytes of the files in its arguments, each compressed with gzip. The script needs Node, which has just built
+/// the page.
 const COMPRESSED_SIZE: &str = "\
 const { gzipSync } = require('node:zlib');
 const { readFileSync } = require('node:fs');
@@ -31,7 +33,7 @@ pub(crate) fn build(root: &Path) -> Result<()> {
     bundle(root, &root.join(ASSETS))
 }
 
-/// Builds the page beside the crate's copy, and fails if the two are not the same byte for byte.
+/// Builds the page in another folder, and fails if it differs from the page in the crate.
 pub(crate) fn check(root: &Path) -> Result<()> {
     let built = root.join("target/inspector-ui");
     install(root)?;
@@ -58,8 +60,8 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Runs the long forms of the inspector's tests: its answers about a store with much in it, then its page, on files and on Postgres. What is measured is
-/// told.
+/// Runs the long forms of the inspector's tests: its answers for a store that contains much data, and then its page, on files and on Postgres. Prints
+/// the measured figures.
 pub(crate) fn large(root: &Path, release: bool) -> Result<()> {
     let profile = if release { "--release" } else { "" };
     let call = |package: &str, program: &str, filter: &[&str]| {
@@ -84,7 +86,7 @@ pub(crate) fn large(root: &Path, release: bool) -> Result<()> {
     servers.variables().into_iter().fold(page, |page, (name, url)| page.env(name, url)).run(root)
 }
 
-/// The step of the gate: without Node it says that it was skipped.
+/// Returns the step of the gate. Without Node, the step reports that it was skipped.
 pub(crate) fn step() -> Step {
     let has_node = Command::new("npm").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     if has_node.is_ok_and(|status| status.success()) {

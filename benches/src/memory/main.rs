@@ -1,4 +1,5 @@
-//! What runs take in a process: every allocation is counted, which would slow down what is timed, so it is a program apart.
+//! Measures the memory of runs in a process. The program counts every allocation. The counting would slow down the timed workloads, so this is a
+//! separate program.
 #![expect(clippy::print_stdout, reason = "its answer to the program that started it")]
 
 use std::alloc::System;
@@ -17,7 +18,7 @@ use tokio::task::JoinSet;
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// How many runs are being started at the same time.
+/// Number of runs that are started concurrently.
 const AT_ONCE: usize = 64;
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize, State)]
@@ -27,13 +28,13 @@ struct Small {
     count: u64,
 }
 
-/// Returns how many bytes are in use.
+/// Returns the number of bytes in use.
 fn live() -> usize {
     let stats = ALLOCATOR.stats();
     stats.bytes_allocated - stats.bytes_deallocated
 }
 
-/// Looks all the time at how many bytes are in use, and keeps the most.
+/// Reads the number of bytes in use all the time, and keeps the maximum.
 fn watch(most: &Arc<AtomicUsize>, stop: &Arc<AtomicBool>) -> std::thread::JoinHandle<()> {
     let (most, stop) = (Arc::clone(most), Arc::clone(stop));
     std::thread::spawn(move || {
@@ -44,7 +45,7 @@ fn watch(most: &Arc<AtomicUsize>, stop: &Arc<AtomicBool>) -> std::thread::JoinHa
     })
 }
 
-/// Starts so many runs.
+/// Starts `runs` runs.
 async fn start(runtime: &Runtime, graph: &Graph<Small>, runs: usize) -> Result<Vec<RunHandle<Small>>> {
     let (mut tasks, mut handles) = (JoinSet::new(), Vec::with_capacity(runs));
     for _ in 0..runs {
@@ -60,7 +61,7 @@ async fn start(runtime: &Runtime, graph: &Graph<Small>, runs: usize) -> Result<V
     Ok(handles)
 }
 
-/// Runs that wait for an answer that never comes.
+/// Measures runs that wait for an answer that never comes.
 async fn waiting(runtime: &Runtime, runs: usize) -> Result<[f64; 2]> {
     let graph = Graph::<Small>::builder("ask")
         .gate("approve", |_s: &Small| Ask::<String>::new("go on?"), |s: &mut Small, answer| s.answer = answer)
@@ -75,7 +76,7 @@ async fn waiting(runtime: &Runtime, runs: usize) -> Result<[f64; 2]> {
     Ok([listed, released].map(|bytes| bytes as f64 / runs as f64))
 }
 
-/// Waits until every run rests.
+/// Waits until every run is idle.
 async fn rest(handles: Vec<RunHandle<Small>>) -> Result<Vec<RunHandle<Small>>> {
     for handle in &handles {
         let outcome = handle.wait().await?;
@@ -84,7 +85,7 @@ async fn rest(handles: Vec<RunHandle<Small>>) -> Result<Vec<RunHandle<Small>>> {
     Ok(handles)
 }
 
-/// Runs that are all at a node at the same time. Returns the bytes of each then, and at the worst moment before.
+/// Measures runs that are all in a node at the same time. Returns the bytes of each run at that time, and at the worst moment before.
 async fn in_progress(runtime: &Runtime, runs: usize) -> Result<[f64; 2]> {
     let (there, go) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
     let node = (Arc::clone(&there), Arc::clone(&go));

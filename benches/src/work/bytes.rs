@@ -1,4 +1,4 @@
-//! How many bytes a step takes on each store, and how often a large constant is stored.
+//! Measures how many bytes a step takes on each store, and how often a large constant is stored.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use crate::measure::Spread;
 use crate::row::{Goal, Row, figure};
 use crate::space::{Kind, Space};
 
-/// What each step appends.
+/// The number of bytes that each step appends.
 const PAYLOAD: usize = 200;
 
-/// How many steps are stored at least: a table grows by pages, of which a run of a hundred steps alone has some to itself.
+/// The minimum number of stored steps. A table grows by pages, and a run of a hundred steps would have some pages to itself.
 const STEPS: usize = 1_600;
 
 const MIB: usize = 1024 * 1024;
@@ -30,7 +30,7 @@ pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
     if table.wants(&id) {
         let goal = match kind {
             Kind::Postgres => 400.0,
-            // Headers are JSON with ids as people know them.
+            // Headers are JSON, with ids as text.
             Kind::Sqlite => 500.0,
             Kind::Redis => 350.0,
             Kind::Files | Kind::S3 | Kind::Nats => 300.0,
@@ -45,7 +45,7 @@ pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
         let workload = format!("bytes over the payload when each step appends {PAYLOAD}, {}", kind.name());
         let row = Row::alone(id, workload, "bytes/step", Spread::of(over.iter().copied()), Goal::Most(goal));
         let each: Vec<String> = over.iter().map(|bytes| figure(*bytes)).collect();
-        // Of all that is stored, payload included. How long ago the newest base was written is worth a fifth.
+        // Compare all stored bytes, including the payload. The age of the newest base accounts for up to a fifth.
         let growth = (row.ours.max + PAYLOAD as f64) / (row.ours.min + PAYLOAD as f64);
         let note = format!(
             "for N = {}: {}, as many runs each as make {STEPS} steps",
@@ -58,7 +58,7 @@ pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
         table.push(row.also(words, growth <= 1.5));
     }
     let id = format!("{}/bytes-1-mib", kind.name());
-    // A server of NATS takes no message of a MiB, unless it is told to.
+    // By default, a NATS server accepts no message of 1 MiB.
     if table.wants(&id) && kind != Kind::Nats {
         let mut copies = Vec::new();
         for steps in sizes {
@@ -69,7 +69,7 @@ pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
         let row = Row::alone(id, workload, "MiB in all", Spread::of(copies.iter().copied()), Goal::None);
         let each: Vec<String> = copies.iter().map(|mib| format!("{mib:.2}")).collect();
         let steps = sizes.last().copied().unwrap_or(1);
-        // What the counter itself takes, by the goal for steps, and one copy for each doubling at most.
+        // The bytes of the counter, by the goal for steps, and at most one copy of the constant for each doubling of the number of steps.
         let most = (steps as f64).log2() + steps as f64 * 400.0 / MIB as f64;
         let worst = row.ours.max;
         let row = row.note(format!("for N = {}: {}", in_words(sizes), each.join(", ")));
@@ -85,8 +85,8 @@ fn in_words(sizes: &[usize]) -> String {
     words.join(", ")
 }
 
-/// Returns how many bytes so many runs add to a store that has seen another: what is there once for all runs does not count. The runs go
-/// through the layers that `layers` puts over the store.
+/// Returns the number of bytes that `runs` runs add to a store that has already stored another run. So bytes that all runs share do not count.
+/// `layers` wraps the store in further layers.
 pub(super) async fn stored(
     server: &str,
     layers: &impl Fn(Arc<dyn CheckpointStore>) -> Arc<dyn CheckpointStore>,

@@ -1,4 +1,4 @@
-//! A map over children, beside as many runs without a parent.
+//! Measures a map over children, in turn with the same number of runs without a parent.
 
 use anyhow::{Result, bail, ensure};
 use ferrata::graph::{Effect, Graph, Route};
@@ -12,7 +12,7 @@ use crate::measure::{Rounds, in_turn};
 use crate::row::{Goal, Row};
 use crate::space::Space;
 
-/// How many run at once, of either.
+/// Number of concurrent runs in both workloads.
 const RUNNING: u8 = 64;
 
 /// Measures the row in memory.
@@ -64,7 +64,7 @@ async fn pair(
     Ok(())
 }
 
-/// A parent with a node that has a child for each of so many items.
+/// Creates a parent with one node that has a child for each of `width` items.
 fn mapped(child: &Graph<Small>, width: usize) -> Result<Graph<Small>> {
     let graph = Graph::<Small>::builder("each")
         .node("split", async |_cx: NodeContext, _s: Draft<Small>| Ok(()))
@@ -80,7 +80,7 @@ fn mapped(child: &Graph<Small>, width: usize) -> Result<Graph<Small>> {
     Ok(graph.build()?)
 }
 
-/// A parent with one node that starts so many children.
+/// Creates a parent with one node that starts `width` children.
 fn over(child: &Graph<Small>, width: usize) -> Result<Graph<Small>> {
     let child = child.clone();
     let graph = Graph::<Small>::builder("gather").node("gather", move |cx: NodeContext, _s: Draft<Small>| {
@@ -94,7 +94,7 @@ fn over(child: &Graph<Small>, width: usize) -> Result<Graph<Small>> {
     Ok(graph.entry("gather").build()?)
 }
 
-/// Runs so many to their ends.
+/// Runs `width` runs to their ends.
 async fn alone(runtime: &Runtime, graph: &Graph<Small>, width: usize) -> Result<()> {
     let mut tasks = JoinSet::new();
     for started in 0..width {

@@ -1,4 +1,4 @@
-//! What a node costs in the process alone.
+//! Measures what a node costs in the process, without a store.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use crate::row::{Goal, Row};
 
 type Bare = Box<dyn Fn(u64) -> Pin<Box<dyn Future<Output = u64> + Send>> + Send + Sync>;
 
-/// The same work as a node of the chain does, without a graph.
+/// The work of the nodes of the chain, without a graph.
 fn bare(nodes: usize) -> Vec<Bare> {
     let node = || -> Bare { Box::new(|count| Box::pin(async move { count + 1 })) };
     (0..nodes).map(|_| node()).collect()
@@ -40,7 +40,7 @@ pub(crate) async fn measure(table: &mut Table) -> Result<()> {
     let writes = graphs::chain(NODES, Effect::Write)?;
     let nodes = bare(NODES);
     let chain = async |graph: &Graph<Small>, input: &Small, frequency| {
-        // A store of its own for each run, so that no round pays for the logs of those before.
+        // Use a new store for each run, so that no round pays for the logs of earlier rounds.
         let runtime = Runtime::builder(MemoryStore::new()).build().await?;
         let ended = graphs::run_with(&runtime, graph, input.clone(), frequency).await?;
         ensure!(ended.count == NODES as u64, "the chain lost a node");

@@ -1,4 +1,4 @@
-//! What a step takes of a server: its processor, its log, its disk, its requests. docs/how-to/scaling.md reckons with these.
+//! Measures what a step costs a server: processor time, log, disk and requests. docs/how-to/scaling.md uses these figures.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,19 +14,19 @@ use crate::measure::Spread;
 use crate::row::{Goal, Row};
 use crate::space::{Kind, Space};
 
-/// After how long without work a process of Postgres has told its counts to those who ask (`PGSTAT_IDLE_INTERVAL`, and a second).
+/// Time without work after which a Postgres process has published its counters (`PGSTAT_IDLE_INTERVAL`, plus a second).
 const TOLD: Duration = Duration::from_secs(11);
 
-/// How often the work is done.
+/// Number of repetitions of the work.
 const ROUNDS: usize = 5;
 
-/// As many steps at the same time as a busy process has; fewer where a server answers one request after the other, for what is
-/// counted does not depend on it.
+/// Returns the number of concurrent steps. The number is that of a busy process. If a server answers one request at a time, it is smaller, because
+/// the counted figures do not depend on it.
 fn width(kind: Kind) -> usize {
     if kind == Kind::S3 { 64 } else { 256 }
 }
 
-/// What is counted, in the order of [`count`]: a name, words, a unit.
+/// What is counted, in the order of [`count`]: name, description, unit.
 const POSTGRES: [(&str, &str, &str); 2] = [
     ("cpu", "processor time of the server", "µs/step"),
     ("wal", "bytes of its write-ahead log", "bytes/step"),
@@ -36,7 +36,7 @@ const REDIS: [(&str, &str, &str); 1] = [("cpu", "processor time of the server", 
 const S3: [(&str, &str, &str); 1] = [("requests", "requests of all kinds", "per step")];
 const OWN: (&str, &str, &str) = ("own-cpu", "processor time of this process", "µs/step");
 
-/// Measures the rows of costs: of servers that run on this machine, and of a bucket anywhere.
+/// Measures the rows of costs, for servers on this machine and for a bucket anywhere.
 pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
     let kind = Kind::of(server)?;
     let counted: &[_] = match kind {
@@ -86,7 +86,7 @@ pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
     space.remove().await
 }
 
-/// Returns how often Postgres has synced its log, once all its processes have told.
+/// Returns the number of times that Postgres has synced its log, once all its processes have published their counters.
 async fn syncs(space: &Space) -> Result<Option<f64>> {
     if space.kind != Kind::Postgres {
         return Ok(None);
@@ -97,7 +97,7 @@ async fn syncs(space: &Space) -> Result<Option<f64>> {
     Ok(Some(row.get(0)))
 }
 
-/// Counts everything since the server was started.
+/// Returns all counters since the start of the server.
 async fn count(space: &Space, bucket: Option<&S3Store>) -> Result<Vec<f64>> {
     let mut counts = match space.kind {
         Kind::Postgres => {
@@ -121,25 +121,25 @@ async fn count(space: &Space, bucket: Option<&S3Store>) -> Result<Vec<f64>> {
     Ok(counts)
 }
 
-/// Returns the processor time of a process in microseconds, that of children that ended included, and its parent.
+/// Returns the processor time of a process in microseconds, including its ended children, and the id of its parent.
 fn cpu(process: &str) -> Result<(f64, i32)> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
-    // The name stands in parentheses and may hold anything.
+    // The name of the process is in parentheses and may contain any character.
     let (_, rest) = stat.rsplit_once(") ").context("no name")?;
     let fields: Vec<&str> = rest.split(' ').collect();
     let ticks: u64 =
         fields.get(11..15).context("too short")?.iter().filter_map(|text| text.parse::<u64>().ok()).sum();
-    // A tick is a hundredth of a second on Linux, whatever the kernel's own.
+    // A tick is a hundredth of a second on Linux, independent of the kernel's own clock.
     Ok((ticks as f64 * 10_000.0, fields.get(1).context("no parent")?.parse()?))
 }
 
-/// Returns the processor time of the parent of a process and of all its children.
+/// Returns the processor time of a process's parent and of all children of this parent.
 fn family_cpu(child: i32) -> Result<f64> {
     let (_, parent) = cpu(&child.to_string()).context("the server of these rows must run on this machine")?;
     let mut sum = cpu(&parent.to_string())?.0;
     for entry in std::fs::read_dir("/proc")? {
         let name = entry?.file_name().to_string_lossy().into_owned();
-        // One that ends meanwhile is counted with its parent the next time.
+        // A process that ends in between is counted with its parent the next time.
         if let Some((time, of)) = name.parse::<i32>().ok().and_then(|_| cpu(&name).ok()) {
             sum += if of == parent { time } else { 0.0 };
         }

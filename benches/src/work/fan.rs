@@ -1,4 +1,4 @@
-//! A fan-out and its join on Postgres, beside rows inserted in batches.
+//! Measures a fan-out and its join on Postgres, in turn with rows that are inserted in batches.
 
 use anyhow::{Result, ensure};
 use sqlx::{AssertSqlSafe, Executor as _, PgConnection};
@@ -10,7 +10,7 @@ use crate::measure::{Rounds, in_turn};
 use crate::row::{Goal, Row};
 use crate::space::Space;
 
-/// How many rows the reference inserts with one statement.
+/// Number of rows that the reference inserts with one statement.
 const BATCH: usize = 1_000;
 
 /// Measures the rows of a fan-out.

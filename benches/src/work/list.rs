@@ -1,4 +1,5 @@
-//! The first page of a long history on Postgres, beside one query of the index; the newest of many runs on the stores of one machine.
+//! Measures the first page of a long history on Postgres, in turn with one query of the index. Also measures the listing of the newest of many runs
+//! on the stores of one machine.
 
 use anyhow::{Result, ensure};
 use ferrata::store::Page;
@@ -10,15 +11,15 @@ use crate::measure::{Rounds, Spread, in_turn, micros, now};
 use crate::row::{Goal, Row};
 use crate::space::{Kind, Space};
 
-/// How many calls are timed as one: a single one is too short.
+/// Number of calls that are timed together, because a single call is too short.
 const CALLS: usize = 20;
 
 const PAGE: u32 = 50;
 
-/// How many runs begin at a time.
+/// Number of runs that are started concurrently.
 const WIDTH: usize = 64;
 
-/// Measures the row of listing.
+/// Measures the row of listing records.
 pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
     let id = "postgres/list";
     if !table.wants(id) {
@@ -30,7 +31,7 @@ pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
     let run = runtime.start(&graphs::notes(steps, 100)?, Small::default()).await?;
     run.wait().await?;
     let mut connection = space.postgres().await?;
-    // As it is after a while on any server.
+    // Vacuum the table. On any server this happens after a while.
     connection.execute(AssertSqlSafe(format!("VACUUM ANALYZE {}.records", space.name()))).await?;
     let sql = format!(
         "SELECT c.* FROM (SELECT seq, at, wake_at, id, prev, owner, epoch, visit, crc, format, kind, status, base, node, \

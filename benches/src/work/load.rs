@@ -1,4 +1,4 @@
-//! The latest checkpoint of a long run with a large state, beside reading and parsing the same bytes.
+//! Measures the read of the latest checkpoint of a long run with a large state, in turn with reading and parsing the same bytes.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
@@ -17,7 +17,7 @@ use crate::space::{Kind, Space};
 
 const MIB: usize = 1024 * 1024;
 
-/// Measures the rows of loading: a state that grew to a MiB, and one of a constant MiB.
+/// Measures the rows of loading: a state that grew to 1 MiB, and a state of a constant MiB.
 pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
     let steps = table.args.scaled(10_000, 1_000);
     for (name, payload, blob, in_words) in [
@@ -52,17 +52,17 @@ pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
     Ok(())
 }
 
-/// What is read, and how.
+/// What the reference reads, and how.
 #[derive(Debug)]
 enum Reading {
-    /// The rows from the newest base on, by one query.
+    /// The rows from the newest base on, with one query.
     Rows(PgConnection, String),
-    /// The lines from the newest base on of one file.
+    /// The lines of one file from the newest base on.
     Lines(PathBuf, u64),
 }
 
 impl Reading {
-    /// Finds the only run of a space.
+    /// Finds the only run in a space.
     async fn of(space: &Space) -> Result<Self> {
         if space.kind == Kind::Postgres {
             let name = space.name();
@@ -85,7 +85,7 @@ impl Reading {
         Ok(Self::Lines(log, base))
     }
 
-    /// Reads and parses once. Returns how many bytes and records there were.
+    /// Reads and parses the data once. Returns the number of bytes and of records.
     async fn once(&mut self) -> Result<(usize, usize)> {
         let mut size = (0, 0);
         let mut parse = |text: &[u8]| -> Result<()> {

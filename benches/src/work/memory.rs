@@ -1,4 +1,4 @@
-//! What a run takes in the process: measured in another one, which counts each allocation.
+//! Measures the memory of a run. Another process does this, because it counts each allocation.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -10,10 +10,10 @@ use crate::measure::Spread;
 use crate::row::{Goal, Row};
 use crate::space::Space;
 
-/// Each figure of the program, its name in words, and how many bytes are allowed.
+/// Each figure of that program: name, description, and the allowed number of bytes.
 const ROWS: [(&str, &str, Goal); 4] = [
     ("waiting", "each of 10,000 waiting runs, handles kept", Goal::Each(2_000.0)),
-    // One per cent of a run: what maps keep in reserve does not go back at once.
+    // One percent of a run, because maps do not release their reserve at once.
     ("released", "the same, handles dropped", Goal::Each(20.0)),
     ("in-progress", "each of 10,000 runs in progress, all at the same node", Goal::None),
     ("peak", "the same, at the worst moment since the first was started", Goal::Each(6_000.0)),
@@ -28,7 +28,7 @@ pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
     let program = std::env::current_exe()?.with_file_name("bench-memory");
     let runs = table.args.scaled(10_000, 1_000);
     let mut command = Command::new(&program);
-    // The URL may hold a password, so it does not stand on the command line.
+    // The URL may contain a password, so it is not on the command line.
     command.arg(runs.to_string()).env("FERRATA_BENCH_STORES", space.url());
     let task = tokio::task::spawn_blocking(move || command.output());
     let output = task

@@ -1,10 +1,11 @@
-//! The workloads, by what they ask about.
+//! The workloads, in one module for each topic.
 
 pub(crate) mod bytes;
 pub(crate) mod children;
 pub(crate) mod core;
 pub(crate) mod cost;
 pub(crate) mod fan;
+pub(crate) mod flows;
 pub(crate) mod list;
 pub(crate) mod load;
 pub(crate) mod memory;
@@ -24,7 +25,7 @@ use crate::args::Args;
 use crate::row::Row;
 use crate::space::Space;
 
-/// The table as it grows: each row is shown when it is known.
+/// The table of results. Each row is printed as soon as it is measured.
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) args: Args,
@@ -39,7 +40,7 @@ impl Table {
         self.rows.push(row);
     }
 
-    /// Tells whether a row is to be measured.
+    /// Returns whether a row is to be measured.
     pub(crate) fn wants(&self, id: &str) -> bool {
         self.args.wants(id)
     }
@@ -50,10 +51,10 @@ pub(crate) async fn runtime(space: &Space) -> Result<Runtime> {
     Ok(Runtime::builder_with(space.open()?).build().await?)
 }
 
-/// Returns how many bytes the body of a record of a run has, on average.
+/// Returns the average size of the bodies of a run's records in bytes.
 pub(crate) async fn body_bytes(runtime: &Runtime, run: &ferrata::RunKey) -> Result<usize> {
     let page = runtime.history(run, ferrata::store::Page::first(1_000)).await?;
-    // The first record holds all that is said once of a run.
+    // Leave out the first record, because it contains everything that is recorded once per run.
     let bodies: Vec<usize> =
         page.items.iter().filter(|header| !header.base).map(|header| header.body_len as usize).collect();
     Ok(bodies.iter().sum::<usize>() / bodies.len().max(1))

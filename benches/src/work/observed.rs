@@ -1,4 +1,4 @@
-//! What metrics and traces cost, beside the same work without them.
+//! Measures what metrics and traces cost, in turn with the same work without them.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,14 +22,14 @@ use crate::measure::{Rounds, in_turn};
 use crate::row::{Goal, Row};
 use crate::space::{Kind, Space};
 
-/// How many runs go on at once on a store.
+/// Number of concurrent runs on a store.
 const WIDTH: usize = 64;
 
-/// Whether what is registered is recorded, and whether spans are made.
+/// Whether metrics are recorded and spans are created.
 static RECORDS: AtomicBool = AtomicBool::new(false);
 static TRACES: AtomicBool = AtomicBool::new(false);
 
-/// The recorder of an exporter, or none: a process has one for good, and a workload is measured with and without in turn.
+/// A metrics recorder that can be switched off. A process keeps its recorder forever, but the workload is measured with and without it in turn.
 struct Switched(PrometheusRecorder);
 
 fn records() -> bool {
@@ -62,7 +62,7 @@ impl Recorder for Switched {
     }
 }
 
-/// Lets spans through, or as few as if there were no subscriber.
+/// A filter that admits spans, or almost none, as if there were no subscriber.
 struct Switch;
 
 impl<S> Filter<S> for Switch {
@@ -84,7 +84,7 @@ fn set_traces(on: bool) {
     tracing::callsite::rebuild_interest_cache();
 }
 
-/// Installs both, once.
+/// Installs the recorder and the subscriber once.
 fn installed() -> Result<&'static PrometheusHandle> {
     static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
     if let Some(handle) = HANDLE.get() {
@@ -130,7 +130,7 @@ pub(crate) async fn in_memory(table: &mut Table) -> Result<()> {
     Ok(())
 }
 
-/// Measures the rows of many runs on a store.
+/// Measures the rows of many concurrent runs on a store.
 pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
     let name = Kind::of(server)?.name();
     let (metrics, traces) = (format!("{name}/runs-64-metrics"), format!("{name}/runs-64-traces"));
@@ -170,7 +170,7 @@ pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
     space.remove().await
 }
 
-/// Opens a runtime that records or does not: it takes its handles when it is built and at the first run of a workflow.
+/// Opens a runtime that records or does not record. A runtime creates its metric handles when it is built, and at the first run of a workflow.
 async fn runtime(space: &Space, graph: &Graph<Small>, on: bool) -> Result<Runtime> {
     RECORDS.store(on, Ordering::Relaxed);
     let runtime = super::runtime(space).await?;

@@ -1,4 +1,4 @@
-//! One run at a time on a store: what a node waits for, and what goes at once.
+//! Measures one run at a time on a store: what a node waits for, and what does not wait.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::measure::{Rounds, Spread, in_turn, micros, now};
 use crate::row::{Goal, Row};
 use crate::space::{Kind, Space};
 
-/// Measures the rows of one run.
+/// Measures the rows about a single run.
 pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
     let kind = Kind::of(server)?;
     let slow = kind == Kind::S3;
@@ -33,7 +33,8 @@ pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
     start_up(table, server).await
 }
 
-/// What a process waits for that begins where others have been: to open the store, to build the runtime, and for a run of one node.
+/// Measures what a process waits for when it starts: opening the store, building the runtime, and a run with one node. Other processes have used the
+/// store before.
 async fn start_up(table: &mut Table, server: &str) -> Result<()> {
     let (kind, id) = (Kind::of(server)?, format!("{}/start-up", Kind::of(server)?.name()));
     let goal = match kind {
@@ -54,7 +55,7 @@ async fn start_up(table: &mut Table, server: &str) -> Result<()> {
         graphs::run(&runtime, &graph, Small::default()).await?;
         let took = micros(begun.elapsed()) / 1e3;
         runtime.shutdown(Duration::from_secs(10)).await?;
-        // The first makes the place.
+        // The first round creates the space and does not count.
         if round > 0 {
             taken.push(took);
         }

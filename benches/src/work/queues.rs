@@ -1,4 +1,5 @@
-//! What a queue costs: a start through one that has room, beside a plain start; and how fast a place goes from hand to hand.
+//! Measures what a queue costs: a start through a queue with free slots, in turn with a plain start. Also measures how fast a slot is handed from one
+//! run to the next.
 
 use std::time::Duration;
 
@@ -18,10 +19,10 @@ use crate::measure::{Rounds, in_turn};
 use crate::row::{Goal, Row};
 use crate::space::Space;
 
-/// How many runs go on at once.
+/// Number of concurrent runs.
 const WIDTH: usize = 64;
 
-/// What a record of a hand-over has as its body, about: who gives the place back and who has it now.
+/// Approximate size of the body of a hand-over record, which names the run that releases the slot and the run that gets it.
 const BODY: usize = 400;
 
 /// Measures the rows of queues.
@@ -56,7 +57,7 @@ async fn with_room(table: &mut Table, runtime: &Runtime) -> Result<()> {
     Ok(())
 }
 
-/// Starts all runs at once through the queue and waits for their ends.
+/// Starts all runs through the queue at once, and waits for their ends.
 async fn queued(runtime: &Runtime, graph: &Graph<Small>) -> Result<()> {
     let mut tasks = JoinSet::new();
     for _ in 0..WIDTH {
@@ -100,7 +101,7 @@ async fn hand_over(table: &mut Table, runtime: &Runtime, space: &Space) -> Resul
         "{WIDTH} runs that take turns at the one place of a key, {places} times each, in one process, postgres"
     );
     let reference = format!("{}, one for each hand-over", Bare::in_words(space.kind, 1));
-    // A thousand hands a second, whatever a commit takes.
+    // A thousand hand-overs per second, however long a commit takes.
     let goal = Goal::Each(1_000.0);
     table.push(Row::pair("postgres/hand-over", workload, reference, "µs/place", pair, goal));
     Ok(())

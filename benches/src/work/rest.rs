@@ -1,4 +1,4 @@
-//! What the layers over a store cost: encryption in time, compression and large values in bytes.
+//! Measures what the layers around a store cost: encryption in time, compression and large values in bytes.
 
 use std::sync::Arc;
 
@@ -20,16 +20,16 @@ use crate::space::{Kind, file_bytes};
 const MB: usize = 1_000_000;
 const MIB: usize = 1024 * 1024;
 
-/// How many steps append prose, and how many bytes they append in all.
+/// Number of steps that append prose. The next constant is the number of bytes that they append in all.
 const STEPS: usize = 1_600;
 
-/// How many steps count beside a constant value.
+/// Number of steps that count, in a state with a constant value.
 const COUNTED: usize = 1_600;
 
-/// How many values a state names.
+/// Number of values that a state names.
 const NAMES: usize = 1_000;
 
-/// Measures the rows that need no server. Not in a quick run: what an unoptimised cipher takes says nothing.
+/// Measures the rows that need no server. A quick run skips them, because the time of an unoptimized cipher means nothing.
 pub(crate) async fn in_memory(table: &mut Table) -> Result<()> {
     if table.args.quick {
         return Ok(());
@@ -71,7 +71,7 @@ pub(crate) async fn in_memory(table: &mut Table) -> Result<()> {
     Ok(())
 }
 
-/// Measures how many bytes a store takes under the layers.
+/// Measures the number of bytes that a store uses with the layers.
 pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
     let kind = Kind::of(server)?;
     let plain = |store| store;
@@ -109,11 +109,11 @@ pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
     Ok(())
 }
 
-/// A run that can be written to a store again and again: its beginning, and appends of one record each.
+/// A run that can be written to a store repeatedly: its first record, and appends of one record each.
 struct Written(Vec<RunAppend>);
 
 impl Written {
-    /// Makes so many records with bodies of so many bytes.
+    /// Creates a run of `records` records with bodies of `body` bytes.
     async fn of(records: usize, body: usize) -> Result<Self> {
         let store = MemoryStore::new();
         let runtime = Runtime::builder(store.clone()).build().await?;
@@ -152,7 +152,7 @@ impl Written {
     }
 }
 
-/// A run whose state has texts.
+/// A run whose state contains texts.
 struct Loaded {
     runtime: Runtime,
     graph: Graph<Small>,

@@ -1,4 +1,4 @@
-//! Many runs at the same time on a store, beside as many bare clients.
+//! Measures many concurrent runs on a store, in turn with as many bare clients.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::measure::{Rounds, Spread, in_turn, micros, now};
 use crate::row::{Goal, Row};
 use crate::space::{Kind, Space};
 
-/// How many nodes each has.
+/// Number of nodes of each run.
 pub(crate) const NODES: usize = 20;
 
 /// Measures the rows of 64 and of 256 runs.
@@ -22,7 +22,7 @@ pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
     for width in [64, 256] {
         let kind = Kind::of(server)?;
         let id = format!("{}/runs-{width}", kind.name());
-        // In a quick run, the server that takes a minute is left out.
+        // A quick run skips the server that takes a minute.
         let left_out = table.args.quick && (width > 64 || kind == Kind::S3);
         if table.wants(&id) && !left_out {
             let space = Space::make(server).await?;
@@ -42,7 +42,7 @@ async fn row(table: &mut Table, space: &Space, id: String, width: usize) -> Resu
         Kind::S3 => Goal::Rate(0.8),
     };
     let rounds = match space.kind {
-        // The local server answers one request after the other: a round of 256 runs takes a minute.
+        // The local server answers one request at a time, so a round of 256 runs takes a minute.
         Kind::S3 => Rounds::cold(3),
         _ => Rounds::warm(table.args.scaled(7, 2)),
     };
@@ -73,7 +73,7 @@ async fn row(table: &mut Table, space: &Space, id: String, width: usize) -> Resu
     Ok(())
 }
 
-/// Starts all runs at once and returns how long each took, from the call that starts it to its outcome.
+/// Starts all runs at once. Returns the duration of each, from the call that starts it to its outcome.
 pub(crate) async fn all(runtime: &Runtime, graph: &Graph<Small>, width: usize) -> Result<Vec<Duration>> {
     let mut tasks = JoinSet::new();
     for _ in 0..width {

@@ -1,4 +1,5 @@
-//! Streams from nodes: many chunks in a process beside a bare channel, and the first one at a watcher that reaches the run through its store alone.
+//! Measures streams of nodes: many chunks in a process, in turn with a bare channel; and the first chunk at a watcher that reaches the run only
+//! through its store.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,16 +19,16 @@ use crate::notice::Notice;
 use crate::row::{Goal, Row, figure};
 use crate::space::Space;
 
-/// A chunk, as long as a token of a model.
+/// The text of a chunk. The text has the length of a token of a model.
 const TOKEN: &str = " reason";
 
-/// How long a node waits for its chunk to be heard before it sends another.
+/// Time that a node waits for the watcher to receive its chunk before it sends another chunk.
 const AGAIN: Duration = Duration::from_millis(2);
 
-/// How long nothing is said before a first chunk: longer than chunks gather.
+/// Time without any chunk before a first chunk. The pause is longer than the time in which chunks are gathered.
 const IDLE: Duration = Duration::from_millis(50);
 
-/// How many chunks the bare channel holds: as many as a watcher may lag behind.
+/// Number of chunks that the bare channel holds. This number equals the number by which a watcher may lag behind.
 const LAG: usize = 1_024;
 
 /// Measures the row in memory.
@@ -55,7 +56,7 @@ pub(crate) async fn in_memory(table: &mut Table) -> Result<()> {
     let rounds = Rounds::warm(table.args.scaled(5, 2));
     let pair = in_turn(rounds, [chunks as f64; 2], ours, theirs).await?;
     let workload = format!("one node that streams {chunks} chunks to a watcher in the process");
-    // 10,000 a second.
+    // The goal is 10,000 chunks per second.
     let goal = Goal::Each(100.0);
     table.push(Row::pair(id, workload, "`tokio::sync::broadcast` of JSON texts", "µs/chunk", pair, goal));
     Ok(())
@@ -67,7 +68,7 @@ pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
     let durable = format!("{}/first-token", space.kind.name());
     let live = format!("{}/first-token-live", space.kind.name());
     let rounds = table.args.scaled(60, 10);
-    // Within 50 ms.
+    // The goal is at most 50 ms.
     let goal = Goal::Each(50_000.0);
     if table.wants(&durable) {
         let mut first = First::open(&space, Kept::Durable).await?;
@@ -82,7 +83,7 @@ pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
         let mut first = First::open(&space, Kept::Not).await?;
         let mut bare = Notice::open(&space).await?;
         let text = serde_json::to_string(TOKEN)?;
-        // With its first stream, a process asks what is watched in others.
+        // With its first stream, a process asks the other processes what they watch.
         first.round().await?;
         bare.pass(&text).await?;
         let mut figures = Vec::new();
@@ -90,7 +91,7 @@ pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
             figures.push((first.round().await?, bare.pass(&text).await?));
         }
         let workload = "first chunk of a stream that is not durable at a watcher of another store instance";
-        // No row of two: what takes next to nothing is off by ten times on a busy machine.
+        // This row has no ratio in the guard, because very small figures differ by a factor of ten on a busy machine.
         let Pair { ours, theirs, ratio, .. } = Pair::of(&figures);
         let row = Row::alone(live, workload, "µs", ours, goal);
         let (theirs, ratio) = (figure(theirs.median), figure(ratio.median));
@@ -106,15 +107,15 @@ enum Kept {
     Not,
 }
 
-/// What the node of a stream and its watcher tell each other.
+/// The data that the node of a stream and its watcher share.
 #[derive(Debug, Default)]
 struct Timed {
-    /// When the first chunk was sent.
+    /// The time at which the first chunk was sent.
     begun: Mutex<Option<Instant>>,
     is_heard: AtomicBool,
 }
 
-/// A runtime whose runs send a chunk each, and one with a store of its own, as another process has it, that watches them.
+/// Two runtimes: the runs of the first each send a chunk. The second has its own store, like another process, and watches these runs.
 struct First {
     runtime: Runtime,
     other: Runtime,
@@ -132,9 +133,9 @@ impl First {
         Ok(Self { runtime: super::runtime(space).await?, other, graph, timed, kept, number: 0 })
     }
 
-    /// Returns after how many microseconds the first chunk of a further run was heard.
+    /// Returns the number of microseconds until the first chunk of a further run was received.
     async fn round(&mut self) -> Result<f64> {
-        // What a process says just after something else gathers first.
+        // A chunk that is sent just after another is gathered with it first, so wait.
         SystemClock::new().sleep(IDLE).await;
         self.number += 1;
         let key = RunKey::try_from(format!("{:?}-{}", self.kept, self.number).as_str())?;
@@ -150,7 +151,8 @@ impl First {
     }
 }
 
-/// One node that sends so many chunks; where it is to say when it began, that and whether the stream is durable are given.
+/// Creates a graph with one node that sends `chunks` chunks. If `timed` is given, the node stores its start time there, and the value says whether
+/// the stream is durable.
 fn speaker(chunks: u64, timed: Option<(Arc<Timed>, Kept)>) -> Result<Graph<Small>> {
     let graph = Graph::<Small>::builder("speaker").node("speak", move |cx: NodeContext, _s: Draft<Small>| {
         let timed = timed.clone();
@@ -165,7 +167,7 @@ fn speaker(chunks: u64, timed: Option<(Arc<Timed>, Kept)>) -> Result<Graph<Small
             for _ in 0..chunks {
                 tokens.send(TOKEN).await?;
             }
-            // What is not recorded may be sent before the process hears that it is watched.
+            // A stream that is not recorded may be sent before the process learns that it is watched.
             while let Some((timed, Kept::Not)) = &timed
                 && !timed.is_heard.load(Ordering::Relaxed)
             {
@@ -179,7 +181,7 @@ fn speaker(chunks: u64, timed: Option<(Arc<Timed>, Kept)>) -> Result<Graph<Small
     Ok(graph.entry("speak").build()?)
 }
 
-/// Counts the chunks that a watcher hears, and those that it is told it missed.
+/// Counts the chunks that a watcher receives, and those that it reports as missed.
 async fn heard(mut watch: Watch) -> Result<u64> {
     let (mut heard, mut others) = (0, 0);
     while let Some(event) = watch.next().await? {
@@ -190,11 +192,11 @@ async fn heard(mut watch: Watch) -> Result<u64> {
         }
     }
     ensure!(others > 0, "the run is recorded");
-    // That the attempt began is live, too.
+    // The start of the attempt is also a live event.
     Ok(heard - 1)
 }
 
-/// The same through a channel: texts are written, sent, taken and counted.
+/// Does the same with a channel: texts are serialized, sent, received and counted.
 async fn bare(chunks: u64) -> Result<()> {
     let (sender, mut receiver) = broadcast::channel::<Arc<str>>(LAG);
     #[expect(clippy::disallowed_methods, reason = "it ends with the channel that it hears")]
@@ -212,7 +214,7 @@ async fn bare(chunks: u64) -> Result<()> {
         if number % 128 == 0 {
             tokio::task::yield_now().await;
         }
-        // Fails without a listener, and there is one.
+        // Sending fails only without a receiver, and there is one.
         let _ = sender.send(serde_json::to_string(TOKEN)?.into());
     }
     drop(sender);

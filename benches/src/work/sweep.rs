@@ -1,4 +1,4 @@
-//! Sweeps over many ended runs on Postgres: dry, for real, and beside runs that go on.
+//! Measures sweeps over many ended runs on Postgres: as a dry run, with changes, and next to active runs.
 
 use std::pin::pin;
 
@@ -14,16 +14,16 @@ use crate::measure::{Rounds, Spread, in_turn, micros, now};
 use crate::row::{Goal, Row};
 use crate::space::Space;
 
-/// How many runs go on at once.
+/// Number of concurrent runs.
 const WIDTH: usize = 64;
 
-/// How often the runs beside a sweep are started in a turn.
+/// Number of times that the runs next to a sweep are started in a round.
 const TIMES: usize = 8;
 
-/// As many as the store holds that the goal was set for.
+/// Number of nodes of each run, as in the store for which the goal was set.
 const NODES: usize = 20;
 
-/// 5,000 runs a second.
+/// The goal is 5,000 runs per second.
 const GOAL: Goal = Goal::Each(200.0);
 
 /// Measures the rows of sweeping.
@@ -60,13 +60,13 @@ impl Filled {
         for _ in 0..waves {
             super::runs::all(&runtime, &graph, WIDTH).await?;
         }
-        // As it is after a while on any server.
+        // Vacuum the tables. On any server this happens after a while.
         let mut connection = space.postgres().await?;
         connection.execute(AssertSqlSafe(format!("VACUUM ANALYZE {}.records", space.name()))).await?;
         Ok(Self { space, runtime, runs: waves as usize * WIDTH })
     }
 
-    /// Sweeps all runs, keeping one record of each; returns how many lost others, or would.
+    /// Sweeps all runs and keeps one record of each. Returns the number of runs that lost other records, or would lose them.
     async fn sweep(&self, limits: SweepLimits, dry: bool) -> Result<u64> {
         let policy = RetentionPolicy::keep_all().keep_last(1);
         let (mut limits, mut pruned) = (limits, 0);
@@ -110,10 +110,10 @@ async fn row_of_dry(table: &mut Table, id: &str, store: &Filled) -> Result<()> {
     Ok(())
 }
 
-/// Runs that go on while the store is swept gently, one sweep after the other, in the same process.
+/// Measures active runs while the same process sweeps the store gently, one sweep after another.
 ///
-/// A part of a sweep goes on when its caller is gone, into the turn without sweeps: so parts are short, and turns long
-/// beside them.
+/// A part of a sweep continues after its caller was dropped, and then disturbs the round without sweeps. So the parts are short, and the rounds are
+/// long compared with them.
 async fn row_beside(table: &mut Table, id: &str, store: &Filled) -> Result<()> {
     let graph = graphs::chain(super::runs::NODES, Effect::Write)?;
     let all = async |graph: &Graph<Small>| {
@@ -148,7 +148,7 @@ async fn row_beside(table: &mut Table, id: &str, store: &Filled) -> Result<()> {
     Ok(())
 }
 
-/// A sweep that drops what it finds, in a store that is made for it.
+/// Measures a sweep that removes what it finds. The store is created for it.
 async fn row_for_real(table: &mut Table, id: &str, server: &str) -> Result<()> {
     let (waves, mut each, mut runs) = (table.args.scaled(50, 3), Vec::new(), 0);
     for _ in 0..table.args.scaled(3, 1) {

@@ -1,4 +1,4 @@
-//! Transactional nodes on Postgres, beside bare transactions that do the same: one row changed, one record inserted, one commit.
+//! Measures transactional nodes on Postgres, in turn with bare transactions that do the same: change a row, insert a record, commit.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::measure::{Rounds, in_turn};
 use crate::row::{Goal, Row};
 use crate::space::Space;
 
-/// What is measured: so many runs of so many nodes, over so many connections, beside as many bare clients as are of use.
+/// A workload: a number of runs and nodes, over a number of connections, and the number of bare clients that are useful as a reference.
 #[derive(Clone, Copy)]
 struct Load {
     id: &'static str,
@@ -26,7 +26,7 @@ struct Load {
     goal: Goal,
 }
 
-/// Measures the rows of one run, and of 64 over a connection for each and over as many as a store has by default.
+/// Measures the rows of one run, and of 64 runs with one connection for each and with the store's default number of connections.
 pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
     let (rounds, nodes) = table.args.scaled((9, 200), (2, 50));
     let one =
@@ -73,7 +73,7 @@ async fn row(table: &mut Table, server: &str, load: Load) -> Result<()> {
     space.remove().await
 }
 
-/// A table with a row for each run and each client, so that none waits for another's.
+/// A table with a row for each run and each client, so that none waits for the row of another.
 struct Accounts {
     update: Arc<str>,
     table: String,
@@ -93,7 +93,7 @@ impl Accounts {
         Ok(Self { update, table })
     }
 
-    /// Nodes one after the other; each changes the row that the state names.
+    /// Creates a chain of nodes. Each changes the row that the state names.
     fn graph(&self, nodes: usize) -> Result<Graph<Small>> {
         let mut builder = Graph::<Small>::builder("transactions").entry("n0");
         for at in 0..nodes {
@@ -129,7 +129,7 @@ fn account(number: usize) -> Small {
     Small { blob: number.to_string(), ..Small::default() }
 }
 
-/// Starts so many runs at once, and waits for their ends.
+/// Starts `runs` runs at once, and waits for their ends.
 async fn all(runtime: &Runtime, graph: &Graph<Small>, runs: usize) -> Result<()> {
     let mut tasks = JoinSet::new();
     for number in 0..runs {
@@ -147,7 +147,7 @@ async fn all(runtime: &Runtime, graph: &Graph<Small>, runs: usize) -> Result<()>
     Ok(())
 }
 
-/// Bare clients, each with a connection and a row of its own.
+/// Bare clients. Each has a connection and a row of its own.
 struct Clients {
     clients: Vec<Client>,
 }
@@ -176,7 +176,7 @@ impl Clients {
         Ok(Self { clients })
     }
 
-    /// Each client commits `each` transactions, one after the other; all at the same time.
+    /// Makes each client commit `each` transactions, one after the other. The clients work concurrently.
     async fn transactions(&mut self, each: usize) -> Result<()> {
         let mut tasks = JoinSet::new();
         for mut client in self.clients.drain(..) {

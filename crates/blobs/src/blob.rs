@@ -1,4 +1,4 @@
-//! The name of a blob, as used in states.
+//! The name of a blob, as it appears in a state.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -10,19 +10,19 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
-/// The prefix of each blob name. A collection searches records for this prefix, so blob names always use this spelling.
+/// The prefix of each blob name. A collection searches records for this prefix, so names are written in this spelling only.
 const PREFIX: &str = "ferrata-blob:";
 
 /// The number of hexadecimal digits of the id.
 const DIGITS: usize = 32;
 
-/// The maximum number of escape levels that the search decodes, which bounds the time for hostile text. Each level of JSON within a text is one.
+/// The maximum number of escape levels that the search decodes. JSON inside a JSON text adds one level. The limit bounds the time for hostile text.
 const LEVELS: u32 = 16;
 
 /// The name of a large value stored outside the records. A state holds this name, about sixty bytes, instead of the value.
 ///
-/// Its JSON form is the text `"ferrata-blob:<id>.<bytes>"`. Create one with [`Blobs::put`](crate::Blobs::put). It names a value within a tenant: the
-/// [`Blobs`](crate::Blobs) of another tenant find nothing under it.
+/// Its JSON form is the text `"ferrata-blob:<id>.<bytes>"`. Create a blob with [`Blobs::put`](crate::Blobs::put). A name is valid within one tenant:
+/// the [`Blobs`](crate::Blobs) of another tenant find no value with it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Blob {
     pub(crate) id: Uuid,
@@ -30,7 +30,7 @@ pub struct Blob {
 }
 
 impl Blob {
-    /// Returns how many bytes the value has.
+    /// Returns the size of the value in bytes.
     pub fn len(&self) -> u64 {
         self.len
     }
@@ -56,7 +56,7 @@ impl fmt::Debug for Blob {
 impl FromStr for Blob {
     type Err = Error;
 
-    /// Parses a name exactly as it is displayed.
+    /// Parses a name. Accepts only the exact text that `Display` writes.
     fn from_str(text: &str) -> Result<Self, Error> {
         let parse = || {
             let (id, len) = text.strip_prefix(PREFIX)?.split_once('.')?;
@@ -87,13 +87,13 @@ impl<'de> Deserialize<'de> for Blob {
 
 /// Adds the ids of all blobs named in a record's body, at any position and in any JSON spelling.
 ///
-/// A text in JSON may spell any character with an escape, and may itself be JSON. So the names are searched for in the body, in the body with
-/// its escapes undone, and so on, once for each level of nesting.
+/// A JSON text may spell any character with an escape, and the text may itself be JSON. So the search looks for names in the body, then in the body
+/// with its escapes decoded, and so on, once for each level of nesting.
 pub(crate) fn collect_blob_ids(body: &[u8], ids: &mut HashSet<Uuid>) {
     let mut text = String::from_utf8_lossy(body);
     for _ in 0..LEVELS {
         find_names(&text, ids);
-        // The characters of a name have no other escape.
+        // Only `\u` escapes can spell the characters of a name.
         if !text.contains("\\u") {
             return;
         }
@@ -121,7 +121,7 @@ fn unescape(text: &str) -> String {
         let code = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok());
         rest = match (code, escaped.chars().next()) {
             (Some(code), _) => {
-                // Half of a surrogate pair becomes a character that no name contains.
+                // Half of a surrogate pair becomes a replacement character, which no name contains.
                 plain.push(char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER));
                 &escaped[5..]
             }
@@ -204,7 +204,7 @@ mod tests {
         }
     }
 
-    /// Levels beyond the bound take no time that grows with the text's square.
+    /// Escapes beyond the maximum level cost no time that grows with the square of the text's length.
     #[test]
     fn nested_escapes_take_bounded_time() {
         let mut ids = HashSet::new();

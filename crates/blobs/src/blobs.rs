@@ -1,4 +1,4 @@
-//! Putting values in a place for blobs, and reading them.
+//! Stores and reads large values.
 
 use std::fmt;
 use std::ops::Range;
@@ -17,12 +17,12 @@ use crate::place::{self, ObjectKind};
 use crate::seal::{self, HEAD, SEGMENT, SegmentPosition, TAG};
 use crate::upload::{self, BlobUpload, PART};
 
-/// More bytes than any value has; below it, no sum overflows.
+/// A size larger than any value has. Sums of sizes below it cannot overflow.
 const MOST: u64 = 1 << 50;
 
-/// A place for large values, for one tenant: a folder, a bucket, or any other [`ObjectStore`].
+/// A store for the large values of one tenant, in a folder, a bucket or any other [`ObjectStore`].
 ///
-/// A stored value never changes. The store usually keeps one copy of a value that one tenant puts twice. A clone is cheap; give it to nodes as a
+/// A stored value never changes. If one tenant puts the same value twice, the store usually keeps one copy. A clone is cheap; give it to nodes as a
 /// resource of the runtime.
 ///
 /// # Examples
@@ -49,17 +49,18 @@ pub struct Blobs {
 }
 
 impl Blobs {
-    /// Stores values in an object store. The object store must acknowledge a write only once it is durable, and must list it at once, as S3 does.
+    /// Stores values in an object store. The object store must acknowledge a write only after it is durable, and must list a new object at once, as
+    /// S3 does.
     pub fn new(objects: Arc<dyn ObjectStore>) -> Self {
         Self { objects, tenant: TenantId::default(), keys: BlobKeys::default(), ids: Arc::default() }
     }
 
-    /// Keeps values in the memory of this process: for tests.
+    /// Stores values in the memory of this process. Use it for tests.
     pub fn in_memory() -> Self {
         Self::new(Arc::new(object_store::memory::InMemory::new()))
     }
 
-    /// Stores values in a folder, and creates the folder if it is missing. A put is on disk when the call returns.
+    /// Stores values in a folder, and creates the folder if it is missing. When [`put`](Self::put) returns, the value is on disk.
     ///
     /// # Errors
     ///
@@ -78,14 +79,15 @@ impl Blobs {
         Ok(Self::new(Arc::new(folder.map_err(|error| failed(error.into()))?.with_fsync(true))))
     }
 
-    /// Returns the same place for a tenant. It reads no value of another tenant, and shares no value with it.
+    /// Returns the blobs of another tenant in the same object store. One tenant cannot read the values of another, and two tenants never share a
+    /// stored copy.
     #[must_use]
     pub fn for_tenant(&self, tenant: &TenantId) -> Self {
         Self { tenant: tenant.clone(), ..self.clone() }
     }
 
-    /// Encrypts new values with the current key of their tenant, and reads values under any key of the ring. The keys are those of an
-    /// [`EnvelopeStore`](ferrata_store_envelope::EnvelopeStore).
+    /// Encrypts new values with the current key of their tenant. Reads values that are encrypted with any key of the keyring. The keys are the same
+    /// as those of an [`EnvelopeStore`](ferrata_store_envelope::EnvelopeStore).
     #[cfg(feature = "envelope")]
     #[must_use]
     pub fn with_keys(mut self, keys: impl ferrata_store_envelope::KeyProvider) -> Self {
@@ -93,7 +95,7 @@ impl Blobs {
         self
     }
 
-    /// Sets whether values without encryption are readable although keys are set. The default is false.
+    /// Sets whether unencrypted values are readable although keys are set. The default is false.
     #[cfg(feature = "envelope")]
     #[must_use]
     pub fn accept_plain(mut self, accept: bool) -> Self {
@@ -114,15 +116,17 @@ impl Blobs {
 
     /// Stores a value durably, and returns its name for the state.
     ///
-    /// The name must be in a record within the grace of [`collect`](Self::collect), by default a week. Until then no collection removes the value.
+    /// A record must contain the name within the grace period of [`collect`](Self::collect), by default a week. Until then no collection removes the
+    /// value.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`] (retry), [`ErrorKind::Invalid`] (the place refuses this process). A later collection removes any partial upload.
+    /// [`ErrorKind::Unavailable`]: retry. [`ErrorKind::Invalid`]: the object store denies access to this process. A later collection removes any
+    /// partial upload.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a value that no record names is collected.
+    /// Cancel safe: a collection later removes a value that no record names.
     pub async fn put(&self, value: impl Into<Bytes> + Send) -> Result<Blob> {
         let value = value.into();
         let maker = self.keys.maker(&self.tenant).await?;
@@ -146,11 +150,12 @@ impl Blobs {
         Ok(blob)
     }
 
-    /// Puts what a reader gives until its end, in bounded memory: some parts of 8 MiB, less than 128 MiB in all. For the rest as [`put`](Self::put).
+    /// Stores the bytes of `reader` until its end, like [`put`](Self::put). Memory is bounded: the call holds a few parts of 8 MiB, less than 128 MiB
+    /// in total.
     ///
     /// # Errors
     ///
-    /// As for [`put`](Self::put), and [`ErrorKind::Unavailable`] if the reader fails.
+    /// The errors of [`put`](Self::put), and [`ErrorKind::Unavailable`] if the reader fails.
     ///
     /// # Cancel safety
     ///
@@ -199,32 +204,32 @@ impl Blobs {
         }
     }
 
-    /// Reads a value whole.
+    /// Reads the whole value.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::NotFound`]: there is no such value at this place for this tenant; it was collected, or put elsewhere.
-    /// - [`ErrorKind::Corrupt`]: it is not what was put; restore it from a backup.
-    /// - [`ErrorKind::Unsupported`]: its key is not there, or a newer version wrote it.
+    /// - [`ErrorKind::NotFound`]: this tenant has no such value in this object store. The value was collected, or was put elsewhere.
+    /// - [`ErrorKind::Corrupt`]: the stored value is damaged. Restore it from a backup.
+    /// - [`ErrorKind::Unsupported`]: the keyring lacks the key of the value, or a newer version wrote the value.
     /// - [`ErrorKind::TooLarge`]: the value does not fit in this process's memory.
-    /// - [`ErrorKind::Unavailable`]: the place does not answer; retry.
+    /// - [`ErrorKind::Unavailable`]: the object store does not answer. Retry.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call only reads.
     pub async fn get(&self, blob: &Blob) -> Result<Bytes> {
         self.range(blob, 0..blob.len).await
     }
 
-    /// Reads a part of a value. Fetches only the stored segments of 64 KiB that contain the part.
+    /// Reads a part of a value. The call fetches only the stored segments of 64 KiB that contain the part.
     ///
     /// # Errors
     ///
-    /// As for [`get`](Self::get), and [`ErrorKind::Invalid`] if the value has no such part.
+    /// The errors of [`get`](Self::get), and [`ErrorKind::Invalid`] if `part` is not within the value.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call only reads.
     pub async fn range(&self, blob: &Blob, part: Range<u64>) -> Result<Bytes> {
         match self.read(blob, part.clone()).await {
             // A rekey may have replaced the object between reading its head and its segments.
@@ -239,11 +244,11 @@ impl Blobs {
                 format!("{blob} has no bytes {}..{}; use a part of 0..{}", part.start, part.end, blob.len);
             return Err(Error::new(ErrorKind::Invalid, message));
         }
-        // No put returned that name.
+        // [`put`](Self::put) never returns a name with this size.
         if blob.len > MOST {
             return Err(place::corrupt(blob));
         }
-        // An empty part is checked, too: there is at least one segment.
+        // Check an empty part, too. Each value has at least one segment.
         let first = (part.start / SEGMENT).min(seal::segments(blob.len) - 1);
         let end = part.end.div_ceil(SEGMENT).max(first + 1);
         let stored = SEGMENT + TAG as u64;
@@ -285,11 +290,11 @@ impl Blobs {
         }
     }
 
-    /// Reads a value in parts of 8 MiB at most, one after the other, in bounded memory.
+    /// Reads a value in parts of at most 8 MiB, one after the other, in bounded memory.
     ///
     /// # Errors
     ///
-    /// Each part as for [`range`](Self::range). After an error the stream ends.
+    /// Each part may fail with the errors of [`range`](Self::range). After an error the stream ends.
     pub fn stream(&self, blob: &Blob) -> impl Stream<Item = Result<Bytes>> + Send + use<> {
         let (blobs, blob) = (self.clone(), *blob);
         stream::try_unfold(0, move |at| {
@@ -309,7 +314,7 @@ impl Blobs {
         self.ids.next(SystemClock::new().now())
     }
 
-    /// Finds a value that was put before and is not about to be collected.
+    /// Finds a value that is already stored and that no collection is about to remove.
     async fn find_existing(&self, hash: &str, len: u64) -> Result<Option<Blob>> {
         let folder = place::path(&self.tenant, ObjectKind::Index, &[hash]);
         let mut entries = self.objects.list(Some(&folder));

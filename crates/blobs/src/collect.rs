@@ -1,8 +1,9 @@
-//! Removing values that no record names any more.
+//! Removes values that no record names.
 //!
-//! A value goes in two steps, one grace apart. The first step removes its index entry, so that no later put returns it, and writes a note of the
-//! time. If no record names the value one grace later, the second step removes the value. Between the steps, a writer that got the name from a put
-//! has one grace to record it. Git and Perforce's proxies remove unreferenced data in the same way.
+//! A value is removed in two steps, which are at least one grace period apart. The first step removes the index entry of the value, so that no later
+//! put returns it, and stores a note with the time. If no record names the value one grace period later, the second step removes the value. A writer
+//! that got the name from a put before the first step has one grace period to record the name. Git and Perforce's proxies remove unreferenced data in
+//! the same way.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, SystemTime};
@@ -20,20 +21,20 @@ use crate::blob::collect_blob_ids;
 use crate::blobs::Blobs;
 use crate::place::{self, ObjectKind};
 
-/// The first byte of each envelope of `ferrata-store-envelope`. A record's body is JSON and never starts with it.
+/// The first byte of each encrypted record of `ferrata-store-envelope`. The body of a plain record is JSON and never starts with this byte.
 const ENVELOPE: u8 = 0xFE;
 
-/// The maximum number of rounds of reading the stores, if runs are removed or pruned meanwhile.
+/// The maximum number of times that a collection reads the stores, if runs are removed or pruned during the reads.
 const ROUNDS: u32 = 10;
 
-/// Options of a collection.
+/// Options of [`Blobs::collect`].
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct CollectOptions {
-    /// The time that a writer has to record a value's name, and the time that a value stays after the last record that names it. The default is a
-    /// week, by the clock of the place.
+    /// The grace period: the time that a writer has to record a value's name, and the time that a value stays after no record names it. The default
+    /// is a week. The clock of the object store counts.
     pub grace: Duration,
-    /// Whether to report only and change nothing. The default is false. With `dry_run`, ages use this machine's clock.
+    /// Whether the call only reports and changes nothing. The default is false. With `dry_run`, the clock of this machine counts.
     pub dry_run: bool,
 }
 
@@ -44,14 +45,14 @@ impl Default for CollectOptions {
 }
 
 impl CollectOptions {
-    /// Sets the grace. Longer than any node and any request takes from a put to the record that names the value.
+    /// Sets the grace period. The grace period must be longer than any node or request takes from a put to the record that names the value.
     #[must_use]
     pub fn with_grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
-    /// Sets whether nothing is changed.
+    /// Sets whether the call only reports and changes nothing.
     #[must_use]
     pub fn with_dry_run(mut self, dry_run: bool) -> Self {
         self.dry_run = dry_run;
@@ -59,32 +60,33 @@ impl CollectOptions {
     }
 }
 
-/// The result of a collection; with `dry_run`, the result that it would have.
+/// The result of a collection. With `dry_run`, the result that the collection would have had.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CollectionReport {
-    /// The number of runs read.
+    /// The number of runs that were read.
     pub runs: u64,
     /// The number of values that stay because a record names them.
     pub named: u64,
-    /// The number of values that stay within the grace: they are younger, or lost their last name more recently.
+    /// The number of values that no record names but that stay for now, because their grace period has not ended.
     pub waiting: u64,
-    /// The number of these values that a later collection removes unless a record names them. No put returns them from now on.
+    /// The number of values in `waiting` that passed the first step. A later collection removes them unless a record names them. No put returns their
+    /// names.
     pub condemned: u64,
     /// The number of removed values.
     pub removed: u64,
-    /// The size of the removed values in bytes.
+    /// The total size of the removed values in bytes.
     pub removed_bytes: u64,
 }
 
-/// A value at the place.
+/// A value in the object store.
 pub(crate) struct StoredValue {
     pub(crate) path: Path,
     pub(crate) size: u64,
     modified: SystemTime,
 }
 
-/// The objects at the place.
+/// The objects of the blobs in the object store.
 #[derive(Default)]
 pub(crate) struct StoredObjects {
     pub(crate) values: HashMap<(TenantId, Uuid), StoredValue>,
@@ -93,28 +95,29 @@ pub(crate) struct StoredObjects {
 }
 
 impl Blobs {
-    /// Removes values of all tenants that no record of these stores names, in two steps that are a grace apart: call it every day.
+    /// Removes the values of all tenants that no record of these stores names. A value is removed in two steps, one grace period apart, so call this
+    /// method every day.
     ///
-    /// Pass **every store whose runs have names of values at this place**, with the keys of encrypted stores. The collection removes values named
-    /// only in stores that are missing here. It reads each store and all of its records.
+    /// Pass **every store whose runs name values in this object store**. Wrap an encrypted store in its `EnvelopeStore`. If a store is missing, the
+    /// collection removes the values that only this store names. The call reads all records of each store.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Unavailable`]: a store or the place failed, or runs were removed in every round of reading. Call it again; if the error names
-    ///   a file or an object, first make that readable.
-    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: a run or one of its records is unreadable, so its names are unknown. Restore, purge or
-    ///   upgrade first. Nothing was removed.
-    /// - [`ErrorKind::Invalid`]: a record is in an envelope. Pass the `EnvelopeStore` instead of the store inside. Nothing was removed.
+    /// - [`ErrorKind::Unavailable`]: a store or the object store failed, or runs were removed during each read. Call it again. If the error names a
+    ///   file or an object, first make that file or object readable.
+    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: a run or one of its records is unreadable, so its names are unknown. Restore or purge
+    ///   the run, or upgrade this process. Nothing was removed.
+    /// - [`ErrorKind::Invalid`]: a record is encrypted. Pass the `EnvelopeStore` instead of the store that it wraps. Nothing was removed.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: what was not removed is removed by the next.
+    /// Cancel safe: the next call removes the remaining values.
     pub async fn collect(
         &self,
         stores: &[&dyn CheckpointStore],
         options: CollectOptions,
     ) -> Result<CollectionReport> {
-        // The order is what makes it safe: the time and the values first, then what names them.
+        // The order makes the collection safe: first read the time and list the values, then read the records that name them.
         let now = if options.dry_run { local_time() } else { self.time().await? };
         let found = self.list_objects().await?;
         let (named, runs) = list_named(stores).await?;
@@ -132,7 +135,8 @@ impl Blobs {
                 continue;
             }
             match condemned {
-                // A put that stood still for the grace has entered it since, so later puts may have returned it: it begins with the first step again.
+                // A put may have stalled for the grace period, and then have written the index entry. Later puts may return this value, so it starts
+                // with the first step again.
                 Some(note) if is_old(note.modified) && !found.entries.contains_key(key) => {
                     collected.removed += 1;
                     collected.removed_bytes += value.size;
@@ -156,7 +160,7 @@ impl Blobs {
             }
         }
         if !options.dry_run {
-            // The value is gone: an earlier collection removed it and ended before it removed this object.
+            // The value no longer exists: an earlier collection removed it, and stopped before it removed this object.
             let orphans = found
                 .condemned
                 .iter()
@@ -175,7 +179,7 @@ impl Blobs {
         }
     }
 
-    /// Asks the place for its time: all ages are by one clock.
+    /// Asks the object store for its time, so that all ages come from one clock.
     async fn time(&self) -> Result<SystemTime> {
         let id = self.ids.next(SystemClock::new().now()).simple().to_string();
         let path = place::path(&self.tenant, ObjectKind::Clock, &[&id]);
@@ -207,22 +211,22 @@ impl Blobs {
     }
 }
 
-/// The time by the clock of this machine.
+/// Returns the time of this machine's clock.
 fn local_time() -> SystemTime {
     let since = u64::try_from(SystemClock::new().now().unix_ms()).unwrap_or_default();
     SystemTime::UNIX_EPOCH + Duration::from_millis(since)
 }
 
-/// Returns the ids of all values that a record of these stores names, and how many runs there are.
+/// Returns the ids of all values that a record of these stores names, and the number of runs.
 ///
-/// A name may be copied from one run to another during the reads, and the first run removed before it is read. Then only the unread copy names the
-/// value. So after a round that lost a run before reading it, the next round reads all changes. A round without a loss has read every run that
-/// existed when it began, and each later name is a copy of one of theirs. The copy may be in another store, so a round lists all stores before it
-/// reads any. At least two rounds run: the second finds runs that a wrong clock hid from the first listing, and runs that moved to an already listed
-/// store.
+/// During the reads, a name may be copied from one run to another, and the first run may be removed before it is read. In this case, only the copy
+/// names the value, and the copy was not read. So after a round that missed a removed run, the next round reads all changes. A round that missed no
+/// run has read every run that existed when the round began, and each later name is a copy from one of these runs. The copy may be in another store,
+/// so a round lists all stores before it reads any of them. A collection makes at least two rounds of reads. The second round finds runs that a wrong
+/// clock hid from the first listing, and runs that moved to a store that was already listed.
 async fn list_named(stores: &[&dyn CheckpointStore]) -> Result<(HashSet<Uuid>, u64)> {
     let mut ids = HashSet::new();
-    // The last record read of each run of a store.
+    // The last record that was read, for each run of a store.
     let mut read: HashMap<(usize, RunKey), HeadRef> = HashMap::new();
     let mut rounds = 0;
     loop {
@@ -252,7 +256,7 @@ async fn list_named(stores: &[&dyn CheckpointStore]) -> Result<(HashSet<Uuid>, u
     }
 }
 
-/// Lists all runs, oldest first, so that a run created meanwhile is listed too.
+/// Lists all runs, oldest first, so that the listing includes runs that are created during it.
 async fn heads(store: &dyn CheckpointStore) -> Result<Vec<RunHead>> {
     let mut all = Vec::new();
     let mut page = Page::first(Page::MAX).with_order(Order::OldestFirst);
@@ -269,7 +273,7 @@ async fn heads(store: &dyn CheckpointStore) -> Result<Vec<RunHead>> {
     }
 }
 
-/// Reads all records of a run, and its facts. Returns false if records that were listed are gone.
+/// Reads all records of a run, and its facts. Returns false if listed records no longer exist.
 async fn scan(store: &dyn CheckpointStore, head: &RunHead, ids: &mut HashSet<Uuid>) -> Result<bool> {
     let labels = head.facts.labels.iter().map(|(_, value)| value);
     labels.chain(head.facts.user.as_deref()).for_each(|text| collect_blob_ids(text.as_bytes(), ids));

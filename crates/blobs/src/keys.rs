@@ -1,4 +1,4 @@
-//! Keys that encrypt and decrypt values: a key of their tenant, or none.
+//! The keys that encrypt and decrypt values. Without a keyring, values are not encrypted.
 
 #[cfg(feature = "envelope")]
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use crate::blob::Blob;
 use crate::place;
 use crate::seal::{BlobHead, BlobSeal};
 
-/// The source of a place's keys.
+/// The source of the keys of an object store's values.
 #[derive(Clone, Default)]
 pub(crate) struct BlobKeys {
     #[cfg(feature = "envelope")]
     pub(crate) provider: Option<Arc<dyn KeyProvider>>,
-    /// Whether plain values are readable although keys are set.
+    /// Whether unencrypted values are readable although keys are set.
     #[cfg(feature = "envelope")]
     pub(crate) accept_plain: bool,
 }
@@ -30,7 +30,7 @@ pub(crate) struct CurrentBlobKey {
 }
 
 impl CurrentBlobKey {
-    /// The hash is keyed, so it reveals nothing about the value without the key.
+    /// Returns the hasher for the content hash. With a key, the hash reveals nothing about the value to anyone without the key.
     pub(crate) fn hasher(&self) -> blake3::Hasher {
         #[cfg(feature = "envelope")]
         if let Some((_, key)) = &self.key {
@@ -39,7 +39,7 @@ impl CurrentBlobKey {
         blake3::Hasher::new()
     }
 
-    /// Returns the name of the key; none without one.
+    /// Returns the name of the key; `None` if values are not encrypted.
     #[cfg(feature = "envelope")]
     pub(crate) fn name(&self) -> Option<&str> {
         self.key.as_ref().map(|(name, _)| name.as_str())
@@ -81,7 +81,7 @@ impl BlobKeys {
         Ok(CurrentBlobKey { key: Some((ring.current().to_owned(), key.clone())) })
     }
 
-    /// Returns what opens a value of the tenant whose head this is.
+    /// Returns the seal that decrypts a value of the tenant. `head` is the head of the stored value.
     pub(crate) async fn seal(&self, tenant: &TenantId, blob: &Blob, head: &[u8]) -> Result<BlobSeal> {
         match (BlobHead::read(head).ok_or_else(|| place::corrupt(blob))?, &self.provider) {
             (BlobHead::Newer(version), _) => Err(newer_version_error(blob, version)),

@@ -1,8 +1,9 @@
-//! Large values of [Ferrata](ferrata_store)'s runs, kept beside their records: in a folder, a bucket, or any other
-//! [object store](object_store).
+//! Large values of [Ferrata](ferrata_store)'s runs. Large values are stored outside the records: in a folder, a bucket, or any other [object
+//! store](object_store).
 //!
-//! A state that carries a document writes it again with each base, lists and loads it with its run, and must fit the store's record limit. A
-//! [`Blob`] replaces the document with a name of about sixty bytes. Nodes read the document only where they need it.
+//! Without blobs, a state that contains a large document writes the document again with each base record, and each load reads it. The state must also
+//! fit the store's record limit. With a [`Blob`], the state contains only a name of about sixty bytes, and nodes read the document where they need
+//! it.
 //!
 //! ```
 //! use ferrata_blobs::{Blob, Blobs};
@@ -33,10 +34,10 @@
 //!
 //! # Guarantees
 //!
-//! - A value that was put is on stable storage before its name can be in a record, and never changes.
-//! - A read returns the value that was put, or an error. Keys prevent forgery; without keys, reads detect damage.
-//! - A value that a record names is not removed by [`Blobs::collect`]: also a record that a fork, a child or a message copied it to.
-//! - A tenant reads its own values alone.
+//! - A value is durable before [`Blobs::put`] returns its name, so before any record can contain the name. A value never changes.
+//! - A read returns the value that was put, or an error. With keys, a read detects forged values. Without keys, it detects damage only.
+//! - [`Blobs::collect`] removes no value that a record names. The guarantee includes records to which a fork, a child or a message copied the name.
+//! - A tenant can read only its own values.
 
 mod blob;
 mod blobs;

@@ -1,4 +1,4 @@
-//! How objects are named at the place for blobs, and what its failures mean.
+//! The names of objects in the object store, and the conversion of its errors.
 
 use ferrata_store::{Error, ErrorKind, TenantId};
 use object_store::path::Path;
@@ -11,11 +11,11 @@ use crate::blob::Blob;
 pub(crate) enum ObjectKind {
     /// `<tenant>/data/<id>`: a value.
     Data,
-    /// `<tenant>/index/<hash>/<id>`: where a value with this hash is.
+    /// `<tenant>/index/<hash>/<id>`: the index entry that finds a value by its hash.
     Index,
-    /// `<tenant>/condemned/<id>`: when this was written, no record named that value. No later put returns it.
+    /// `<tenant>/condemned/<id>`: a note of the time at which no record named this value. No later put returns the value.
     Condemned,
-    /// `<tenant>/clock/<id>`: written to read the clock of the place.
+    /// `<tenant>/clock/<id>`: an object that is written only to read the clock of the object store.
     Clock,
 }
 
@@ -32,7 +32,7 @@ impl ObjectKind {
     }
 }
 
-/// Returns the name of an object. A tenant's name has only what every object store and file system takes.
+/// Returns the name of an object. The tenant's part contains only characters that every object store and file system accepts.
 pub(crate) fn path(tenant: &TenantId, kind: ObjectKind, rest: &[&str]) -> Path {
     Path::from_iter([tenant.as_str(), kind.name()].iter().chain(rest).copied())
 }
@@ -46,12 +46,12 @@ pub(crate) fn read(path: &Path) -> Option<(TenantId, ObjectKind, Uuid)> {
     Some((tenant, kind, id_of(path)?))
 }
 
-/// Reads the id with which a name ends.
+/// Parses the id at the end of a name.
 pub(crate) fn id_of(path: &Path) -> Option<Uuid> {
     Uuid::try_parse(path.filename()?).ok()
 }
 
-/// Converts a failure of the place.
+/// Converts an error of the object store.
 pub(crate) fn failed(error: object_store::Error) -> Error {
     use object_store::Error as E;
     let (kind, message) = match &error {
@@ -67,7 +67,7 @@ pub(crate) fn failed(error: object_store::Error) -> Error {
     Error::new(kind, message).with_source(error)
 }
 
-/// Converts a failure to read a value.
+/// Converts an error of the object store that occurred while reading a value.
 pub(crate) fn failed_to_read(error: object_store::Error, blob: &Blob) -> Error {
     match error {
         object_store::Error::NotFound { .. } => {
@@ -81,7 +81,7 @@ pub(crate) fn failed_to_read(error: object_store::Error, blob: &Blob) -> Error {
     }
 }
 
-/// The error for a value that is not what it was.
+/// Creates the error for a damaged value.
 pub(crate) fn corrupt(blob: &Blob) -> Error {
     Error::new(ErrorKind::Corrupt, format!("{blob} is damaged; restore it from a backup"))
 }

@@ -1,4 +1,4 @@
-//! Re-encryption of values under older keys, so that operators can remove those keys.
+//! Encrypts values again that have older keys, so that operators can remove those keys.
 
 use bytes::Bytes;
 use ferrata_store::{Error, ErrorKind, Result, TenantId};
@@ -13,38 +13,39 @@ use crate::place;
 use crate::seal::{HEAD, SEGMENT, TAG};
 use crate::upload::{self, BlobUpload, PART};
 
-/// The result of [`Blobs::rekey`]; with `dry_run`, the result that it would have.
+/// The result of [`Blobs::rekey`]. With `dry_run`, the result that the call would have had.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct BlobsRekeyed {
-    /// The number of values checked.
+    /// The number of values that were checked.
     pub values: u64,
-    /// The number of values re-encrypted with the current key of their tenant.
+    /// The number of values that were encrypted again with the current key of their tenant.
     pub rekeyed: u64,
-    /// The size of these values at the place, in bytes.
+    /// The stored size of these values in bytes.
     pub bytes: u64,
-    /// The values that could not be dealt with, by their place, and why. Of them nothing is promised.
+    /// The values that could not be processed, each with its path and the error. A value in this list may still need an old key.
     pub failed: Vec<(String, Error)>,
 }
 
 impl Blobs {
-    /// Encrypts the values of all tenants, or of one, with the current key of their tenant, as far as they are encrypted with another, or not at
-    /// all. Names stay, and so does what they name; values may be put, read and collected meanwhile.
+    /// Encrypts the values of all tenants, or of one tenant, with the current key of their tenant. Values that already use this key stay unchanged.
+    /// The names and contents of values stay the same. Other processes may put, read and collect values during the call.
     ///
-    /// Every process must already write with the new key. The call encrypts plain values too if [`accept_plain`](Self::accept_plain) allows reading
-    /// them, and otherwise fails on them. A collection treats a re-encrypted value as just put. The call reports its progress to `told` after each
-    /// value.
+    /// Before the call, every process must already write with the new key. If [`accept_plain`](Self::accept_plain) is set, the call also encrypts
+    /// unencrypted values. Otherwise the call fails on unencrypted values. A collection treats a rewritten value as new. The call passes its progress
+    /// to `told` after each value.
     ///
-    /// Repeat an interrupted call: it skips values that need no work. Memory holds some parts of 8 MiB, and the names of all objects of the place.
+    /// You can repeat an interrupted call: it skips values that already have the current key. Memory holds a few parts of 8 MiB and the names of all
+    /// objects.
     ///
     /// # Errors
     ///
-    /// Of one value: [`failed`](BlobsRekeyed::failed), and the others are dealt with. Of all: [`ErrorKind::Invalid`] if the place has no keys,
-    /// [`ErrorKind::Unavailable`] if it cannot be listed.
+    /// If one value fails, it is listed in [`failed`](BlobsRekeyed::failed), and the call continues with the other values. The call itself fails with
+    /// [`ErrorKind::Invalid`] if no keys are set, and with [`ErrorKind::Unavailable`] if the values cannot be listed.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: some values are replaced, each whole. Call it again.
+    /// Cancel safe: some values are already rewritten, each of them completely. Call it again.
     pub async fn rekey(
         &self,
         tenant: Option<&TenantId>,
@@ -78,7 +79,7 @@ impl Blobs {
         Ok(done)
     }
 
-    /// Re-encrypts one value of this tenant if it needs another key. Returns whether it did.
+    /// Encrypts one value of this tenant again if it needs another key. Returns whether it did.
     async fn rekey_value(
         &self,
         id: Uuid,
@@ -88,7 +89,7 @@ impl Blobs {
         dry_run: bool,
     ) -> Result<bool> {
         let maker = self.current_key().await?;
-        // A value collected since the listing needs no key.
+        // A value that was collected after the listing needs no key.
         let Some(key) = self.key_of(path, size).await? else { return Ok(false) };
         if key.as_deref() == maker.name() {
             return Ok(false);
@@ -106,7 +107,8 @@ impl Blobs {
         Ok(true)
     }
 
-    /// Overwrites a value with its re-encrypted form. Returns its hash under the new key. Readers get the old object until the new one is complete.
+    /// Overwrites a value with its newly encrypted form. Returns its hash under the new key. Readers get the old object until the new one is
+    /// complete.
     async fn replace(
         &self,
         blob: &Blob,
@@ -146,12 +148,12 @@ impl Blobs {
         Ok(hasher.finalize().to_hex().to_string())
     }
 
-    /// Replaces the index entries of a value by one for its hash under the new key, if it had any.
+    /// Replaces the index entries of a value with an entry for its hash under the new key, if the value had an entry.
     async fn replace_entries(&self, blob: &Blob, hash: &str, entries: &[Path]) -> Result<()> {
         let new = self.entry(hash, blob);
         let mut is_entered = entries.contains(&new);
         for entry in entries.iter().filter(|entry| **entry != new) {
-            // One that a collection has removed meanwhile stays removed: it has condemned the value.
+            // If a collection has removed the entry in between, do not restore it: that collection has condemned the value.
             if self.objects.head(entry).await.is_ok() && !is_entered {
                 self.make_known(hash, *blob).await?;
                 is_entered = true;
@@ -162,7 +164,7 @@ impl Blobs {
     }
 }
 
-/// Returns the size of a value from its size at the place.
+/// Computes the size of a value from the size of its object.
 fn value_len(size: u64) -> u64 {
     let sealed = size.saturating_sub(HEAD);
     sealed.saturating_sub(sealed.div_ceil(SEGMENT + TAG as u64) * TAG as u64)

@@ -1,10 +1,10 @@
-//! The stored format of a blob, byte for byte as in `docs/how-to/blobs.md`: a head, and segments that each authenticate themselves.
+//! The stored format of a blob, exactly as `docs/how-to/blobs.md` describes it: a head, and segments that are authenticated one by one.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use ferrata_store::TenantId;
 use uuid::Uuid;
 
-/// The number of value bytes in a segment; the last one has the rest.
+/// The number of value bytes in a segment. The last segment has the remaining bytes.
 pub(crate) const SEGMENT: u64 = 64 << 10;
 
 /// The number of bytes after a segment: the tag of the cipher, or a checksum.
@@ -18,7 +18,7 @@ const VERSION: u8 = 1;
 const ENCRYPTED: u8 = 1;
 const NAME: usize = 64;
 
-/// The contexts under which keys are derived. Another text is another format.
+/// The contexts from which keys are derived. A change of a context changes the format.
 const CHECK: &str = "ferrata blob 1 check";
 #[cfg(feature = "envelope")]
 const CIPHER: &str = "ferrata blob 1 cipher";
@@ -39,7 +39,7 @@ impl BlobHead {
         head[..4].copy_from_slice(MARK);
         head[4] = VERSION;
         if let Self::Encrypted(name) = self {
-            // A name has 64 bytes at most.
+            // A name has at most 64 bytes.
             let name = &name.as_bytes()[..name.len().min(NAME)];
             head[5] = ENCRYPTED;
             head[6] = u8::try_from(name.len()).unwrap_or_default();
@@ -48,7 +48,7 @@ impl BlobHead {
         head
     }
 
-    /// Reads a head; `None` if it is none.
+    /// Parses a head; `None` if the bytes are not a valid head.
     pub(crate) fn read(head: &[u8]) -> Option<Self> {
         if head.len() as u64 != HEAD || !head.starts_with(MARK) {
             return None;
@@ -68,21 +68,21 @@ impl BlobHead {
     }
 }
 
-/// Closes and opens the segments of one blob.
+/// Seals and opens the segments of one blob.
 pub(crate) struct BlobSeal {
     head: [u8; 80],
     means: SealMethod,
 }
 
 enum SealMethod {
-    /// The state of a hash that has taken in what the segments are bound to.
+    /// The checksum: a hasher that has already hashed the tenant, the id and the head, to which segments are bound.
     Check(Box<blake3::Hasher>),
     #[cfg(feature = "envelope")]
     Cipher(Box<chacha20poly1305::XChaCha20Poly1305>),
 }
 
 impl BlobSeal {
-    /// Without a key: a segment that was damaged or is of another blob is found out, one that was forged is not.
+    /// Creates a seal without a key. The seal detects segments that are damaged or belong to another blob, but not forged segments.
     pub(crate) fn plain(tenant: &TenantId, id: Uuid) -> Self {
         let head = BlobHead::Plain.write();
         let mut hasher = blake3::Hasher::new_derive_key(CHECK);
@@ -91,7 +91,8 @@ impl BlobSeal {
         Self { head, means: SealMethod::Check(Box::new(hasher)) }
     }
 
-    /// With a key: XChaCha20-Poly1305 under a key of this blob alone, segment by segment, as age does it.
+    /// Creates a seal with a key. Each segment is encrypted with XChaCha20-Poly1305 under a key for this blob only, in the same way as the tool `age`
+    /// does.
     #[cfg(feature = "envelope")]
     pub(crate) fn encrypted(name: &str, key: &[u8; 32], tenant: &TenantId, id: Uuid) -> Self {
         use chacha20poly1305::KeyInit as _;
@@ -119,13 +120,13 @@ impl BlobSeal {
             SealMethod::Cipher(cipher) => {
                 use chacha20poly1305::aead::{Aead as _, Payload};
                 let sealed = cipher.encrypt(&place.nonce(), Payload { msg: segment, aad: &self.head });
-                // It fails for what is longer than 256 GiB alone.
+                // Encryption fails only for data longer than 256 GiB.
                 into.put_slice(&sealed.unwrap_or_default());
             }
         }
     }
 
-    /// Opens a segment; `None` if it is not what was closed for this place.
+    /// Opens a stored segment; `None` if it was not sealed for this position of this blob.
     pub(crate) fn open(&self, place: SegmentPosition, sealed: &Bytes) -> Option<Bytes> {
         match &self.means {
             SealMethod::Check(hasher) => {
@@ -173,7 +174,7 @@ fn check(bound: &blake3::Hasher, place: SegmentPosition, segment: &[u8]) -> [u8;
     tag
 }
 
-/// Returns the number of segments of a value with this length; at least one.
+/// Returns the number of segments of a value with this length. A value has at least one segment.
 pub(crate) fn segments(len: u64) -> u64 {
     len.div_ceil(SEGMENT).max(1)
 }
@@ -182,7 +183,7 @@ pub(crate) fn segments(len: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// The bytes of ids count up.
+    /// An id whose bytes count up.
     fn id() -> Uuid {
         Uuid::from_bytes(std::array::from_fn(|at| u8::try_from(at).unwrap()))
     }
@@ -191,7 +192,7 @@ mod tests {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Made by another implementation: `blake3` and PyNaCl for Python.
+    /// The expected bytes come from another implementation: `blake3` and PyNaCl for Python.
     ///
     /// Guarantees: BLOB-12.
     #[test]

@@ -1,4 +1,4 @@
-//! How a value is sent: its segments closed one after the other, in parts.
+//! Uploads of values: segments are sealed one after the other and sent in parts.
 
 use bytes::{Bytes, BytesMut};
 use ferrata_store::{Error, ErrorKind, Result};
@@ -9,13 +9,13 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use crate::place;
 use crate::seal::{self, BlobSeal, HEAD, SEGMENT, SegmentPosition, TAG};
 
-/// The amount of a value that is sent, or read ahead, at a time. A multiple of a segment.
+/// The number of bytes that are sent, or read ahead, at a time. The number is a multiple of the segment size.
 pub(crate) const PART: u64 = 8 << 20;
 
 /// The number of concurrent parts of one value.
 const PARTS: usize = 2;
 
-/// Closes a value that is sent at once.
+/// Seals a value that is sent in one request.
 pub(crate) fn seal_value(seal: &BlobSeal, value: &[u8]) -> Bytes {
     let mut stored = BytesMut::with_capacity(stored_len(value.len() as u64));
     stored.extend_from_slice(seal.head());
@@ -23,14 +23,14 @@ pub(crate) fn seal_value(seal: &BlobSeal, value: &[u8]) -> Bytes {
     stored.freeze()
 }
 
-/// Closes the segments of a value, from its first.
+/// Seals the segments of a value, beginning with the first.
 struct SegmentSealer<'a> {
     seal: &'a BlobSeal,
     index: u64,
 }
 
 impl SegmentSealer<'_> {
-    /// Closes what follows: whole segments, but for the last.
+    /// Seals the next bytes of the value. Each segment except the last has the full size.
     fn write(&mut self, value: &[u8], is_end: bool, into: &mut BytesMut) {
         let segment = usize::try_from(SEGMENT).unwrap_or(usize::MAX);
         let mut rest = value;
@@ -47,7 +47,7 @@ impl SegmentSealer<'_> {
     }
 }
 
-/// A value that is sent in parts.
+/// A value that is being sent in parts.
 pub(crate) struct BlobUpload<'a> {
     parts: WriteMultipart,
     closing: SegmentSealer<'a>,
@@ -62,7 +62,7 @@ impl<'a> BlobUpload<'a> {
         Ok(Self { parts, closing: SegmentSealer { seal, index: 0 } })
     }
 
-    /// Sends what follows, waiting until there is room.
+    /// Sends the next bytes. Waits while too many parts are in flight.
     pub(crate) async fn write(&mut self, value: &[u8], is_end: bool) -> Result<()> {
         let part = usize::try_from(PART).unwrap_or(usize::MAX);
         let mut rest = value;
@@ -84,7 +84,7 @@ impl<'a> BlobUpload<'a> {
         Ok(())
     }
 
-    /// If the abort fails, the object is still no value: no caller has its name, so a collection removes it.
+    /// Aborts the upload. If the abort fails, no caller has the name of the object, so a collection removes it.
     pub(crate) async fn abort(self) {
         if let Err(error) = self.parts.abort().await {
             tracing::debug!(%error, "cannot abort an upload; the next collection removes it");
@@ -92,11 +92,11 @@ impl<'a> BlobUpload<'a> {
     }
 }
 
-/// Reads a whole part, or less at the end.
+/// Reads a whole part. At the end of the reader, the part is shorter.
 pub(crate) async fn read_part(reader: &mut (impl AsyncRead + Send + Unpin)) -> Result<Bytes> {
     let mut part = Vec::new();
     reader.take(PART).read_to_end(&mut part).await.map_err(|error| {
-        Error::new(ErrorKind::Unavailable, "cannot read the data to put to its end").with_source(error)
+        Error::new(ErrorKind::Unavailable, "cannot read all of the data to store").with_source(error)
     })?;
     Ok(part.into())
 }

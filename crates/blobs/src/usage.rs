@@ -1,4 +1,4 @@
-//! Usage of keys by the values of a place, for an operator who wants to remove an old key.
+//! Counts values by key, for an operator who wants to remove an old key.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::blobs::Blobs;
 use crate::place::{self, ObjectKind};
 use crate::seal::{BlobHead, HEAD};
 
-/// The values of a tenant under one key at a place.
+/// The number and size of a tenant's values that use one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BlobUsage {
@@ -21,26 +21,26 @@ pub struct BlobUsage {
     pub key: Option<String>,
     /// The number of values.
     pub values: u64,
-    /// Their size at the place, in bytes.
+    /// The stored size of these values in bytes.
     pub bytes: u64,
 }
 
 impl Blobs {
-    /// Counts the values of the place by tenant and by the key that they need, plain values first. Restricts the count to `tenant` if it is given.
-    /// Changes nothing and needs no key.
+    /// Counts the values by tenant and by the key that they need. Unencrypted values come first. If `tenant` is given, counts only the values of this
+    /// tenant. The call changes nothing and needs no key.
     ///
-    /// A value that no record names counts until it is [collected](Self::collect). The call reads 80 bytes of each value. Memory holds one line for
+    /// A value that no record names counts until it is [collected](Self::collect). The call reads 80 bytes of each value. Memory holds one entry for
     /// each key of a tenant.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: the key of the value that the error names is unknown. Restore the value from a backup,
-    ///   remove it, or upgrade this process.
-    /// - [`ErrorKind::Unavailable`]: the place of the values failed. Call again.
+    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: the key of a value is unknown. The error names the value. Restore the value from a
+    ///   backup, remove it, or upgrade this process.
+    /// - [`ErrorKind::Unavailable`]: the object store failed. Call it again.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call only reads.
     ///
     /// # Examples
     ///
@@ -62,7 +62,7 @@ impl Blobs {
         let mut objects = self.objects.list(folder.as_ref());
         while let Some(object) = objects.try_next().await.map_err(place::failed)? {
             let Some((tenant, ObjectKind::Data, _)) = place::read(&object.location) else { continue };
-            // A value collected since the listing needs no key.
+            // A value that was collected after the listing needs no key.
             let Some(key) = self.key_of(&object.location, object.size).await? else { continue };
             let (values, bytes) = counted.entry((tenant, key)).or_default();
             *values += 1;
@@ -90,7 +90,7 @@ impl Blobs {
         };
         match BlobHead::read(&head) {
             Some(BlobHead::Plain) => Ok(Some(None)),
-            // This library wrote no other text, so the error does not repeat it.
+            // Ferrata never wrote such a text as a name, so the error does not repeat it.
             Some(BlobHead::Encrypted(name)) if is_name(&name) => Ok(Some(Some(name))),
             Some(BlobHead::Newer(version)) => {
                 let message = format!(
@@ -103,7 +103,7 @@ impl Blobs {
     }
 }
 
-/// Returns whether a keyring accepts the text as the name of a key.
+/// Returns whether a keyring accepts this text as the name of a key.
 fn is_name(text: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     !text.is_empty() && text.chars().all(is_plain)

@@ -1,4 +1,4 @@
-//! Sends a signal to many runs: each is tried, and the exit code is that of the first refusal.
+//! Sends a signal to many runs. Each run is tried, and the exit code is the code of the first refusal.
 
 use std::pin::pin;
 
@@ -17,10 +17,10 @@ use crate::find::display_key;
 use crate::run_tree::RunTree;
 use crate::table::Table;
 
-/// Maximum number of runs with a report about the runs below them.
+/// Maximum number of runs for which the command counts the runs below them.
 const FAMILIES: usize = 10;
 
-/// The result for one run.
+/// The result of a signal for one run.
 #[derive(Debug, Serialize)]
 pub(crate) struct BulkOutcome {
     run: RunKey,
@@ -28,14 +28,14 @@ pub(crate) struct BulkOutcome {
 }
 
 impl BulkOutcome {
-    /// Creates a result.
+    /// Creates the result for a run that accepted the signal.
     pub(crate) fn new(run: RunKey, done: &'static str) -> Self {
         Self { run, done }
     }
 }
 
 impl CommandContext {
-    /// Finds the runs, signals each, and prints those that accepted.
+    /// Selects the runs, sends the signal to each, and prints the runs that accepted it.
     pub(crate) async fn signal_runs(
         &self,
         target: &TargetArgs,
@@ -46,7 +46,7 @@ impl CommandContext {
         self.signal_and_list(target, done, chosen, what).await.map(|(_, exit)| exit)
     }
 
-    /// As [`say`](Self::say), and returns the runs that accepted.
+    /// Does the same as [`signal_runs`](Self::signal_runs), and returns the runs that accepted the signal.
     pub(crate) async fn signal_and_list(
         &self,
         target: &TargetArgs,
@@ -89,7 +89,7 @@ impl CommandContext {
                 }
             }
         }
-        // Finish the other signals even if the output fails.
+        // Report an output failure only now, after all signals were sent.
         written?;
         if !self.out.is_stream() {
             self.print_done(&told)?;
@@ -98,9 +98,9 @@ impl CommandContext {
         Ok((told.into_iter().map(|done| done.run).collect(), refused.unwrap_or(ExitReason::Done)))
     }
 
-    /// Reports how many runs below these the signal reaches.
+    /// Reports how many runs below these runs the signal also reaches.
     pub(crate) async fn report_descendants(&self, runs: &[RunKey], what: &str) {
-        // Each needs its own listing.
+        // The count needs one listing for each run.
         if self.global.quiet || runs.len() > FAMILIES {
             return;
         }
@@ -124,7 +124,7 @@ impl CommandContext {
         Ok(())
     }
 
-    /// Prints the results for runs.
+    /// Prints the results of the signals.
     pub(crate) fn print_done(&self, done: &[BulkOutcome]) -> Result<(), CommandFailure> {
         self.out.all(
             done,

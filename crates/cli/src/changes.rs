@@ -1,4 +1,4 @@
-//! Changes of a state from the command line, as the recorded patch.
+//! Changes of a state from the command line, converted to the patch that is recorded.
 
 use ferrata::state::{Channels, Op};
 use ferrata::{Patch, RunKey};
@@ -10,20 +10,20 @@ use crate::find::display_key;
 use crate::input;
 
 impl StateChanges {
-    /// Returns whether there is no change.
+    /// Returns whether the command line contains no change.
     pub(crate) fn is_empty(&self) -> bool {
         self.set.is_empty() && self.remove.is_empty() && self.patch.is_none()
     }
 
-    /// Returns the patch of the changes to this state.
+    /// Returns the patch that makes these changes to `state`.
     ///
-    /// The run's code cannot check whether it can read the result. So a value of another kind than the current one, and a missing channel, require
-    /// `--force`.
+    /// The command cannot check whether the run's code can read the result. So `--force` is required to change the type of a value, or to add a
+    /// channel.
     pub(crate) fn patch(&self, run: &RunKey, state: &Channels) -> Result<Patch, CommandFailure> {
         self.checked(run, state, false)
     }
 
-    /// Returns the patch of a node's changes to this state. A node may create channels.
+    /// Returns the patch that makes the changes of a node to `state`. A node may add channels without `--force`.
     pub(crate) fn patch_of_node(&self, run: &RunKey, state: &Channels) -> Result<Patch, CommandFailure> {
         self.checked(run, state, true)
     }
@@ -80,7 +80,7 @@ impl StateChanges {
     }
 }
 
-/// Splits a path into the channel and the JSON pointer inside it.
+/// Splits a path into the channel and the JSON pointer inside the channel.
 fn split(place: &str) -> (String, String) {
     let Some(pointer) = place.strip_prefix('/') else { return (place.to_owned(), String::new()) };
     let (channel, rest) = pointer.split_once('/').map_or((pointer, ""), |(channel, rest)| (channel, rest));
@@ -88,7 +88,8 @@ fn split(place: &str) -> (String, String) {
     (channel.replace("~1", "/").replace("~0", "~"), rest)
 }
 
-/// Returns a value with another one at an existing path, a new name in an object, or the end of a list.
+/// Returns a copy of `there` with `value` at a position: an existing path, a new name in an object, or the end of a list. Returns `None` for another
+/// position.
 fn placed(there: &Value, pointer: &str, value: Value) -> Option<Value> {
     let mut whole = there.clone();
     if let Some(place) = whole.pointer_mut(pointer) {
@@ -106,7 +107,7 @@ fn placed(there: &Value, pointer: &str, value: Value) -> Option<Value> {
     Some(whole)
 }
 
-/// Fails if a channel becomes a value that its code hardly expects.
+/// Fails if a channel gets a value that the run's code probably does not expect.
 fn check(before: &Channels, after: &Channels, new_channels: bool) -> Result<(), String> {
     for (name, value) in after {
         match before.get(name) {

@@ -1,4 +1,4 @@
-//! The runs for a verb: named one by one, or selected by a filter.
+//! Selects the runs for a command: named individually, or selected by a filter.
 
 use std::fmt;
 
@@ -17,11 +17,11 @@ use crate::input;
 use crate::output::OutputFormat;
 use crate::unreadable::UnreadableRuns;
 
-/// Identifies a run.
+/// How a command names a run.
 pub(crate) enum RunSelector {
-    /// The run for a typed word: an id, or a prefix of one.
+    /// A typed word: an id, or the beginning of one.
     Named(String),
-    /// Exactly this run. If it is gone, no other run with that prefix is selected.
+    /// Exactly this run. If it no longer exists, no other run whose id begins in the same way is selected.
     Exactly(RunKey),
 }
 
@@ -34,10 +34,10 @@ impl fmt::Display for RunSelector {
     }
 }
 
-/// The runs for a verb.
+/// The runs that a command acts on.
 pub(crate) struct SelectedRuns {
     pub(crate) runs: Vec<RunSelector>,
-    /// Whether a filter selected them.
+    /// Whether a filter selected the runs.
     pub(crate) by_filter: bool,
 }
 
@@ -53,7 +53,7 @@ impl SelectedRuns {
 }
 
 impl CommandContext {
-    /// Returns the selected runs. A filter without a status selects the statuses that suit the verb.
+    /// Returns the selected runs. If the filter has no status, it selects the statuses to which the command applies.
     pub(crate) async fn select_runs(
         &self,
         store: &dyn CheckpointStore,
@@ -74,7 +74,7 @@ impl CommandContext {
         })
     }
 
-    /// Returns the runs for words; `-` stands for ids on stdin, one per line, which a command printed in full.
+    /// Parses the words that name runs. For `-`, reads run ids from stdin, one per line; another command printed them in full.
     fn parse_selectors(&self, words: &[String]) -> Result<Vec<RunSelector>, CommandFailure> {
         let mut all = Vec::new();
         for word in words {
@@ -90,7 +90,7 @@ impl CommandContext {
         Ok(all)
     }
 
-    /// Prints the selected runs, and changes nothing.
+    /// Prints the selected runs and changes nothing.
     pub(crate) async fn print_chosen(
         &self,
         store: &dyn CheckpointStore,
@@ -132,7 +132,7 @@ impl CommandContext {
         if filter.roots {
             heads.retain(RunOrigin::is_root);
         }
-        // A verb for all runs excludes queues and schedules.
+        // A command for all runs does not act on queues and schedules.
         heads.retain(|head| filter.workflow.is_some() || !is_skipped_in_bulk(head));
         Ok(heads)
     }

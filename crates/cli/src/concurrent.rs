@@ -2,7 +2,7 @@
 
 use futures_util::stream::{self, Stream, StreamExt as _};
 
-/// Number of concurrent operations: enough to overlap a store's round trips, and within its pool of connections.
+/// Number of concurrent operations. The number is large enough to use a store's round trips well, and within the store's pool of connections.
 const AT_ONCE: usize = 16;
 
 /// Starts the next operation as soon as a running one ends, and returns all results in the order of the items.
@@ -22,7 +22,7 @@ mod tests {
 
     use super::*;
 
-    /// Operations overlap: sequentially, a thousand runs took a thousand round trips.
+    /// Operations overlap. One after the other, a thousand runs would take a thousand round trips.
     ///
     /// Guarantees: CLI-11.
     #[tokio::test]
@@ -32,9 +32,9 @@ mod tests {
         let work = async |item: &usize| {
             at_work.set(at_work.get() + 1);
             most.set(most.get().max(at_work.get()));
-            // Continues once this many operations run, which never happens if fewer are concurrent.
+            // The wait ends once this many operations run concurrently. With fewer, it never ends.
             all.wait().await;
-            // The later ones end first.
+            // Let the later operations end first.
             for _ in 0..AT_ONCE - item % AT_ONCE {
                 tokio::task::yield_now().await;
             }

@@ -1,4 +1,4 @@
-//! The context of every verb: the global options, the output, the store.
+//! The data that every command needs: the global options, the output and the store.
 
 use std::sync::Arc;
 
@@ -9,16 +9,16 @@ use crate::failure::CommandFailure;
 use crate::output::{Output, completed};
 use crate::store;
 
-/// The context of every verb.
+/// The data that every command needs.
 #[derive(Debug)]
 pub(crate) struct CommandContext {
-    /// The options that every verb takes.
+    /// The options that every command takes.
     pub(crate) global: GlobalArgs,
     /// The output for data and notes.
     pub(crate) out: Output,
-    /// The store of the run, if the command reads a copy of a damaged log.
+    /// The original store of the run, if the command reads a copy of a damaged log.
     pub(crate) real_store: Option<String>,
-    /// The one clock.
+    /// The clock of all parts of the command.
     pub(crate) clock: SystemClock,
 }
 
@@ -34,22 +34,22 @@ impl CommandContext {
         self.clock.now()
     }
 
-    /// Returns the command to type next.
+    /// Prints the command that the user should type next.
     pub(crate) fn next(&self, command: &str) {
         self.out.note(&format!("next: {}", completed(command, &self.global)));
     }
 
-    /// Opens the store, which must exist. It reads and writes nothing yet.
+    /// Opens the store, which must already exist. Nothing is read or written yet.
     pub(crate) fn store(&self) -> Result<Arc<dyn CheckpointStore>, CommandFailure> {
         store::open_existing(&self.global.store)
     }
 
-    /// Opens the store, which need not exist yet. It reads and writes nothing yet.
+    /// Opens the store, which may not exist yet. Nothing is read or written yet.
     pub(crate) fn new_store(&self) -> Result<Arc<dyn CheckpointStore>, CommandFailure> {
         store::open_soon(&self.global.store)
     }
 
-    /// Opens the store for reading and steering runs. It reads and writes nothing yet.
+    /// Opens a runtime that reads and controls runs of the store. Nothing is read or written yet.
     pub(crate) fn runtime(&self) -> Result<Runtime, CommandFailure> {
         Ok(Runtime::builder_with(self.store()?).operator())
     }

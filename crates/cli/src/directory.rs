@@ -1,4 +1,4 @@
-//! A run named by its directory: `ferrata show runs/42` is about the run that `ferrata run --run-dir runs/42` stores in it.
+//! Runs that are named by their directory: `ferrata show runs/42` shows the run that `ferrata run --run-dir runs/42` stores there.
 
 use ferrata_dot::run_dir::RunDirectory;
 
@@ -10,7 +10,7 @@ use crate::output::quoted;
 use crate::run::location;
 use crate::store;
 
-/// Replaces a directory by the run's id, and selects the store in the directory unless the command line names another.
+/// Replaces a directory in the command line by the id of its run. Selects the store in the directory, unless the command line names a store.
 pub(crate) fn resolve(cli: &mut Cli) -> Result<(), CommandFailure> {
     let Some(word) = named(&mut cli.command) else { return Ok(()) };
     let directory = std::path::PathBuf::from(word.as_str());
@@ -33,7 +33,7 @@ pub(crate) fn resolve(cli: &mut Cli) -> Result<(), CommandFailure> {
     Ok(())
 }
 
-/// Returns the run in a command line, if any.
+/// Returns the argument that names the run, if the command has one.
 fn named(command: &mut CliCommand) -> Option<&mut String> {
     match command {
         CliCommand::Show(args) => Some(&mut args.run),

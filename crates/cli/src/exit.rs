@@ -5,16 +5,16 @@ use std::process::ExitCode;
 use ferrata::ErrorKind;
 use ferrata::RunStatus;
 
-/// The reason of the exit code.
+/// The reason of an exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExitReason {
     /// The command succeeded.
     Done,
-    /// The run failed, or a check found something.
+    /// The run failed, or a check found a problem.
     RunFailed,
     /// The command line is wrong.
     Usage,
-    /// A pipeline's file is wrong.
+    /// A pipeline file is invalid.
     InvalidFile,
     /// The run, record, question or file does not exist.
     NotFound,
@@ -22,9 +22,10 @@ pub(crate) enum ExitReason {
     Waiting,
     /// The run was cancelled.
     Cancelled,
-    /// It took longer than `--timeout` allows.
+    /// The command reached the limit of `--timeout`.
     TimedOut,
-    /// A conflict: another process, the run's status, a changed graph, a used id.
+    /// The command met a conflict: another process drives the run, its status does not allow the command, its graph changed, or an id is already
+    /// used.
     Conflict,
     /// The store or the command itself failed.
     Internal,
@@ -82,7 +83,7 @@ impl ExitReason {
         }
     }
 
-    /// Returns the reason for an error of this kind.
+    /// Returns the exit reason for an error of this kind.
     pub(crate) fn for_error(kind: ErrorKind) -> Self {
         match kind {
             ErrorKind::NotFound => Self::NotFound,
@@ -97,7 +98,7 @@ impl ExitReason {
         }
     }
 
-    /// Returns the reason for a command that waits for a run, from the run's status; `None` for a run in progress.
+    /// Returns the exit reason of a command that waits for a run, from the status of the run. Returns `None` for a run in progress.
     pub(crate) fn for_status(status: RunStatus) -> Option<Self> {
         match status {
             RunStatus::Completed => Some(Self::Done),

@@ -1,4 +1,4 @@
-//! The failure of a command: reason, exit code, and the next command to type.
+//! The failure of a command: its reason, its exit code, and the command that the user should type next.
 
 use std::fmt::Write;
 
@@ -11,39 +11,39 @@ use crate::table::clean_lines;
 #[derive(Debug)]
 pub(crate) struct CommandFailure {
     exit: ExitReason,
-    /// The stable code of an error of the library.
+    /// The stable code, if the failure is an error of the library.
     code: Option<&'static str>,
     message: String,
-    /// Other candidates, one per line.
+    /// Further lines below the message, for example other candidates.
     details: Vec<String>,
-    /// The command to type next.
+    /// The command that the user should type next.
     next: String,
 }
 
 impl CommandFailure {
-    /// Creates a failure; `next` is a command line, as in `ferrata ls`.
+    /// Creates a failure. `next` is a command line such as `ferrata ls`.
     pub(crate) fn new(exit: ExitReason, message: impl Into<String>, next: impl Into<String>) -> Self {
         Self { exit, code: None, message: message.into(), details: Vec::new(), next: next.into() }
     }
 
-    /// A mistake in the command line that clap does not detect.
+    /// Creates a failure for a mistake in the command line that clap does not detect.
     pub(crate) fn usage(message: impl Into<String>, next: impl Into<String>) -> Self {
         Self { code: Some(ErrorKind::Invalid.code()), ..Self::new(ExitReason::Usage, message, next) }
     }
 
-    /// The command itself failed.
+    /// Creates a failure for an error in the command itself.
     pub(crate) fn internal(message: &str, error: &dyn std::error::Error) -> Self {
         Self::new(ExitReason::Internal, format!("{message}: {error}"), "ferrata --help")
     }
 
-    /// Sets the command to type next.
+    /// Sets the command that the user should type next.
     #[must_use]
     pub(crate) fn or_type(mut self, next: impl Into<String>) -> Self {
         self.next = next.into();
         self
     }
 
-    /// Sets the equivalent error kind of the library.
+    /// Sets the error kind of the library that corresponds to this failure.
     #[must_use]
     pub(crate) fn with_code(mut self, kind: ErrorKind) -> Self {
         self.code = Some(kind.code());
@@ -57,7 +57,7 @@ impl CommandFailure {
         self
     }
 
-    /// Formats the message and the details as lines of text, for a watched screen.
+    /// Formats the message and the details as lines of text, for the screen of `--watch`.
     pub(crate) fn lines(&self) -> String {
         std::iter::once(&self.message)
             .chain(&self.details)
@@ -93,7 +93,7 @@ impl From<Error> for CommandFailure {
         let mut message = error.to_string();
         let mut cause = std::error::Error::source(&error);
         while let Some(error) = cause {
-            // Errors of drivers often repeat the error that they wrap.
+            // The errors of database drivers often repeat the error that they wrap.
             let text = error.to_string();
             if !message.contains(&text) {
                 // Writing to a string never fails.
@@ -109,7 +109,7 @@ impl From<Error> for CommandFailure {
             && run.is_none()
             && error.operation().is_some_and(|operation| operation.starts_with("store."));
         if unset {
-            // The command line is correct; the store behind its URL is in the wrong state.
+            // The command line is correct, but the store that its URL names is not set up.
             let prepared = error.message().contains("`setup`");
             let next =
                 if prepared { "ferrata store check --setup" } else { "ferrata store check --store URL" };
@@ -122,7 +122,7 @@ impl From<Error> for CommandFailure {
     }
 }
 
-/// Returns the next command if a run is unreadable without a key.
+/// Returns the command to type next if a run is unreadable because its key is missing.
 #[cfg(feature = "envelope")]
 pub(crate) fn missing_key(error: &Error) -> Option<&'static str> {
     let is_encrypted = error.message().contains("is encrypted with the key");
@@ -134,7 +134,7 @@ pub(crate) fn missing_key(_: &Error) -> Option<&'static str> {
     None
 }
 
-/// Returns the next command for an error of the library.
+/// Returns the command to type next after an error of the library.
 fn next(kind: ErrorKind, run: Option<&str>) -> String {
     let with = |verb: &str, alone: &str| {
         run.map_or_else(|| format!("ferrata {alone}"), |run| format!("ferrata {verb} {run}"))

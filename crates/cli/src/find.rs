@@ -1,4 +1,4 @@
-//! Finds a run by its id, or by a unique prefix of it.
+//! Finds a run by its id, or by the beginning of its id if only one run matches.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,11 +10,11 @@ use crate::context::CommandContext;
 use crate::failure::CommandFailure;
 use crate::output::quoted;
 
-/// Maximum number of candidates in a message.
+/// Maximum number of candidates that a message lists.
 const NAMED: usize = 10;
 
 impl CommandContext {
-    /// Finds the selected run.
+    /// Finds the run that a selector names.
     pub(crate) async fn find_meant(
         &self,
         store: &dyn CheckpointStore,
@@ -26,7 +26,8 @@ impl CommandContext {
         }
     }
 
-    /// Returns the run with the full id: that of a directory, with its tenant, or with that of `--tenant`.
+    /// Returns the key of the run with this full id. For a directory, it is the run of the directory with its tenant. Otherwise the tenant is in the
+    /// name before a slash, or it is the tenant of `--tenant`.
     pub(crate) fn parse_full_id(&self, name: &str) -> Result<RunKey, CommandFailure> {
         if let Some(run) = self.global.of_directory.as_ref().filter(|run| display_key(run) == name) {
             return Ok(run.clone());
@@ -36,11 +37,11 @@ impl CommandContext {
             Some((tenant, id)) => (TenantId::new(tenant).map_err(unfit)?, id),
             None => (self.global.tenant.clone().unwrap_or_default(), name),
         };
-        // A text that is not an id is no prefix of one either.
+        // A text that is not a valid id cannot be the beginning of one either.
         Ok(RunKey::new(tenant, RunId::new(id).map_err(unfit)?))
     }
 
-    /// Finds the run for `name`: an id, a prefix of one, or either after a tenant and a slash.
+    /// Finds the run that `name` stands for: an id or the beginning of one, with or without a tenant and a slash before it.
     pub(crate) async fn find(
         &self,
         store: &dyn CheckpointStore,
@@ -53,7 +54,7 @@ impl CommandContext {
         if let Some(head) = store.head(&exact).await? {
             return Ok(head);
         }
-        // Without a tenant, the search covers all tenants.
+        // If no tenant is given, the search covers all tenants.
         let is_of_one = self.global.tenant.is_some() || name.contains('/');
         let (tenant, id) = (is_of_one.then(|| exact.tenant.clone()), exact.run.as_str());
         let mut found = begins_with(store, tenant, id).await?;
@@ -72,7 +73,7 @@ impl CommandContext {
     }
 }
 
-/// Returns the head of a run by its full name.
+/// Returns the head of the run with this key.
 async fn head(store: &dyn CheckpointStore, run: &RunKey) -> Result<RunHead, CommandFailure> {
     let gone = || missing(run, "cannot find the run; its full id is required here");
     store.head(run).await?.ok_or_else(gone)
@@ -119,20 +120,20 @@ fn ambiguous(name: &str, count: usize, found: &[RunHead]) -> CommandFailure {
     CommandFailure::usage(message, next).with_details(details)
 }
 
-/// Whether the command line or the environment sets a tenant: names without a tenant then belong to it.
+/// Whether the command line or the environment sets a tenant. If so, names without a tenant belong to it.
 static OF_A_TENANT: AtomicBool = AtomicBool::new(false);
 
-/// Records whether a tenant is set, for all later output.
+/// Records whether a tenant is set. All later output depends on it.
 pub(crate) fn note_tenant(tenant: Option<&TenantId>) {
     OF_A_TENANT.store(tenant.is_some(), Ordering::Relaxed);
 }
 
-/// Returns whether a name alone refers to this tenant.
+/// Returns whether a name without a tenant refers to this tenant.
 pub(crate) fn is_default_tenant(tenant: &TenantId) -> bool {
     *tenant == TenantId::default() && !OF_A_TENANT.load(Ordering::Relaxed)
 }
 
-/// Writes a run's key as people type it: with its tenant unless the tenant is implied.
+/// Formats the key of a run in the form that people type: with its tenant, unless the tenant is implied.
 pub(crate) fn display_key(run: &RunKey) -> String {
     if is_default_tenant(&run.tenant) { run.run.to_string() } else { run.to_string() }
 }

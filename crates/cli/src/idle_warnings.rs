@@ -1,4 +1,4 @@
-//! Detects runs without a process: a record for such a run has no effect until a process drives it.
+//! Warns about runs that no process drives. A new record of such a run has no effect until a process drives the run.
 
 use std::time::Duration;
 
@@ -11,28 +11,28 @@ use crate::find::display_key;
 use crate::output::quoted;
 use crate::table::clean_lines;
 
-/// How long a process that serves the workflow may take to claim a run: by default it polls for such runs every second.
+/// Time within which a process that serves the workflow normally claims a run. By default, processes poll for such runs every second.
 pub(crate) const TAKE_UP: Duration = Duration::from_secs(2);
 
-/// Interval of the check for a claim.
+/// Interval of the checks whether a process has claimed the run.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The label with a pipeline's file: this command resumes such a run.
+/// The label that contains the file of a pipeline. `ferrata resume` continues a run with this label.
 pub(crate) const PIPELINE: &str = "ferrata.file";
 
-/// Returns whether a run should continue now and no live process drives it.
+/// Returns whether a run could continue now but no live process drives it.
 pub(crate) fn is_idle(head: &RunHead) -> bool {
     head.status == RunStatus::InProgress && !head.owner_alive && head.wake_at.is_none()
 }
 
 impl CommandContext {
-    /// Reports runs with a new record that no process claims within a moment.
+    /// Warns about the runs with a new record that no process claims within a moment.
     pub(crate) async fn warn_idle(
         &self,
         store: &dyn CheckpointStore,
         runs: impl IntoIterator<Item = &RunKey>,
     ) {
-        // The note would have no reader; and a fork of a damaged log's copy is not in this store.
+        // With `--quiet`, nobody would read the warning. A fork of a damaged log's copy is not in this store.
         if self.global.quiet || self.real_store.is_some() {
             return;
         }
@@ -41,7 +41,7 @@ impl CommandContext {
         }
     }
 
-    /// Reports a failed read after a record. The command succeeds: a script would otherwise record the same again.
+    /// Reports a read that failed after a record was made. The command still succeeds. Otherwise a script would repeat it and make the record again.
     pub(crate) fn warn_unread(&self, failure: &CommandFailure) {
         let why = clean_lines(failure.message());
         self.out.note(&format!("the change is recorded, but its effect cannot be read: {why}"));
@@ -70,7 +70,7 @@ impl CommandContext {
         Ok(())
     }
 
-    /// Returns the head of a run that no process has claimed in time.
+    /// Returns the head of a run if no process has claimed the run in time.
     async fn wait_until_claimed(
         &self,
         store: &dyn CheckpointStore,
@@ -87,7 +87,7 @@ impl CommandContext {
     }
 }
 
-/// Returns that no process drives a run, and the remedy.
+/// Explains that no process drives a run, and what to do.
 pub(crate) async fn why_idle(store: &dyn CheckpointStore, head: &RunHead) -> Result<String, CommandFailure> {
     let (name, workflow) = (display_key(&head.run), &head.facts.workflow);
     if head.facts.labels.get(PIPELINE).is_some() {
@@ -96,13 +96,13 @@ pub(crate) async fn why_idle(store: &dyn CheckpointStore, head: &RunHead) -> Res
     let mut others = RunQuery::default();
     others.workflow = Some(workflow.clone());
     others.statuses = vec![RunStatus::InProgress];
-    // A store lists processes with runs only.
+    // A store lists only processes that have runs.
     let found = store.runs(&others, Page::first(Page::MAX)).await?;
     Ok(match found.items.iter().any(|head| head.owner_alive) {
         true => {
             format!("no process has claimed {name} yet; a live process drives other runs of `{workflow}`")
         }
-        // No listing includes idle processes.
+        // Processes without runs are in no listing.
         false => format!(
             "no process has claimed {name} yet; an idle process that serves `{workflow}` claims it at its next sweep; if there is none, start one"
         ),

@@ -1,4 +1,4 @@
-//! Input: files, stdin, and a person at the terminal.
+//! Reads input: files, stdin, and answers of a person at the terminal.
 
 use std::io::{self, BufRead, IsTerminal, Read};
 use std::path::Path;
@@ -10,10 +10,10 @@ use crate::exit::ExitReason;
 use crate::failure::CommandFailure;
 use crate::output::to_stderr;
 
-/// Maximum size of a file with one value: far more than any record allows.
+/// Maximum size of a file that contains one value. No record allows as much.
 const MOST: u64 = 256 * 1024 * 1024;
 
-/// Reads a file, or stdin for `-`.
+/// Reads a file as bytes. `-` stands for stdin.
 pub(crate) fn bytes(path: &str) -> Result<Vec<u8>, CommandFailure> {
     let mut all = Vec::new();
     let read = if path == "-" {
@@ -29,7 +29,7 @@ pub(crate) fn bytes(path: &str) -> Result<Vec<u8>, CommandFailure> {
     Ok(all)
 }
 
-/// Reads a text file, or stdin for `-`.
+/// Reads a file as text. `-` stands for stdin.
 pub(crate) fn text(path: &str) -> Result<String, CommandFailure> {
     String::from_utf8(bytes(path)?)
         .map_err(|_| CommandFailure::usage(format!("the file `{path}` is not UTF-8 text"), "ferrata --help"))
@@ -44,7 +44,7 @@ pub(crate) fn unreadable_input(path: &str, error: &io::Error) -> CommandFailure 
     CommandFailure::new(exit, format!("cannot read `{path}`: {error}"), format!("ls -l {folder}"))
 }
 
-/// Reads a value of the command line: literal, from a file for `@FILE`, from stdin for `-`.
+/// Returns a value of the command line: the word itself, the content of a file for `@FILE`, or stdin for `-`.
 pub(crate) fn value(word: &str) -> Result<String, CommandFailure> {
     match word.strip_prefix('@') {
         Some(path) => text(path),
@@ -53,19 +53,19 @@ pub(crate) fn value(word: &str) -> Result<String, CommandFailure> {
     }
 }
 
-/// Parses a text as JSON, or uses it as a text if it is not JSON.
+/// Parses a text as JSON. If the text is not valid JSON, it is the value itself.
 pub(crate) fn json_or_text(text: &str) -> Value {
     serde_json::from_str(text)
         .unwrap_or_else(|_| Value::String(text.trim_end_matches(['\n', '\r']).to_owned()))
 }
 
 impl CommandContext {
-    /// Returns whether a person can answer.
+    /// Returns whether a person at the terminal can answer.
     pub(crate) fn is_attended(&self) -> bool {
         !self.global.no_input && io::stdin().is_terminal() && io::stderr().is_terminal()
     }
 
-    /// Asks a person a question on the terminal; `None` without a terminal or an answer.
+    /// Asks a question on the terminal. Returns `None` if there is no terminal or no answer.
     pub(crate) fn ask(&self, question: &str) -> Result<Option<String>, CommandFailure> {
         if !self.is_attended() {
             return Ok(None);
@@ -77,7 +77,7 @@ impl CommandContext {
         Ok(Some(line).filter(|line| !line.is_empty()))
     }
 
-    /// Continues only with `--yes`, or if a person agrees.
+    /// Returns only if `--yes` is given, or if a person agrees. Otherwise fails.
     pub(crate) fn confirm(&self, yes: bool, what: &str, next: &str) -> Result<(), CommandFailure> {
         if yes {
             return Ok(());

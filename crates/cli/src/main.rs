@@ -1,4 +1,4 @@
-//! The command `ferrata`: reads and steers the runs of any service through its store, and runs pipelines.
+//! The command `ferrata` reads and controls the runs of any service through its store, and runs pipelines.
 
 mod args;
 mod bulk_signal;
@@ -61,7 +61,7 @@ fn main() -> ExitCode {
                     done => done,
                 }
             });
-            // A pending read of the terminal, or a write to an unreachable store, must not delay the exit.
+            // A pending read of the terminal, or a write to an unreachable store, must not delay the exit of the process.
             runtime.shutdown_background();
             done
         }
@@ -76,7 +76,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Repeats a command that a damaged log refused, on a copy of the log up to the damage, if possible.
+/// If a command failed because of a damaged log, repeats the command with a copy of the log up to the damage, if possible.
 async fn salvaged(failure: CommandFailure) -> Result<ExitReason, CommandFailure> {
     let Ok(mut cli) = args::parse() else { return Err(failure) };
     directory::resolve(&mut cli)?;
@@ -87,14 +87,14 @@ async fn salvaged(failure: CommandFailure) -> Result<ExitReason, CommandFailure>
     commands::run(&context, cli.command).await
 }
 
-/// Prints clap's message: the help on stdout, a mistake on stderr.
+/// Prints the message of clap: the help on stdout, or a mistake in the command line on stderr.
 fn refused(error: &clap::Error) -> ExitCode {
     let exit = if error.use_stderr() { ExitReason::Usage } else { ExitReason::Done };
     if exit == ExitReason::Done {
-        // stdout has no reader, so nobody would see the error.
+        // If stdout has no reader, nobody would see a message about that.
         let _ = error.print();
     } else {
-        // A mistake repeats typed words, or words from a script.
+        // The message repeats words that were typed or come from a script, so make them safe for a terminal.
         let color = Output::of_mistakes();
         let said = error.render();
         output::to_stderr(&if color { said.ansi().to_string() } else { said.to_string() }, color);

@@ -1,4 +1,4 @@
-//! The activations of a run as lines for people: one each, or one for equal ones if there are many.
+//! The activations of a run as lines for people. If there are many, activations with the same result share a line.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::table::{Table, TableCell, clean};
 use crate::time::short;
 use crate::verdict::{self, NodeVerdict};
 
-/// Number of lines from which equal ones are combined: more than a screen.
+/// Number of activations from which equal ones share a line: more than fit on a screen.
 const FOLDED: usize = 30;
 
-/// The information about open activations that the log lacks.
+/// The time of a read, and whether a live process drives the run. The log does not contain them, and open activations are described with them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReadMoment {
     /// Whether a live process drives the run.
@@ -24,7 +24,7 @@ pub(crate) struct ReadMoment {
 }
 
 impl ReadMoment {
-    /// Creates it from a checkpoint: the newest record uses the current time, an older one its own.
+    /// Creates the value for a checkpoint. For the newest record it contains the current time, and for an older record the time of the record.
     pub(crate) fn of(checkpoint: &Checkpoint, head: &RunHead, now: Timestamp) -> Self {
         match checkpoint.record == head.id {
             true => Self { is_driven: head.owner_alive, now },
@@ -34,30 +34,30 @@ impl ReadMoment {
 }
 
 impl ReadMoment {
-    /// Returns the phase of an open activation.
+    /// Returns the current phase of an open activation.
     pub(crate) fn phase(self, run: &Checkpoint, pending: &PendingActivation) -> ActivationPhase {
         run.phase(pending, self.is_driven, self.now)
     }
 }
 
-/// One activation, or several with the same result.
+/// A line about one activation, or about several with the same result.
 #[derive(Debug)]
 struct ActivationLine {
     node: String,
-    /// The number of the visit; `None` for several, or for a node without visits.
+    /// The number of the visit. `None` for several activations, or for a node that does not count visits.
     visit: Option<u32>,
     times: usize,
     rank: LineRank,
     outcome: String,
     color: AnsiColor,
     attempts: String,
-    /// The minimum and maximum duration.
+    /// The shortest and the longest duration.
     took: Option<(Duration, Duration)>,
     at: Option<Timestamp>,
     details: String,
 }
 
-/// Order of lines if there are many.
+/// The order of the lines if there are many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum LineRank {
     Failed,
@@ -66,8 +66,8 @@ enum LineRank {
     Skipped,
 }
 
-/// Formats the activations of a run as a table in the order of their ends. If there are many, failed and open ones come first, and those with the
-/// same result share a line.
+/// Formats the activations of a run as a table, in the order of their ends. If there are many activations, failed and open ones come first, and
+/// activations with the same result share a line.
 pub(crate) fn table(now: &Checkpoint, moment: ReadMoment, at: impl Fn(Timestamp) -> String) -> Option<Table> {
     let mut lines = lines(now, moment);
     if lines.is_empty() {
@@ -96,7 +96,7 @@ pub(crate) fn table(now: &Checkpoint, moment: ReadMoment, at: impl Fn(Timestamp)
     Some(table)
 }
 
-/// Formats external results of nodes as a table, by node.
+/// Formats the artifacts of nodes as a table, by node.
 pub(crate) fn artifacts(now: &Checkpoint) -> Option<Table> {
     let mut table = Table::new(["NODE", "ARTIFACT", "BYTES", "TYPE", "WHERE"]).omit_first(["TYPE", "BYTES"]);
     for (node, artifact) in
@@ -115,7 +115,7 @@ pub(crate) fn artifacts(now: &Checkpoint) -> Option<Table> {
 
 fn lines(now: &Checkpoint, moment: ReadMoment) -> Vec<ActivationLine> {
     let ended = now.history.iter().map(ended_line);
-    // The end of an activation shows that it stopped the run.
+    // If the activation stopped the run, its end is in the history too.
     let has_ended = |one: &PendingActivation| {
         now.history.iter().any(|past| !past.ok && past.node == one.node && past.visit == one.visit)
     };
@@ -142,7 +142,7 @@ fn ended_line(past: &PastActivation) -> ActivationLine {
     let came = NodeVerdict::of(past);
     let shown = match (came, verdict::word(past)) {
         (NodeVerdict::Done, "success") => "done",
-        // A permanent failure differs from one after which the run continued.
+        // A failure that stopped the node is shown differently from a failure after which the run continued.
         (NodeVerdict::Failed, _) if !past.ok => "failed",
         (_, word) => word,
     };
@@ -196,7 +196,7 @@ fn open_line(now: &Checkpoint, moment: ReadMoment, pending: &PendingActivation) 
     }
 }
 
-/// Formats the progress of attempts as one short line.
+/// Formats the progress of an attempt as one short line.
 fn progress_text(progress: &Value) -> String {
     const WIDTH: usize = 60;
     let text = match progress {
@@ -210,7 +210,7 @@ fn progress_text(progress: &Value) -> String {
     }
 }
 
-/// Combines a node's lines with the same result, and the same reason if they failed.
+/// Combines the lines of a node that have the same result and, if they failed, the same reason.
 fn combine_lines(lines: Vec<ActivationLine>) -> Vec<ActivationLine> {
     let mut folded: Vec<ActivationLine> = Vec::new();
     let mut known = std::collections::HashMap::new();
@@ -222,13 +222,13 @@ fn combine_lines(lines: Vec<ActivationLine>) -> Vec<ActivationLine> {
             Some(same) => same.add(&line),
         }
     }
-    // Equal lines keep the order of their ends.
+    // Lines of the same rank keep the order of their ends.
     folded.sort_by_key(|line| line.rank);
     folded
 }
 
 impl ActivationLine {
-    /// Adds another line with the same result.
+    /// Adds another line with the same result to this line.
     fn add(&mut self, other: &Self) {
         self.visit = None;
         self.times += other.times;
@@ -246,7 +246,7 @@ impl ActivationLine {
     }
 }
 
-/// Formats the minimum and maximum of several durations, with a common unit once.
+/// Formats the shortest and the longest duration. A unit that both share is written once.
 fn range((least, most): (Duration, Duration)) -> String {
     let (least, most) = (short(least), short(most));
     if least == most {

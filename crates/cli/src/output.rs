@@ -1,4 +1,4 @@
-//! Output: data to stdout, everything else to stderr.
+//! Output of the command: data to stdout, everything else to stderr.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use crate::store;
 use crate::table::{Table, clean_json, clean_lines, paint, safe};
 use crate::time::TimeFormat;
 
-/// In which form data is written.
+/// The format of data on stdout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OutputFormat {
     /// For people.
@@ -24,13 +24,13 @@ pub(crate) enum OutputFormat {
     Table,
     /// One JSON document.
     Json,
-    /// One JSON object a line, each as soon as it is known.
+    /// One JSON object per line, each printed as soon as it is known.
     Jsonl,
-    /// Only what a thing is called, one a line.
+    /// Only names or ids, one per line.
     Ids,
 }
 
-/// When there is colour.
+/// When output has colors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ColorChoice {
     /// On a terminal, unless `NO_COLOR` is set.
@@ -53,20 +53,20 @@ impl ColorChoice {
     }
 }
 
-/// Buffered stdout of a watched command.
+/// The buffered stdout of a command with `--watch`.
 fn screen() -> MutexGuard<'static, Option<String>> {
     static SCREEN: Mutex<Option<String>> = Mutex::new(None);
     SCREEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the width of stdout in columns: from `COLUMNS`, or that of the terminal.
+/// Returns the width of stdout in columns, from `COLUMNS` or from the terminal.
 pub(crate) fn room() -> Option<usize> {
     let said = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     let seen = || rustix::termios::tcgetwinsize(io::stdout()).ok().map(|size| usize::from(size.ws_col));
     said.or_else(seen).filter(|&columns| columns > 0)
 }
 
-/// The output for data and notes.
+/// The output of the command, for data and notes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
     /// The format of data.
@@ -75,7 +75,7 @@ pub(crate) struct Output {
     pub(crate) time: TimeFormat,
     /// Whether data is colored.
     pub(crate) color: bool,
-    /// The width of a line of data in columns; `None` without a terminal.
+    /// The maximum width of a line of data in columns; `None` without a terminal.
     pub(crate) room: Option<usize>,
     /// Whether notes are colored.
     pub(crate) color_notes: bool,
@@ -83,7 +83,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Creates the output for the options.
+    /// Creates the output with the format and the colors of the options.
     pub(crate) fn new(global: &GlobalArgs) -> Self {
         Self {
             format: global.output,
@@ -95,21 +95,21 @@ impl Output {
         }
     }
 
-    /// Buffers all output from now on, until [`end_screen`](Self::end_screen).
+    /// Buffers all output until [`end_screen`](Self::end_screen) is called.
     pub(crate) fn begin_screen(&self) {
         *screen() = Some(String::new());
     }
 
-    /// Discards the buffer: the terminal stays unchanged.
+    /// Discards the buffered output, so that the terminal stays unchanged.
     pub(crate) fn drop_screen(&self) {
         screen().take();
     }
 
-    /// Writes the buffer, and on a terminal replaces the previous screen.
+    /// Writes the buffered output. On a terminal, it replaces the previous screen.
     pub(crate) fn end_screen(&self) -> Result<(), CommandFailure> {
         let kept = screen().take().unwrap_or_default();
         if io::stdout().is_terminal() {
-            // Each line is overwritten, so that the screen does not flicker, and the lines below are cleared.
+            // Overwrite each line and then clear the lines below, so that the screen does not flicker.
             let lines: String = kept.lines().map(|line| format!("{line}\u{1b}[K\n")).collect();
             to_stdout(&format!("\u{1b}[H{lines}\u{1b}[J"))
         } else {
@@ -117,7 +117,7 @@ impl Output {
         }
     }
 
-    /// Returns whether a mistake on the command line is colored: its options are unknown.
+    /// Returns whether a mistake in the command line is printed in color. The options are not known yet, so only the terminal decides.
     pub(crate) fn of_mistakes() -> bool {
         ColorChoice::Auto.on(io::stderr().is_terminal())
     }
@@ -132,7 +132,7 @@ impl Output {
         to_stdout(&text)
     }
 
-    /// Returns whether stdout still has a reader, if that is known: an endless verb ends with its reader.
+    /// Returns whether stdout still has a reader, as far as this is known. A command without an end stops when its reader is gone.
     pub(crate) fn is_read(&self) -> bool {
         !UNREAD.load(Ordering::Relaxed)
     }
@@ -152,7 +152,7 @@ impl Output {
         self.line(&clean_json(&serde_json::to_string(value).map_err(unserialised)?))
     }
 
-    /// Writes one item: as JSON, by its name, or for people.
+    /// Writes one item: as JSON, as its name, or as text for people.
     pub(crate) fn one<T: Serialize>(
         &self,
         value: &T,
@@ -167,12 +167,12 @@ impl Output {
         }
     }
 
-    /// Returns whether each of several items is written immediately.
+    /// Returns whether each item is written as soon as it is known.
     pub(crate) fn is_stream(&self) -> bool {
         matches!(self.format, OutputFormat::Jsonl | OutputFormat::Ids)
     }
 
-    /// Writes several items of a kind.
+    /// Writes several items of the same kind.
     pub(crate) fn all<T: Serialize>(
         &self,
         values: &[T],
@@ -188,11 +188,11 @@ impl Output {
         }
     }
 
-    /// Shows a long operation's progress on a terminal; set the text with `set_message`. Without a terminal it shows nothing.
+    /// Shows the progress of a long operation on a terminal. Set its text with `set_message`. Without a terminal, nothing is shown.
     pub(crate) fn progress(&self) -> ProgressBar {
         let target = if self.quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
         let bar = ProgressBar::with_draw_target(None, target);
-        // Without the style it is a plainer line.
+        // If the style cannot be used, the progress is a plain line.
         if let Ok(style) = ProgressStyle::with_template(" {spinner} {elapsed}  {msg}") {
             bar.set_style(style);
         }
@@ -204,7 +204,7 @@ impl Output {
         if self.quiet {
             return;
         }
-        // A watched screen has only its own content, and programs want only data.
+        // A watched screen shows only its own content. With other formats, programs read only data.
         let mut kept = screen();
         if let Some(kept) = kept.as_mut() {
             if self.format == OutputFormat::Table {
@@ -215,7 +215,7 @@ impl Output {
         }
     }
 
-    /// Writes why the command failed, and the next command to type.
+    /// Writes why the command failed, and the command that the user should type next.
     pub(crate) fn failure(&self, failure: &CommandFailure, global: &GlobalArgs) {
         let next = completed(failure.next(), global);
         if matches!(self.format, OutputFormat::Json | OutputFormat::Jsonl) {
@@ -229,7 +229,7 @@ impl Output {
             return to_stderr(&clean_json(&format!("{error}\n")), false);
         }
         let bold = |color: AnsiColor| Style::new().bold().fg_color(Some(color.into()));
-        // A question is not an error.
+        // A run that waits for an answer is not an error.
         let mut text = match failure.exit() {
             ExitReason::Waiting => paint("waiting", bold(AnsiColor::Yellow), self.color_notes),
             _ => paint("error", bold(AnsiColor::Red), self.color_notes),
@@ -245,7 +245,7 @@ impl Output {
     }
 }
 
-/// Adds the store and the tenant to a command to type, if this command line has them.
+/// Adds the store and the tenant to a command that the user should type, if the current command line has them.
 pub(crate) fn completed(next: &str, global: &GlobalArgs) -> String {
     let mut next = next.to_owned();
     if !next.starts_with("ferrata ") {
@@ -278,14 +278,14 @@ pub(crate) fn quoted(word: &str) -> String {
 /// Writes a message for people to stderr.
 pub(crate) fn to_stderr(text: &str, color: bool) {
     let mut stderr = io::stderr().lock();
-    // If stderr has no reader, nobody can be notified.
+    // If stderr has no reader, nobody can be told.
     let _ = stderr.write_all(safe(text, color).as_bytes()).and_then(|()| stderr.flush());
 }
 
-/// Whether the reader of stdout has gone, as in `ferrata ls | head`.
+/// Whether the reader of stdout is gone, for example in `ferrata ls | head`.
 static UNREAD: AtomicBool = AtomicBool::new(false);
 
-/// Writes data to stdout. A closed pipe is no failure, and does not change the exit code.
+/// Writes data to stdout. If the reader is gone, this is not a failure, and the exit code stays the same.
 fn to_stdout(text: &str) -> Result<(), CommandFailure> {
     if UNREAD.load(Ordering::Relaxed) {
         return Ok(());

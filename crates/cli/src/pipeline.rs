@@ -1,4 +1,4 @@
-//! Pipelines from files: parsed, checked, and shown with the location of each mistake.
+//! Pipelines from files. Each pipeline is parsed and checked, and each mistake is shown with its location.
 
 use std::path::{Path, PathBuf};
 
@@ -18,39 +18,39 @@ use crate::input;
 
 /// A pipeline's file.
 pub(crate) struct PipelineFile {
-    /// Its name.
+    /// The name of the file.
     pub(crate) name: String,
-    /// Its content.
+    /// The content of the file.
     pub(crate) source: Vec<u8>,
-    /// The content made safe for a terminal, with the same byte positions.
+    /// The content in a form that is safe for a terminal. All byte positions stay the same.
     shown: String,
 }
 
-/// Maximum length of a line that is shown whole; of a longer one, the part around the location appears.
+/// Maximum length of a line that is shown completely. Of a longer line, the part around the location is shown.
 const LINE: usize = 400;
 
-/// A finding in a pipeline's file.
+/// A finding of lint, or an error of compilation, in a pipeline file.
 pub(crate) struct PipelineFinding {
-    /// The rule.
+    /// The id of the rule.
     pub(crate) rule: String,
     /// The severity.
     pub(crate) severity: Severity,
     /// The problem.
     pub(crate) message: String,
-    /// The node it is about.
+    /// The node that the finding is about.
     pub(crate) node: Option<String>,
-    /// The edge it is about.
+    /// The edge that the finding is about.
     pub(crate) edge: Option<(String, String)>,
-    /// The line, if it has a location.
+    /// The number of the line, if the finding has a location.
     pub(crate) line: Option<usize>,
-    /// The character in the line, from 1.
+    /// The number of the character in the line, from 1.
     pub(crate) column: Option<usize>,
-    /// The remedy.
+    /// How to correct the problem; `None` if there is no suggestion.
     pub(crate) fix: Option<String>,
     labels: Vec<(Span, String)>,
 }
 
-/// Reads a file.
+/// Reads a pipeline file.
 pub(crate) fn read(path: &Path) -> Result<PipelineFile, CommandFailure> {
     let name = path.to_string_lossy().into_owned();
     let source = input::bytes(&name)?;
@@ -63,7 +63,7 @@ pub(crate) fn read(path: &Path) -> Result<PipelineFile, CommandFailure> {
     Ok(PipelineFile { name, source, shown })
 }
 
-/// Creates the compiler of `ferrata run`, with children from the folder of the file.
+/// Creates the compiler that `ferrata run` uses. The pipelines of children are in the folder of the file.
 fn compiler(folder: Option<PathBuf>) -> Compiler {
     let transforms = Transforms::in_directory(folder.clone());
     let manager = Manager::with(Registry::default(), transforms, folder);
@@ -71,13 +71,13 @@ fn compiler(folder: Option<PathBuf>) -> Compiler {
 }
 
 impl PipelineFile {
-    /// Returns the folder of files that the pipeline names.
+    /// Returns the folder in which the files that the pipeline names are.
     fn folder(&self) -> Option<PathBuf> {
         Path::new(&self.name).parent().map(Path::to_owned)
     }
 }
 
-/// Checks a pipeline: returns the findings, the worst first, and the pipeline if it could be parsed.
+/// Checks a pipeline. Returns the findings, the most severe first, and the pipeline if it could be parsed.
 pub(crate) fn check(read: &PipelineFile) -> (Option<Pipeline>, Vec<PipelineFinding>) {
     let mut pipeline = match Pipeline::parse(&read.source) {
         Ok(pipeline) => pipeline,
@@ -134,11 +134,11 @@ pub(crate) fn check(read: &PipelineFile) -> (Option<Pipeline>, Vec<PipelineFindi
     (Some(pipeline), marks)
 }
 
-/// Parses a pipeline that can run; otherwise writes its mistakes to stderr.
+/// Parses a pipeline that can run. If it contains mistakes, writes them to stderr and fails.
 pub(crate) fn load(context: &CommandContext, path: &Path) -> Result<Pipeline, CommandFailure> {
     let read = read(path)?;
     let (pipeline, marks) = check(&read);
-    // A pipeline that does not compile can still be drawn; compiling reports the reason.
+    // A pipeline that does not compile can still be drawn. The compiler reports its errors later.
     let is_mistake = |mark: &&PipelineFinding| mark.severity == Severity::Error && mark.rule != "runs";
     let errors: Vec<&PipelineFinding> = marks.iter().filter(is_mistake).collect();
     match pipeline {
@@ -163,7 +163,7 @@ pub(crate) fn compile(context: &CommandContext, path: &Path) -> Result<Graph<Sta
 }
 
 impl PipelineFinding {
-    /// Formats a finding with its location.
+    /// Formats a finding together with its location.
     pub(crate) fn render(&self, read: &PipelineFile, color: bool) -> String {
         let severity = match self.severity {
             Severity::Error => miette::Severity::Error,
@@ -204,25 +204,25 @@ impl PipelineFinding {
         let handler = GraphicalReportHandler::new_themed(theme).with_width(100).with_links(false);
         match handler.render_report(&mut shown, report.as_ref()) {
             Ok(()) => format!("{}\n", shown.trim_end()),
-            // A location that cannot be shown must not hide the problem.
+            // Even if the location cannot be shown, the message must be.
             Err(_) => format!("{} [{}]: {}\n", self.severity, self.rule, self.message),
         }
     }
 }
 
-/// Returns a visible replacement for a character on a terminal, with the same number of bytes.
+/// Returns a visible replacement for a character that a terminal does not show. The replacement has the same number of bytes.
 fn visible(c: char) -> char {
     if c.is_ascii_control() && !matches!(c, '\n' | '\t') { ' ' } else { c }
 }
 
-/// Returns the line of a location.
+/// Returns the line that contains a location.
 fn line_around(text: &str, at: usize) -> &str {
     let at = (0..=at.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
     let start = text[..at].rfind('\n').map_or(0, |before| before + 1);
     &text[start..at + first_line(text, at)]
 }
 
-/// Returns the number of bytes left in the line: a span over several lines would show them all.
+/// Returns the number of bytes from `start` to the end of its line. Without this limit, a span over several lines would show all of them.
 fn first_line(text: &str, start: usize) -> usize {
     text.get(start..).map_or(0, |rest| rest.find('\n').unwrap_or(rest.len()))
 }

@@ -1,4 +1,4 @@
-//! Waits and slots of runs in queues.
+//! The queues in which runs wait or hold slots.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,12 +12,12 @@ use tokio::sync::Mutex;
 use crate::context::CommandContext;
 use crate::table::clean;
 
-/// The queues of the store. Later reads fetch only changes.
+/// The queues of the store. After the first read, each read loads only changed queues.
 #[derive(Default)]
 pub(crate) struct QueueCache(Mutex<QueueOverview>);
 
 impl QueueCache {
-    /// Returns the waits of the runs in a listing. It reads no queue for runs that cannot wait.
+    /// Returns the waits of the runs in a listing. If none of the runs can wait, no queue is read.
     pub(crate) async fn of(
         &self,
         context: &CommandContext,
@@ -37,12 +37,12 @@ impl QueueCache {
     }
 }
 
-/// Returns whether a run or its node may wait for a slot, according to its head.
+/// Returns whether a run or one of its nodes may wait for a slot, according to the head of the run.
 fn may_wait(head: &RunHead) -> bool {
     matches!(head.status, RunStatus::InProgress | RunStatus::Interrupted) && head.wake_at.is_none()
 }
 
-/// Reads the queues. An unreadable one hides no other.
+/// Reads the queues. An unreadable queue does not prevent the others from being read.
 pub(crate) async fn refresh_queues(
     context: &CommandContext,
     runtime: &Runtime,
@@ -53,7 +53,7 @@ pub(crate) async fn refresh_queues(
     }
 }
 
-/// Describes the slot of a run.
+/// Describes the slot that a run holds or waits for.
 pub(crate) fn describe_slot(one: &QueueMembership, since: &str) -> String {
     let slots = match one.places {
         1 => "a slot".to_owned(),
@@ -63,7 +63,7 @@ pub(crate) fn describe_slot(one: &QueueMembership, since: &str) -> String {
 }
 
 impl QueueCache {
-    /// As [`explain`], with the last read.
+    /// Does the same as the function [`explain`], with the queues of the last read.
     pub(crate) async fn explain(
         &self,
         reasons: &mut Vec<RunReason>,
@@ -76,7 +76,7 @@ impl QueueCache {
     }
 }
 
-/// Adds the data of queues to the reasons for a run's status.
+/// Adds the reasons from the queues to the reasons for the status of a run.
 pub(crate) fn explain(
     reasons: &mut Vec<RunReason>,
     standings: &[QueueMembership],

@@ -1,9 +1,9 @@
-//! Work with an unknown outcome that must not repeat: the commands with which an operator resolves it.
+//! The commands with which an operator resolves work that has an unknown outcome and must not be repeated.
 
 use crate::output::quoted;
 
-/// Returns the possible resolutions, each with the words after `ferrata answer RUN`. Repeating the work is last: an operator who takes the first must
-/// not pay twice.
+/// Returns the possible resolutions, each with the words after `ferrata answer RUN`. The resolution that repeats the work comes last, so that an
+/// operator who takes the first one does not pay twice.
 pub(crate) fn resolution_commands(question: &str) -> [(&'static str, String); 4] {
     let how = |resolution: &str| format!("{} --resolve {}", quoted(question), quoted(resolution));
     let supply = format!("{} --set CHANNEL=VALUE", how("supply"));
@@ -15,7 +15,7 @@ pub(crate) fn resolution_commands(question: &str) -> [(&'static str, String); 4]
     ]
 }
 
-/// Writes all of them as lines.
+/// Formats all resolutions as lines.
 pub(crate) fn resolution_lines(question: &str, command: impl Fn(&str) -> String) -> Vec<String> {
     let begin = "check whether it was done, then use one of these:".to_owned();
     let each = resolution_commands(question)

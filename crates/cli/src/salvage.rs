@@ -1,4 +1,4 @@
-//! Reads a damaged log up to the damage: from a shorter copy in files, since the store refuses the whole log.
+//! Reads a damaged log up to the damage. The store rejects the whole log, so the command reads a copy of its intact part.
 
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
@@ -13,11 +13,11 @@ use crate::store;
 /// The file extension of logs.
 const SUFFIX: &str = "jsonl";
 
-/// A copy of a log up to its damage. Dropping it removes the copy.
+/// A copy of a log that ends before the damage. Dropping the value removes the copy.
 #[derive(Debug)]
 pub(crate) struct SalvagedLog {
     folder: PathBuf,
-    /// The store of the log.
+    /// The URL of the store that contains the copy.
     pub(crate) store: String,
     /// The note for the user.
     pub(crate) note: String,
@@ -25,12 +25,12 @@ pub(crate) struct SalvagedLog {
 
 impl Drop for SalvagedLog {
     fn drop(&mut self) {
-        // If removal fails, a copy stays in the temporary folder.
+        // If the removal fails, the copy stays in the temporary folder.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
-/// Returns the run that a command only reads, or forks from.
+/// Returns the run of a command that only reads the run, or forks it.
 fn read_only(command: &CliCommand) -> Option<&str> {
     match command {
         CliCommand::Show(args) => Some(&args.run),
@@ -44,7 +44,7 @@ fn read_only(command: &CliCommand) -> Option<&str> {
     }
 }
 
-/// If the run with the full name is damaged, makes the command read a copy of its log up to the damage.
+/// If the run that the command names by its full id is damaged, makes the command read a copy of its log up to the damage.
 pub(crate) async fn prepare(cli: &mut Cli) -> Result<Option<SalvagedLog>, CommandFailure> {
     let Some(name) = read_only(&cli.command) else { return Ok(None) };
     let key = match name.split_once('/') {
@@ -53,7 +53,7 @@ pub(crate) async fn prepare(cli: &mut Cli) -> Result<Option<SalvagedLog>, Comman
         }
         None => RunId::new(name).map(|id| RunKey::new(cli.global.tenant.clone().unwrap_or_default(), id)),
     };
-    // The command itself reports an invalid id.
+    // If the id is invalid, the command itself reports it.
     let Ok(run) = key else { return Ok(None) };
     let Err(error) = whole(&cli.global.store, &run).await else { return Ok(None) };
     let Some(source) =
@@ -99,21 +99,21 @@ pub(crate) async fn prepare(cli: &mut Cli) -> Result<Option<SalvagedLog>, Comman
             Err(_) => break,
         }
     }
-    // Nothing is readable: the command reports the reason.
+    // If no record is readable, the command itself reports the reason.
     cli.global.store.clone_from(&salvaged.store);
     Ok(None)
 }
 
 /// The source of the records before the damage.
 enum SalvageSource {
-    /// A log file. The file store refuses the whole log if one record is damaged.
+    /// A log file. The file store rejects the whole log if one record is damaged.
     File { root: PathBuf, log: PathBuf, text: Vec<u8> },
-    /// A store that reads single records.
+    /// A store that can read records one by one.
     Elsewhere,
 }
 
 impl SalvageSource {
-    /// Finds the source of a run; `None` if its file is unreadable.
+    /// Finds the source of a run's records; `None` if its file is unreadable.
     fn of(url: &str, run: &RunKey) -> Option<Self> {
         let Some(root) = store::folder(url) else { return Some(Self::Elsewhere) };
         let log = Path::new("runs").join(run.tenant.as_str()).join(format!("{}.{SUFFIX}", run.run));
@@ -122,18 +122,18 @@ impl SalvageSource {
     }
 }
 
-/// Creates a file store with the beginning of a log.
+/// Creates a file store that contains the beginning of a log.
 fn copy_file(root: &Path, folder: &Path, log: &Path, kept: &[u8]) -> std::io::Result<()> {
     if let Some(directory) = folder.join(log).parent() {
         std::fs::create_dir_all(directory)?;
     }
-    // A store with a marker has a folder of journals, or counts as lost.
+    // A file store with a marker must have a folder of journals. Otherwise it counts as lost.
     std::fs::create_dir_all(folder.join("journals"))?;
     std::fs::copy(root.join(store::MARKER), folder.join(store::MARKER))?;
     std::fs::write(folder.join(log), kept)
 }
 
-/// Copies the records before a damaged one into a file store. An earlier unreadable copy is replaced.
+/// Copies the records before a damaged record into a file store. Replaces an earlier copy that is unreadable.
 async fn copy_records(from: &str, to: &str, run: &RunKey, damaged: Seq) -> Result<(), Error> {
     let operator = |store| ferrata::Runtime::builder_with(store).operator();
     let text = operator(ferrata::connect(from)?).export_before(run, damaged).await?;
@@ -155,12 +155,12 @@ async fn whole(url: &str, run: &RunKey) -> Result<(), Error> {
     }
 }
 
-/// Returns the lines of a log before a record.
+/// Returns the lines of a log that come before a record.
 fn before(text: &[u8], seq: Seq) -> &[u8] {
     let mut end = 0;
     for line in text.split_inclusive(|&byte| byte == b'\n') {
         let Ok(read) = serde_json::from_slice::<Value>(line) else { break };
-        // The first line is about the run, and has no number.
+        // The first line describes the run and has no record number.
         if read.get("seq").and_then(Value::as_u64).is_some_and(|found| found >= seq.get()) {
             break;
         }

@@ -1,4 +1,4 @@
-//! Selects the store, and formats its URL without secrets.
+//! Opens the store by its URL, and formats the URL without secrets.
 
 use std::borrow::Cow;
 use std::os::unix::ffi::OsStrExt as _;
@@ -10,21 +10,21 @@ use ferrata::{CheckpointStore, ErrorKind};
 use crate::exit::ExitReason;
 use crate::failure::CommandFailure;
 
-/// The default store: files next to the pipelines that use them.
+/// The default store: files in the current directory, next to the pipelines that use them.
 pub(crate) const DEFAULT: &str = "file:.ferrata/store";
 
-/// The file with the layout of a file store.
+/// The file in which a file store records its layout.
 pub(crate) const MARKER: &str = "ferrata.json";
 
-/// How long an operator's command waits for a connection: a person at a terminal should learn quickly that a server is down.
+/// Maximum time that a command waits for a connection. A person at a terminal should learn quickly that a server is down.
 const PATIENCE: &str = "acquire_timeout_ms=1500";
 
-/// Opens an existing store by its URL for reading and steering runs.
+/// Opens an existing store by its URL, to read and control its runs.
 pub(crate) fn open_existing(url: &str) -> Result<Arc<dyn CheckpointStore>, CommandFailure> {
     unwrapped(open_as_stored(url)?)
 }
 
-/// Opens an existing store by its URL, with its records as stored: compressed or encrypted.
+/// Opens an existing store by its URL. Its records are returned as they are stored, compressed or encrypted.
 pub(crate) fn open_as_stored(url: &str) -> Result<Arc<dyn CheckpointStore>, CommandFailure> {
     if file(url).is_some_and(|path| !path.exists()) {
         let message = format!("cannot find a store at `{}`; set FERRATA_STORE or --store", redact_url(url));
@@ -34,12 +34,12 @@ pub(crate) fn open_as_stored(url: &str) -> Result<Arc<dyn CheckpointStore>, Comm
     connect(&with_connect_limit(url))
 }
 
-/// Opens a store by its URL for a command with a waiting person.
+/// Opens a store by its URL, for a command for which a person waits.
 pub(crate) fn open_soon(url: &str) -> Result<Arc<dyn CheckpointStore>, CommandFailure> {
     open(&with_connect_limit(url))
 }
 
-/// Returns the URL with the limit for connecting.
+/// Returns the URL with the maximum time for a connection added.
 pub(crate) fn with_connect_limit(url: &str) -> Cow<'_, str> {
     if is_postgres(url) && !url.contains("acquire_timeout_ms=") {
         return format!("{url}{}{PATIENCE}", if url.contains('?') { '&' } else { '?' }).into();
@@ -52,7 +52,7 @@ pub(crate) fn is_postgres(url: &str) -> bool {
     url.starts_with("postgres:") || url.starts_with("postgresql:")
 }
 
-/// Returns the folder or file of a URL without escapes.
+/// Returns the path in the URL of a file or a folder, without escapes.
 fn file(url: &str) -> Option<PathBuf> {
     folder(url).or_else(|| {
         let path = url.strip_prefix("sqlite:")?;
@@ -69,7 +69,7 @@ pub(crate) fn open(url: &str) -> Result<Arc<dyn CheckpointStore>, CommandFailure
 fn connect(url: &str) -> Result<Arc<dyn CheckpointStore>, CommandFailure> {
     ferrata::connect(url).map_err(|error| {
         let scheme = url.split(':').next().unwrap_or_default();
-        // The scheme is known, so its feature was off in this build.
+        // If the scheme is known, its feature is disabled in this build.
         let feature = match scheme.to_ascii_lowercase().as_str() {
             "postgres" | "postgresql" => Some("postgres"),
             "nats" | "tls" => Some("nats"),
@@ -86,11 +86,11 @@ fn connect(url: &str) -> Result<Arc<dyn CheckpointStore>, CommandFailure> {
     })
 }
 
-/// The next command if keys are missing or unreadable.
+/// The command to type next if keys are missing or cannot be read.
 #[cfg(feature = "envelope")]
 pub(crate) const KEYS: &str = "export FERRATA_KEYS=FILE  # a line for each: name = 64 hex digits";
 
-/// Reads the keys in `FERRATA_KEYS`; `None` if it is unset.
+/// Reads the keys in the file that `FERRATA_KEYS` names; `None` if the variable is not set.
 #[cfg(feature = "envelope")]
 pub(crate) fn keys() -> Result<Option<ferrata::Keyring>, CommandFailure> {
     let path = std::env::var_os("FERRATA_KEYS").filter(|path| !path.is_empty());
@@ -99,14 +99,14 @@ pub(crate) fn keys() -> Result<Option<ferrata::Keyring>, CommandFailure> {
     path.map(read).transpose()
 }
 
-/// Wraps the store to decompress records, and to decrypt them with the keys in `FERRATA_KEYS` and `FERRATA_LABEL_KEY`. With keys, it also encrypts
-/// new records.
+/// Wraps a store, so that records are decompressed, and decrypted with the keys in `FERRATA_KEYS` and `FERRATA_LABEL_KEY`. If keys are set, new
+/// records are encrypted.
 #[cfg(feature = "envelope")]
 fn unwrapped(store: Arc<dyn CheckpointStore>) -> Result<Arc<dyn CheckpointStore>, CommandFailure> {
     let mut options = ferrata::EnvelopeOptions::default();
     match keys()? {
         Some(keys) => options = options.with_keys(keys),
-        // A service may work without compression, and then finds the format that it expects.
+        // Do not compress new records. The service may not use compression, and must find the format that it expects.
         None => options = options.with_compress_from(None),
     }
     if let Some(path) = std::env::var_os("FERRATA_LABEL_KEY").filter(|path| !path.is_empty()) {
@@ -136,37 +136,37 @@ pub(crate) fn of_folder(path: &Path) -> String {
             let _ = write!(url, "%{byte:02X}");
         }
     }
-    // Two slashes at the beginning would name another machine.
+    // A path that begins with two slashes would name another machine.
     if url.starts_with("file://") { url.replacen("file:/", "file:///", 1) } else { url }
 }
 
-/// Returns the folder of a file store's URL without escapes.
+/// Returns the folder in the URL of a file store, without escapes.
 pub(crate) fn folder(url: &str) -> Option<std::path::PathBuf> {
     let path = url.strip_prefix("file:")?;
     let path = path.strip_prefix("//").map_or(path, |rest| rest);
     (!path.contains(['%', '?'])).then(|| path.into())
 }
 
-/// Removes a file store without runs: its folders, and the heartbeats of ended processes. Returns whether it is gone.
+/// Removes a file store that contains no runs: its folders, and the heartbeats of ended processes. Returns whether the store was removed.
 ///
-/// A listing omits unreadable runs, and a process may start a run meanwhile. So only empty folders are removed before the folder of the logs itself
-/// is gone. A store that a live process has open stays whole, because the process interprets a missing folder as a loss.
+/// A listing omits unreadable runs, and a process may start a run at the same time. So only empty folders are removed, until the folder of the logs
+/// itself is removed. If a live process uses the store, nothing is removed, because the process would treat a missing folder as a loss of data.
 pub(crate) fn remove_empty(store: &Path) -> bool {
     let entries = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten();
     let (runs, executors) = (store.join("runs"), store.join("executors"));
-    // A live process has a lock on its file.
+    // A live process holds a lock on its file.
     let is_dead = |path: &Path| std::fs::File::open(path).is_ok_and(|file| file.try_lock().is_ok());
     let journals = store.join("journals");
-    // A remaining journal belongs to a live process, or has records that a log may lack.
+    // A journal that still exists belongs to a live process, or has records that may not be in a log.
     let is_used = !entries(&executors).all(|executor| is_dead(&executor.path()));
     if is_used || entries(&journals).next().is_some() {
         return false;
     }
     for tenant in entries(&runs) {
-        // It stays if it has any content.
+        // If the folder is not empty, it stays.
         let _ = std::fs::remove_dir(tenant.path());
     }
-    // The marker goes next: while it exists, a missing folder of logs is a loss.
+    // Remove the marker next. While the marker exists, a missing folder of logs counts as a loss of data.
     if std::fs::remove_dir(&runs).is_err() || std::fs::remove_file(store.join(MARKER)).is_err() {
         return false;
     }
@@ -178,7 +178,7 @@ pub(crate) fn remove_empty(store: &Path) -> bool {
     [&executors, &journals, store].into_iter().all(|folder| std::fs::remove_dir(folder).is_ok())
 }
 
-/// Returns the URL for display: without a password or a token, and with `***` for secret options of its query.
+/// Returns the URL in a form that can be shown: without passwords and tokens, and with `***` for secret options of its query.
 pub(crate) fn redact_url(url: &str) -> String {
     let unnamed = redact_credentials(url);
     let (main, query) =
@@ -200,12 +200,12 @@ pub(crate) fn redact_url(url: &str) -> String {
 
 /// Returns the URL with `***` instead of credentials before an `@`.
 ///
-/// A password may contain an `@`, and a person may have left a `?`, a `/` or a `#` unescaped: it ends at the last `@`.
+/// A password may contain an `@`. The user may also not have escaped a `?`, a `/` or a `#` in it. So the password extends to the last `@`.
 fn redact_credentials(url: &str) -> Cow<'_, str> {
     let Some((scheme, rest)) = url.split_once(':') else { return url.into() };
     let is = |names: &[&str]| names.iter().any(|name| scheme.eq_ignore_ascii_case(name));
     let rest = rest.trim_start_matches('/');
-    // The name of a file may contain anything, and is no credential.
+    // The name of a file may contain any character, and is not a credential.
     let Some((who, host)) = rest.rsplit_once('@').filter(|_| !is(&["file", "sqlite", "sharded"])) else {
         return url.into();
     };
@@ -214,14 +214,14 @@ fn redact_credentials(url: &str) -> Cow<'_, str> {
     if who[name.len()..].starts_with(':') {
         return format!("{begin}{name}:***@{host}").into();
     }
-    // A single word is a token for NATS, and a user for others.
+    // A single word is a token in NATS, and a user name in other stores.
     match is(&["nats", "tls"]) {
         true => format!("{begin}***@{host}").into(),
         false => url.into(),
     }
 }
 
-/// Returns whether the value of a key may be a secret.
+/// Returns whether the value of an option may be a secret.
 fn is_secret_key(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
     ["pass", "secret", "key", "token", "credential"].iter().any(|word| key.contains(word))
@@ -244,7 +244,7 @@ mod tests {
             ("postgres://me:s3/c:r@db", "postgres://me:***@db"),
             ("postgres://db/app?password=s3:c@ret&schema=a", "postgres://db/app?password=***&schema=a"),
             ("postgres:/me:s3cret@db", "postgres:/me:***@db"),
-            // A token without a user.
+            // A URL with a token and without a user.
             ("nats://s3cret@host:1?namespace=a", "nats://***@host:1?namespace=a"),
             ("TLS://s3?c@ret@host:1,host:2", "TLS://***@host:1,host:2"),
             ("nats://s3cret@a:1,s3cret@b:2", "nats://***@b:2"),

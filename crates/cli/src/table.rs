@@ -1,4 +1,4 @@
-//! Tables for people: columns as wide as their content, and at most as wide as the terminal.
+//! Tables for people. A column is as wide as its content, and a table is at most as wide as the terminal.
 
 use std::borrow::Cow;
 
@@ -9,13 +9,13 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 /// Number of blanks between two columns.
 const GAP: usize = 2;
 
-/// Minimum width of the last column, which has free text; below it an optional column is omitted.
+/// Minimum width of the last column, which contains free text. If it would become narrower, an optional column is omitted.
 const LAST: usize = 16;
 
-/// Minimum width of a column: shorter names are hard to distinguish.
+/// Minimum width of a column. Shorter names would be hard to distinguish.
 const LEAST: usize = 8;
 
-/// A cell: its text, and its style.
+/// A cell of a table: its text and its style.
 #[derive(Clone, Debug)]
 pub(crate) struct TableCell {
     text: String,
@@ -39,9 +39,9 @@ impl<T: Into<String>> From<T> for TableCell {
 #[derive(Debug)]
 pub(crate) struct Table {
     names: Vec<&'static str>,
-    /// Columns to omit if space is short, in this order.
+    /// The columns that are omitted if space is short, in this order.
     spare: Vec<&'static str>,
-    /// Columns to cut last.
+    /// The columns that are shortened last.
     whole: Vec<&'static str>,
     rows: Vec<Vec<TableCell>>,
 }
@@ -52,24 +52,25 @@ impl Table {
         Self { names: names.into_iter().collect(), spare: Vec::new(), whole: Vec::new(), rows: Vec::new() }
     }
 
-    /// Sets the columns to omit if space is short, in this order.
+    /// Sets the columns that are omitted if space is short, in this order.
     pub(crate) fn omit_first(mut self, names: impl IntoIterator<Item = &'static str>) -> Self {
         self.spare = names.into_iter().collect();
         self
     }
 
-    /// Sets the columns to cut only after all others are at their minimum: names to type again, and times.
+    /// Sets the columns that are shortened only after all others have their minimum width. Use it for names that the user may type again, and for
+    /// times.
     pub(crate) fn cut_last(mut self, names: impl IntoIterator<Item = &'static str>) -> Self {
         self.whole = names.into_iter().collect();
         self
     }
 
-    /// Adds a row with one cell per column.
+    /// Adds a row. The row must have one cell for each column.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = TableCell>) {
         self.rows.push(cells.into_iter().collect());
     }
 
-    /// Formats the table in lines of at most `room` columns, if given. Empty columns are omitted.
+    /// Formats the table. If `room` is given, lines have at most `room` columns. Empty columns are omitted.
     pub(crate) fn render(&self, color: bool, room: Option<usize>) -> String {
         let widths = self.widths(room);
         let mut text = String::new();
@@ -90,7 +91,7 @@ impl Table {
         text
     }
 
-    /// Returns the width of each column; `None` for omitted ones.
+    /// Returns the width of each column; `None` for an omitted column.
     fn widths(&self, room: Option<usize>) -> Vec<Option<usize>> {
         let mut widths: Vec<Option<usize>> = (0..self.names.len())
             .map(|at| {
@@ -112,7 +113,7 @@ impl Table {
                 widths[at] = None;
             }
         }
-        // Free text is cut first, then the widest column.
+        // Shorten the free text first, and then the widest column.
         let mut over = all(&widths).saturating_sub(room);
         if let Some(last) = widths.iter_mut().rev().find_map(Option::as_mut) {
             let less = over.min(last.saturating_sub(LAST));
@@ -134,7 +135,7 @@ impl Table {
     }
 }
 
-/// Returns as much of a text as fits, with a mark where it is cut.
+/// Returns the part of a text that fits into `room` columns. If the text is longer, the result ends in a mark.
 fn cut(text: &str, room: usize) -> String {
     if text.width() <= room {
         return text.to_owned();
@@ -175,8 +176,8 @@ pub(crate) fn clean_json(json: &str) -> String {
     json.chars().map(escaped).collect()
 }
 
-/// Removes remaining control characters from a text, except colors if they are on: the last check before the terminal, for a text that was not
-/// cleaned earlier.
+/// Removes the remaining control characters from a text. Colors stay if they are on. This is the last check before the terminal, for a text that was
+/// not cleaned before.
 pub(crate) fn safe(text: &str, color: bool) -> Cow<'_, str> {
     if !text.contains(|c| is_control_char(c) && c != '\n') {
         return text.into();
@@ -197,7 +198,7 @@ pub(crate) fn safe(text: &str, color: bool) -> Cow<'_, str> {
     safe.into()
 }
 
-/// Returns the length of the color code at the beginning of a text. A code that hides text does not count.
+/// Returns the length of the color code at the beginning of a text. A code that hides text does not count as a color code.
 fn color_length(text: &str) -> Option<usize> {
     let codes = text.strip_prefix("\u{1b}[")?;
     let end = codes.find('m')?;
@@ -205,13 +206,13 @@ fn color_length(text: &str) -> Option<usize> {
     codes[..end].split(';').all(is_color).then_some(end + 3)
 }
 
-/// Returns whether a character could control a terminal: a control character, or one that changes the order of others.
+/// Returns whether a character could control a terminal, or change the order of other characters.
 pub(crate) fn is_control_char(c: char) -> bool {
     let reorders = |c| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     c.is_control() || reorders(c)
 }
 
-/// Returns the JSON word of a value.
+/// Returns the word that stands for a value in JSON.
 pub(crate) fn word(value: &impl serde::Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,
@@ -219,7 +220,7 @@ pub(crate) fn word(value: &impl serde::Serialize) -> String {
     }
 }
 
-/// Returns the style of a status.
+/// Returns the style for a status of a run.
 pub(crate) fn of_status(status: RunStatus) -> Style {
     let color = match status {
         RunStatus::Completed => AnsiColor::Green,

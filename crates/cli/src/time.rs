@@ -1,4 +1,4 @@
-//! Times and durations for people and programs.
+//! Formats times and durations for people and programs, and parses durations.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use ferrata::Timestamp;
 /// The format of times in tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TimeFormat {
-    /// How long ago, or in how long.
+    /// Relative to now, such as `5m ago` or `in 2h`.
     #[default]
     Relative,
     /// As a date and time of UTC.
@@ -31,7 +31,7 @@ impl TimeFormat {
 
 pub(crate) use ferrata_core::wording::duration as short;
 
-/// Parses a duration: a number with `ms`, `s`, `m`, `h`, `d` or `w`, several of them in a row.
+/// Parses a duration: numbers with the units `ms`, `s`, `m`, `h`, `d` or `w`, such as `1h30m`.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let bad = || format!("`{}` is not a duration; write it as 90s, 15m, 2h30m or 30d", text.escape_debug());
     let (mut rest, mut sum) = (text, Duration::ZERO);

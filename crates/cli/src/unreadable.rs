@@ -1,4 +1,4 @@
-//! Unreadable runs in a listing: the command counts and names them, and ends with a failure.
+//! Unreadable runs in a listing. The command counts and names these runs, and ends with a failure.
 
 use ferrata::store::{Page, Paged, RunHead, RunQuery};
 use ferrata::{CheckpointStore, Error, ErrorKind, RunKey};
@@ -11,18 +11,18 @@ use crate::find::display_key;
 use crate::output::quoted;
 use crate::watch::PollResult;
 
-/// Maximum number of named runs.
+/// Maximum number of unreadable runs that are named.
 const NAMED: usize = 10;
 
-/// Unreadable runs, each with the reason.
+/// The unreadable runs, each with the reason.
 #[derive(Debug, Default)]
 pub(crate) struct UnreadableRuns {
     named: Vec<(Option<RunKey>, Error)>,
-    /// Whether a listing omitted more runs than it names.
+    /// Whether there are more unreadable runs than the listing names.
     has_more: bool,
 }
 
-/// Returns whether an error means that the log of one run is unreadable while others are readable.
+/// Returns whether an error means that only the log of one run is unreadable.
 pub(crate) fn is_unreadable(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported)
 }
@@ -37,7 +37,7 @@ impl UnreadableRuns {
         self.named.push((error.run().cloned(), error));
     }
 
-    /// Lists a page of runs. A store omits unreadable runs, and names the first of them only in a full listing.
+    /// Lists a page of runs. A store omits unreadable runs, and only a listing of all runs names the first of them.
     pub(crate) async fn page(
         &mut self,
         store: &dyn CheckpointStore,
@@ -57,7 +57,7 @@ impl UnreadableRuns {
         }
     }
 
-    /// Returns the result of a poll: a partial one if runs are unreadable. `missing` describes the missing part of the listing.
+    /// Returns the result of a poll. If runs are unreadable, the result is partial. `missing` describes what is missing in the listing.
     pub(crate) fn into_poll_result(self, missing: &str) -> PollResult {
         match self.failure(missing) {
             Some(failure) => PollResult::Partly(failure),

@@ -1,4 +1,4 @@
-//! The result of a pipeline's node for people: a run continues after many failures, and none of them appears as success.
+//! The result of a pipeline's node for people. A run may continue after a failure, but the failure never appears as success.
 
 use anstyle::AnsiColor;
 use ferrata::runtime::PastActivation;
@@ -6,18 +6,18 @@ use ferrata::runtime::PastActivation;
 /// The result of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodeVerdict {
-    /// It did its work, or ended with an outcome of its own.
+    /// The node did its work, or ended with an outcome that the pipeline defines.
     Done,
-    /// It did a part, and the run continues.
+    /// The node did a part of its work, and the run continues.
     Partial,
-    /// It failed, whether or not the run continued.
+    /// The node failed, whether or not the run continued.
     Failed,
-    /// It did nothing, or was abandoned.
+    /// The node did nothing, or was abandoned.
     Skipped,
 }
 
 impl NodeVerdict {
-    /// Converts the word of an outcome.
+    /// Returns the result that the word of an outcome stands for.
     pub(crate) fn of_word(word: &str) -> Self {
         match word {
             "fail" | "retry" => Self::Failed,
@@ -27,7 +27,7 @@ impl NodeVerdict {
         }
     }
 
-    /// Derives the result from an ended activation.
+    /// Returns the result of an ended activation.
     pub(crate) fn of(past: &PastActivation) -> Self {
         match &past.verdict {
             _ if !past.ok => Self::Failed,
@@ -36,7 +36,7 @@ impl NodeVerdict {
         }
     }
 
-    /// Returns its symbol.
+    /// Returns the symbol of the result.
     pub(crate) const fn sign(self) -> &'static str {
         match self {
             Self::Done => "✓",
@@ -46,7 +46,7 @@ impl NodeVerdict {
         }
     }
 
-    /// Returns its color.
+    /// Returns the color of the result.
     pub(crate) const fn color(self) -> AnsiColor {
         match self {
             Self::Done => AnsiColor::Green,
@@ -56,7 +56,7 @@ impl NodeVerdict {
         }
     }
 
-    /// Returns the word for a line of progress.
+    /// Returns the word for the result in a line of progress.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Done => "done",
@@ -67,7 +67,7 @@ impl NodeVerdict {
     }
 }
 
-/// Returns the word for an activation's outcome: its own, or that of the runtime.
+/// Returns the word for the outcome of an activation: the word of the pipeline, or else that of the runtime.
 pub(crate) fn word(past: &PastActivation) -> &str {
     match &past.verdict {
         Some(verdict) if past.ok => &verdict.outcome,
@@ -76,7 +76,7 @@ pub(crate) fn word(past: &PastActivation) -> &str {
     }
 }
 
-/// Returns the reason; empty if there is none.
+/// Returns the reason for the result of an activation; an empty text if there is none.
 pub(crate) fn reason(past: &PastActivation) -> &str {
     let said = past.verdict.as_ref().map(|verdict| &*verdict.reason).filter(|reason| !reason.is_empty());
     let failed = past.failure.as_ref().map(|failure| &*failure.message);

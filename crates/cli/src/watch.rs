@@ -1,4 +1,4 @@
-//! `--watch`: the output of a verb, repeated in the same place.
+//! The option `--watch`: repeats the output of a command in the same place of the terminal.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::exit::ExitReason;
 use crate::failure::CommandFailure;
 use crate::time;
 
-/// The option of verbs that look.
+/// The option `--watch` of commands that can repeat their output.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub(crate) struct WatchOption {
-    /// Print it again and again, every two seconds or as said; on a terminal, in the same place. Ctrl-C ends it.
+    /// Repeat the output every two seconds, or at this interval. On a terminal, it stays in the same place. Ctrl-C ends it.
     #[arg(
         short = 'w',
         long = "watch",
@@ -28,7 +28,7 @@ pub(crate) struct WatchOption {
 }
 
 impl WatchOption {
-    /// Runs a verb once, or until it reports that nothing more will change.
+    /// Runs a command once. With `--watch`, repeats it until its output can no longer change.
     pub(crate) async fn run(
         self,
         context: &CommandContext,
@@ -42,7 +42,7 @@ impl WatchOption {
             };
         };
         let mut first = true;
-        // One future from the beginning, so that a key pressed during a poll is not lost.
+        // Create the future once, so that Ctrl-C during a poll is not lost.
         let mut stop = std::pin::pin!(tokio::signal::ctrl_c());
         loop {
             context.out.begin_screen();
@@ -51,7 +51,7 @@ impl WatchOption {
                 && !first
                 && failure.code() == Some(ErrorKind::Unavailable.code())
             {
-                // A store that is briefly unreachable is polled again; the last output stays until then.
+                // If the store cannot be reached for a moment, poll it again. The last output stays on the screen until then.
                 context.out.drop_screen();
                 context.out.failure(failure, &context.global);
             } else {
@@ -78,19 +78,19 @@ impl WatchOption {
     }
 }
 
-/// The result of a poll.
+/// The result of one execution of a watched command.
 #[derive(Debug)]
 pub(crate) enum PollResult {
-    /// The output may change.
+    /// The output may change later.
     MayChange,
-    /// The run has ended: a watching command ends, too.
+    /// The run has ended, so a watching command ends too.
     Over(ExitReason),
-    /// The output may change, and lacks unreadable runs.
+    /// The output may change later, and unreadable runs are missing in it.
     Partly(CommandFailure),
 }
 
 impl PollResult {
-    /// Returns whether a run may change.
+    /// Returns the result for a run, by whether the run may still change.
     pub(crate) fn of(head: &RunHead) -> Self {
         let exit = ExitReason::for_status(head.status).filter(|_| head.status.is_finished());
         exit.map_or(Self::MayChange, Self::Over)

@@ -6,17 +6,18 @@
 mod engine;
 pub mod graph;
 pub mod node;
-mod past;
 pub mod runtime;
 pub mod store;
 mod telemetry;
 
 mod compact;
 mod panics;
-pub mod wording;
+mod verify;
 
 use ferrata_engine::failure;
 pub use ferrata_engine::{ask, record, state};
+use ferrata_history as past;
+pub use ferrata_history::wording;
 
 // What stores see has a crate of its own; inside this one it keeps the names of its modules.
 mod clock {
@@ -32,7 +33,6 @@ mod id {
     };
 }
 
-#[cfg(feature = "metrics")]
 pub use telemetry::catalogue as metrics;
 
 pub use clock::{Clock, SystemClock, Timestamp, within};

@@ -1,5 +1,4 @@
-//! What a run takes in memory while it is at work, while it waits, and after it was let go of, and how often an activation asks for some:
-//! each allocation is counted.
+//! Memory of a run while it is active, waits, or is released, and the number of allocations per activation. Every allocation is counted.
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
 use std::alloc::System;
@@ -164,8 +163,7 @@ async fn asks(runtime: &Runtime, graph: &Graph<Context>, frequency: CheckpointFr
     count() - before
 }
 
-/// What few nodes need is to cost the others nothing: a text that was made for each activation, in case it had children, took two fifths of
-/// the time of a node that does nothing.
+/// A feature that few nodes use must not cost the others: no text is built per activation for possible children.
 #[test]
 fn an_activation_asks_for_memory_a_few_times() {
     const NODES: usize = 100;

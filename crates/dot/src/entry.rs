@@ -1,4 +1,4 @@
-//! Continues a run at a chosen node, as a fork, so that its records stay unchanged.
+//! Continues a run at a chosen node. The continuation is a fork, so the records of the run stay unchanged.
 
 use ferrata_core::runtime::{ForkRequest, Position, Runtime};
 use ferrata_core::{Error, ErrorKind, RunKey};
@@ -7,18 +7,19 @@ use crate::compile::Compiler;
 use crate::pipeline::Pipeline;
 use crate::suggest::closest_name;
 
-/// Prepares a run that begins at `node` with the context of `run` at `at`.
+/// Prepares a new run that begins at `node` with the context that `run` had at the position `at`.
 ///
-/// The new run is a fork of the other, which stays unchanged: its running nodes continue, so cancel it if it should stop. Set an id for the new run
-/// to make repetition safe. Edit the context with the request's methods, and [drive](ForkRequest::drive) the fork with the compiled pipeline.
+/// The new run is a fork of `run`. The fork does not stop `run`, whose nodes continue. Cancel `run` if it should stop. Set an id for the new run, so
+/// that a repeated call starts no second run. Use the methods of the returned request to edit the context, and [drive](ForkRequest::drive) the fork
+/// with the compiled pipeline.
 ///
 /// # Errors
 ///
-/// - [`ErrorKind::NotFound`]: the node does not exist; the message names the closest one.
-/// - [`ErrorKind::Invalid`]: a run cannot begin at this node: it is in a branch of a parallel node, or is its fan-in, which would have no branch. The
-///   message names the fork to begin at instead.
+/// - [`ErrorKind::NotFound`]: the node does not exist. The message names the node with the most similar name.
+/// - [`ErrorKind::Invalid`]: a run cannot begin at this node, because the node is in a branch of a parallel node, or is the fan-in of one and would
+///   have no branches. The message names the parallel node at which the run can begin instead.
 ///
-/// Awaiting the request returns the errors of a fork.
+/// Awaiting the returned request may fail with the errors of a fork.
 ///
 /// # Examples
 ///
@@ -59,20 +60,23 @@ pub fn begin_at(
 ///
 /// # Errors
 ///
-/// As [`begin_at`], except for the errors of a fork.
+/// The errors of [`begin_at`], except the errors of a fork.
 pub fn check(compiler: &Compiler, pipeline: &Pipeline, node: &str) -> Result<(), Error> {
     let refuse = |kind, message: String| Err(Error::new(kind, message).with_operation("dot.entry"));
     let Some(at) = pipeline.position(node) else {
         let names = pipeline.nodes().iter().map(|node| node.id());
         let near =
             closest_name(node, names).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
-        return refuse(ErrorKind::NotFound, format!("there is no node `{node}` to begin at{near}"));
+        return refuse(
+            ErrorKind::NotFound,
+            format!("cannot start at `{node}`: the pipeline has no such node{near}"),
+        );
     };
     match compiler.fork_around(pipeline, at)? {
         None => Ok(()),
         Some(fork) => {
             let message = format!(
-                "a run cannot begin at `{node}`, which belongs to the branches of `{fork}`; begin at `{fork}`"
+                "a run cannot start at `{node}`, which is in a branch of `{fork}`; start at `{fork}`"
             );
             refuse(ErrorKind::Invalid, message)
         }

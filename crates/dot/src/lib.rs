@@ -1,7 +1,7 @@
-//! Pipelines written as Graphviz DOT files, parsed, checked, and compiled to [Ferrata](ferrata_core) graphs.
+//! Pipelines in Graphviz DOT files. This crate parses, checks and compiles such pipelines to [Ferrata](ferrata_core) graphs.
 //!
-//! The dialect follows the Attractor specification: a strict subset of DOT in which shapes stand for kinds of work, edges carry conditions, and
-//! attributes are typed. `docs/reference/dot.md` describes it.
+//! The dialect follows the Attractor specification. The dialect is a strict subset of DOT. The shape of a node determines its kind of work, edges may
+//! have conditions, and attributes have types. `docs/reference/dot.md` describes the dialect.
 //!
 //! ```
 //! use ferrata_dot::Pipeline;
@@ -27,7 +27,7 @@
 //!
 //! - Parsing takes time and memory proportional to the source, whatever its content, and never panics.
 //! - Printing a [`Document`] and parsing the text again returns an equal document.
-//! - A mistake has its location, and wherever possible a replacement.
+//! - Each mistake is reported with its location and, wherever possible, with a suggested replacement.
 
 pub mod attribute;
 pub mod compile;

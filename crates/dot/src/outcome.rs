@@ -1,4 +1,4 @@
-//! The outcome of a pipeline node: the status that edges test, and the data for later nodes.
+//! The outcome of a pipeline node: the status that conditions test, and the data for later nodes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,17 +19,17 @@ pub enum Status {
     PartialSuccess,
     /// The node requests another attempt.
     Retry,
-    /// The node failed; a retry would not help.
+    /// The node failed, and a retry would not help.
     Fail,
     /// The node had nothing to do.
     Skipped,
 }
 
-/// Every status.
+/// All statuses.
 const STATUSES: [Status; 5] =
     [Status::Success, Status::PartialSuccess, Status::Retry, Status::Fail, Status::Skipped];
 
-/// Their names in other dialects, in lower case.
+/// The names of statuses in other dialects, in lower case.
 const ALIASES: [(&str, Status); 9] = [
     ("succeeded", Status::Success),
     ("ok", Status::Success),
@@ -43,7 +43,7 @@ const ALIASES: [(&str, Status); 9] = [
 ];
 
 impl Status {
-    /// Returns the name that conditions compare.
+    /// Returns the name that conditions compare with `outcome`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Success => "success",
@@ -54,14 +54,14 @@ impl Status {
         }
     }
 
-    /// Parses the name, or one of other dialects such as `succeeded` and `FAILED`, in any case.
+    /// Parses the name of a status in upper or lower case. Names of other dialects, such as `succeeded`, are accepted too.
     pub fn of_word(word: &str) -> Option<Self> {
         let word = word.trim().to_lowercase();
         let named = STATUSES.into_iter().find(|status| status.as_str() == word);
         named.or_else(|| ALIASES.iter().find(|(alias, _)| *alias == word).map(|(_, status)| *status))
     }
 
-    /// Returns whether it satisfies a goal gate.
+    /// Returns whether a goal gate with this status is met.
     pub const fn is_success(self) -> bool {
         matches!(self, Self::Success | Self::PartialSuccess)
     }
@@ -77,7 +77,7 @@ impl<'de> Deserialize<'de> for Status {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let word = String::deserialize(deserializer)?;
         Self::of_word(&word).ok_or_else(|| {
-            let message = format!("there is no outcome `{}`", beginning_for_message(&word));
+            let message = format!("the outcome `{}` does not exist", beginning_for_message(&word));
             serde::de::Error::custom(message)
         })
     }
@@ -85,7 +85,8 @@ impl<'de> Deserialize<'de> for Status {
 
 /// The outcome of a node.
 ///
-/// An external program may write it as JSON into `status.json` or `outcome.json`; only the status, named `outcome` or `status`, is required there.
+/// An external program may write the outcome as JSON into `status.json` or `outcome.json`. The only required field there is the status, named
+/// `outcome` or `status`.
 ///
 /// # Examples
 ///
@@ -100,17 +101,17 @@ impl<'de> Deserialize<'de> for Status {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct StageOutcome {
-    /// The status.
+    /// The status of the node.
     #[serde(rename = "outcome", alias = "status")]
     pub status: Status,
-    /// The pipeline's own word for the outcome, as in an edge with `outcome=has_dod`. Conditions then compare it instead of the status, which is
-    /// success.
+    /// A word for the outcome that the pipeline itself defines, as in an edge with `outcome=has_dod`. Conditions compare this word instead of the
+    /// status. The status is then success.
     #[serde(default, deserialize_with = "nothing", skip_serializing_if = "String::is_empty")]
     pub own_outcome: String,
     /// The label of the preferred edge.
     #[serde(default, deserialize_with = "nothing")]
     pub preferred_label: String,
-    /// The suggested next nodes, the best first.
+    /// The ids of the suggested next nodes, the best first.
     #[serde(default, deserialize_with = "nothing")]
     pub suggested_next_ids: Vec<String>,
     /// The changes of the context.
@@ -119,19 +120,19 @@ pub struct StageOutcome {
     /// Text for people.
     #[serde(default, deserialize_with = "nothing")]
     pub notes: String,
-    /// The reason of a failure.
+    /// The reason of the failure; empty if the node did not fail.
     #[serde(default, deserialize_with = "nothing")]
     pub failure_reason: String,
-    /// The usage, for the budget of the pipeline.
+    /// The usage of the work, which counts for the budget of the pipeline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
-    /// Whether the status comes from an exit status alone.
+    /// Whether the status was derived only from the exit status of a command.
     #[serde(skip)]
     pub(crate) is_exit_status: bool,
 }
 
-/// The usage of work. Every JSON field is optional. `cost_usd` and `total_tokens` are accepted as well, and `input_tokens` and `output_tokens`
-/// without a sum.
+/// The usage of work. In JSON, every field is optional. `cost_usd` is accepted instead of `cost`, and `total_tokens` instead of `tokens`. If there is
+/// no total, `input_tokens` and `output_tokens` are added.
 ///
 /// # Examples
 ///
@@ -146,32 +147,32 @@ pub struct StageOutcome {
 #[serde(try_from = "Reported")]
 #[non_exhaustive]
 pub struct Usage {
-    /// Money, in the currency of the pipeline's `max_cost`.
+    /// The cost, in the currency of the pipeline's `max_cost`.
     pub cost: f64,
-    /// Tokens of models, input and output.
+    /// The number of input and output tokens of models.
     pub tokens: u64,
-    /// Time, in seconds.
+    /// The time in seconds.
     pub seconds: f64,
 }
 
 impl Usage {
-    /// Creates a usage of money, tokens and seconds. A value below zero, or one that is not a number, counts as zero.
+    /// Creates a usage of cost, tokens and seconds. A value that is negative or not a number counts as zero.
     pub fn new(cost: f64, tokens: u64, seconds: f64) -> Self {
         let amount = |value: f64| if value.is_finite() && value > 0.0 { value } else { 0.0 };
         Self { cost: amount(cost), tokens, seconds: amount(seconds) }
     }
 
-    /// Returns the sum of both.
+    /// Returns the sum of two usages.
     #[must_use]
     pub(crate) fn plus(self, other: Self) -> Self {
         let tokens = self.tokens.saturating_add(other.tokens);
-        // A sum that exceeds the number range exceeds each limit.
+        // A sum that is too large for its type becomes the largest number, so it exceeds each limit.
         let sum = |a: f64, b: f64| (a + b).min(f64::MAX);
         Self::new(sum(self.cost, other.cost), tokens, sum(self.seconds, other.seconds))
     }
 }
 
-/// Usage as programs report it.
+/// The usage in the form that external programs report.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Reported {
@@ -190,7 +191,7 @@ impl TryFrom<Reported> for Usage {
     fn try_from(reported: Reported) -> Result<Self, String> {
         let amount = |name: &str, value: Option<f64>| match value.unwrap_or_default() {
             value if value.is_finite() && value >= 0.0 => Ok(value),
-            value => Err(format!("`{name}` of `usage` is {value}; give it a number of at least 0")),
+            value => Err(format!("`{name}` of `usage` is {value}; use a number of at least 0")),
         };
         let parts = [reported.input_tokens, reported.output_tokens].into_iter().flatten();
         let tokens = reported.tokens.unwrap_or_else(|| parts.fold(0, u64::saturating_add));
@@ -202,7 +203,7 @@ impl TryFrom<Reported> for Usage {
     }
 }
 
-/// Reads `null` as a missing value.
+/// Reads `null` like a missing value.
 fn nothing<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: serde::Deserializer<'de>,
@@ -212,7 +213,7 @@ where
 }
 
 impl StageOutcome {
-    /// Creates an outcome with this status and nothing else.
+    /// Creates an outcome that has only a status.
     pub fn new(status: Status) -> Self {
         Self {
             status,
@@ -227,36 +228,36 @@ impl StageOutcome {
         }
     }
 
-    /// Creates a success.
+    /// Creates an outcome with the status success.
     pub fn success() -> Self {
         Self::new(Status::Success)
     }
 
-    /// Creates a failure that a retry would not cure.
+    /// Creates a failure after which a retry would not succeed.
     pub fn fail(reason: impl Into<String>) -> Self {
         Self { failure_reason: reason.into(), ..Self::new(Status::Fail) }
     }
 
-    /// Returns the word that conditions compare: the pipeline's own, or the status.
+    /// Returns the word that conditions compare: the outcome that the pipeline defines, or else the name of the status.
     pub fn word(&self) -> &str {
         if self.own_outcome.is_empty() { self.status.as_str() } else { &self.own_outcome }
     }
 
-    /// Sets a key of the context.
+    /// Adds a change of the context: sets `key` to `value`.
     #[must_use]
     pub fn with(mut self, key: impl Into<String>, value: impl Into<Value>) -> Self {
         self.context_updates.insert(key.into(), value.into());
         self
     }
 
-    /// Sets the label of the preferred edge.
+    /// Sets the label of the edge that the run should prefer.
     #[must_use]
     pub fn prefer(mut self, label: impl Into<String>) -> Self {
         self.preferred_label = label.into();
         self
     }
 
-    /// Adds a suggested next node, after earlier suggestions.
+    /// Adds a suggested next node. The new suggestion comes after earlier suggestions.
     #[must_use]
     pub fn suggest(mut self, node: impl Into<String>) -> Self {
         self.suggested_next_ids.push(node.into());
@@ -277,22 +278,23 @@ impl StageOutcome {
         self
     }
 
-    /// Adds a note to the existing ones.
+    /// Adds a note to the text for people.
     pub(crate) fn add_note(&mut self, note: &str) {
         let separator = if self.notes.is_empty() { "" } else { "; " };
         self.notes += &format!("{separator}{note}");
     }
 
-    /// Parses an outcome that an external program wrote.
+    /// Parses an outcome that an external program wrote as JSON.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`] if it is not a JSON object with a known status.
+    /// Returns [`ErrorKind::Invalid`] if the bytes are not a JSON object with a known status.
     pub fn from_json(json: &[u8]) -> Result<Self, Error> {
         Self::from_json_with(json, |_| false)
     }
 
-    /// As [`from_json`](Self::from_json), but treats a word accepted by `is_own` as a success that prefers the edge of that name.
+    /// Parses an outcome like [`from_json`](Self::from_json). A status word that `is_own` accepts becomes a success. This success prefers the edge of
+    /// the same name, unless the outcome prefers another label.
     pub(crate) fn from_json_with(json: &[u8], is_own: impl Fn(&str) -> bool) -> Result<Self, Error> {
         let read = || -> serde_json::Result<Self> {
             let mut said: Value = serde_json::from_slice(json)?;
@@ -313,7 +315,7 @@ impl StageOutcome {
         };
         read().map_err(|source| {
             let message = format!(
-                "this is no outcome: {source}; write {{\"outcome\": \"success\"}}, or `partial_success`, `retry`, `fail` or \
+                "the outcome is invalid: {source}; write {{\"outcome\": \"success\"}}, or `partial_success`, `retry`, `fail` or \
                  `skipped`"
             );
             Error::new(ErrorKind::Invalid, message).with_source(source)

@@ -1,38 +1,38 @@
-//! Selects the edge that a run follows after a node: the first of five tiers with a match wins.
+//! Selects the edge that a run follows after a node. The selection has five rules, and the first rule with a matching edge decides.
 
 use std::fmt;
 
 use crate::condition::{Condition, ConditionFacts};
 use crate::outcome::StageOutcome;
 
-/// An edge, as the input of the selection.
+/// An edge that the selection may choose.
 #[derive(Clone, Debug)]
 pub struct EdgeCandidate {
-    /// Its target.
+    /// The node to which the edge leads.
     pub to: String,
-    /// Its label, empty if it has none.
+    /// The label of the edge; an empty text if it has none.
     pub label: String,
-    /// Its condition, the empty one if it has none.
+    /// The condition of the edge; the empty condition if it has none.
     pub condition: Condition,
-    /// Its weight.
+    /// The weight of the edge.
     pub weight: i64,
 }
 
-/// The reason for the choice of an edge.
+/// The reason why an edge was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ChoiceReason {
-    /// Its condition holds; of several, the heaviest and then the first target by name.
+    /// The condition of the edge holds. Among several such edges, it has the highest weight, and then the first target by name.
     Condition,
-    /// It has the label that the outcome prefers.
+    /// The edge has the label that the outcome prefers.
     PreferredLabel,
-    /// It leads to a node that the outcome suggests.
+    /// The edge leads to a node that the outcome suggests.
     SuggestedNextId,
-    /// It is the heaviest edge without a condition.
+    /// The edge has the highest weight of the edges without a condition.
     Weight,
-    /// It is one of the heaviest edges without a condition, and its target comes first by name.
+    /// Several edges without a condition have the highest weight, and the target of this edge is the first by name.
     Lexical,
-    /// A random choice among edges with the preferred label, to a suggested node, or without a condition.
+    /// The edge was chosen at random among edges with the preferred label, to a suggested node, or without a condition.
     Random,
 }
 
@@ -49,22 +49,22 @@ impl fmt::Display for ChoiceReason {
     }
 }
 
-/// The chosen edge, by its index among the candidates.
+/// The chosen edge, as an index of the candidates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EdgeChoice {
-    /// The index.
+    /// The index of the edge among the candidates.
     pub edge: usize,
-    /// The reason.
+    /// The reason for the choice.
     pub reason: ChoiceReason,
 }
 
-/// Chooses an edge:
+/// Chooses an edge. The rules are tried in this order:
 ///
-/// 1. of the edges whose condition holds, the heaviest, then the first target by name;
-/// 2. the first edge without a condition whose label is the preferred one, both normalised by [`normal_label`];
-/// 3. the first edge without a condition to the first suggested node that has one;
-/// 4. of the edges without a condition, the heaviest;
-/// 5. of several as heavy, the first target by name.
+/// 1. Among the edges whose condition holds, choose the edge with the highest weight. If several have it, choose the first target by name.
+/// 2. Choose the first edge without a condition whose label is the preferred label. [`normal_label`] normalizes both labels.
+/// 3. Take the suggested nodes in order. Choose the first edge without a condition to the first of them that has such an edge.
+/// 4. Among the edges without a condition, choose the edge with the highest weight.
+/// 5. If several of them have the highest weight, choose the first target by name.
 ///
 /// Returns `None` if no edge matches. The result depends only on the arguments.
 ///
@@ -109,8 +109,8 @@ pub fn select(
     Some(EdgeChoice { edge, reason: if tied { ChoiceReason::Lexical } else { ChoiceReason::Weight } })
 }
 
-/// Chooses as [`select`] does, with `selection=random`: the `drawn` number chooses within a tier, in proportion to the edges' weights. A weight of 0
-/// or less counts as 1. The same number chooses the same edge. A choice by condition is never random.
+/// Chooses an edge like [`select`], for a node with `selection=random`. The number `drawn` decides among the edges that a rule allows, in proportion
+/// to their weights. A weight of 0 or less counts as 1. The same number chooses the same edge. A choice by condition is never random.
 pub fn choose(
     edges: &[EdgeCandidate],
     outcome: &StageOutcome,
@@ -131,7 +131,7 @@ pub fn choose(
     let weight = |edge: &EdgeCandidate| u128::from(edge.weight.max(1).unsigned_abs());
     let tier: Vec<(usize, u128)> = tier.map(|(at, edge)| (at, weight(edge))).collect();
     let total: u128 = tier.iter().map(|(_, weight)| weight).sum();
-    // The upper half of a product of two numbers spreads the drawn one evenly over the weights.
+    // The upper half of the product of the two numbers distributes `drawn` evenly over the weights.
     let mut rest = (u128::from(drawn) * total) >> 64;
     for (edge, weight) in tier {
         if rest < weight {
@@ -142,7 +142,8 @@ pub fn choose(
     Some(choice)
 }
 
-/// Returns the heaviest edge, of several the first target by name, of several the first; and whether there were several.
+/// Returns the eligible edge with the highest weight, and whether several have it. Among these, the first target by name wins, and then the first
+/// edge.
 fn best(edges: &[EdgeCandidate], eligible: impl Fn(&EdgeCandidate) -> bool) -> Option<(usize, bool)> {
     let mut best: Option<(usize, bool)> = None;
     for (at, edge) in edges.iter().enumerate().filter(|(_, edge)| eligible(edge)) {
@@ -159,7 +160,8 @@ fn best(edges: &[EdgeCandidate], eligible: impl Fn(&EdgeCandidate) -> bool) -> O
     best
 }
 
-/// Returns the normalized label for comparison: lower case, trimmed, without an accelerator as in `[Y] Yes`, `Y) Yes` or `Y - Yes`.
+/// Returns the normalized form of a label for comparison: lower case, without surrounding blanks, and without an accelerator such as in `[Y] Yes`,
+/// `Y) Yes` or `Y - Yes`.
 pub fn normal_label(label: &str) -> String {
     let label = label.trim().to_lowercase();
     match accelerator(&label) {
@@ -168,7 +170,7 @@ pub fn normal_label(label: &str) -> String {
     }
 }
 
-/// Splits a label with an accelerator into the key and the rest.
+/// Splits a label that has an accelerator into the key and the rest of the label.
 pub(crate) fn accelerator(label: &str) -> Option<(&str, &str)> {
     let label = label.trim();
     let (key, rest) = match label.strip_prefix('[') {
@@ -182,7 +184,7 @@ pub(crate) fn accelerator(label: &str) -> Option<(&str, &str)> {
     (is_key(key) && !rest.is_empty()).then_some((key, rest))
 }
 
-/// Accelerators are a letter or digit, so that `Plan - B` keeps its first word.
+/// An accelerator is a single letter or digit, so `Plan - B` keeps its first word.
 fn is_key(key: &str) -> bool {
     let mut letters = key.chars();
     letters.next().is_some_and(char::is_alphanumeric) && letters.next().is_none()

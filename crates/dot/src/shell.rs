@@ -1,23 +1,23 @@
-//! The variables of a shell command: their positions, their quotes, and the names that the command sets itself.
+//! Finds the variables of a shell command: their positions, the quotes around them, and the names that the command sets itself.
 
 use std::collections::BTreeSet;
 
 use crate::variable::{VariableForm, VariableRef, variable_at};
 
-/// The quoting at a position of a command.
+/// The kind of quotes around a position in a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ShellQuote {
-    /// Not at all.
+    /// No quotes.
     Plain,
-    /// By `"`.
+    /// Double quotes.
     Double,
-    /// By `'`: the shell replaces no variable inside.
+    /// Single quotes. The shell replaces no variable inside them.
     Single,
-    /// In a here-document.
+    /// The body of a here-document.
     HereDocument,
-    /// In a here-document with a quoted end: the shell replaces no variable inside.
+    /// The body of a here-document whose end word is quoted. The shell replaces no variable inside it.
     QuotedHereDocument,
-    /// In a comment.
+    /// A comment.
     Comment,
 }
 
@@ -31,22 +31,22 @@ pub(crate) struct ShellVariable<'a> {
 /// The variables of a command.
 #[derive(Debug, Default)]
 pub(crate) struct ShellVariables<'a> {
-    /// The variables in it, in order.
+    /// The variables of the command, in order.
     pub(crate) found: Vec<ShellVariable<'a>>,
-    /// The names that it sets.
+    /// The names that the command sets itself.
     assigned: BTreeSet<&'a str>,
-    /// Whether it runs a text from elsewhere, which may set any name.
+    /// Whether the command runs text from elsewhere, which may set any name.
     is_open: bool,
 }
 
 impl ShellVariables<'_> {
-    /// Returns whether the command may set a name itself.
+    /// Returns whether the command may set this name itself.
     pub(crate) fn may_set(&self, name: &str) -> bool {
         self.is_open || self.assigned.contains(name)
     }
 }
 
-/// Names that shells set themselves.
+/// Names of variables that shells set.
 const OF_SHELLS: [&str; 24] = [
     "BASHPID",
     "BASH_SOURCE",
@@ -74,12 +74,12 @@ const OF_SHELLS: [&str; 24] = [
     "UID",
 ];
 
-/// Returns whether shells set a name themselves.
+/// Returns whether shells set a variable of this name.
 pub(crate) fn is_of_shells(name: &str) -> bool {
     OF_SHELLS.contains(&name)
 }
 
-/// Parses a command.
+/// Finds the variables of a command.
 pub(crate) fn read(command: &str) -> ShellVariables<'_> {
     let mut reader = ShellReader {
         text: command,
@@ -94,16 +94,16 @@ pub(crate) fn read(command: &str) -> ShellVariables<'_> {
     result
 }
 
-/// The open constructs around a position.
+/// A construct that is open at a position in a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OpenConstructs {
     Double,
-    /// `$(`.
+    /// A command substitution `$(`.
     Substitution,
     Backtick,
 }
 
-/// A here-document whose body is still to come.
+/// A here-document whose body follows later.
 struct HereDocument<'a> {
     end: &'a str,
     is_quoted: bool,
@@ -140,7 +140,7 @@ impl<'a> ShellReader<'a> {
                 '"' if is_plain => self.open(OpenConstructs::Double, 1),
                 '"' => self.close(1),
                 '`' if self.quotes.contains(&OpenConstructs::Backtick) => {
-                    // Anything still open inside ends with it.
+                    // The end of the substitution also ends everything that is still open inside it.
                     while self.quotes.pop().is_some_and(|open| open != OpenConstructs::Backtick) {}
                     self.at += 1;
                 }
@@ -185,7 +185,7 @@ impl<'a> ShellReader<'a> {
         self.text[..self.at].chars().next_back().is_none_or(|c| c.is_whitespace() || ";|&(`".contains(c))
     }
 
-    /// Consumes a variable if one begins here.
+    /// Reads a variable if one begins at this position.
     fn variable(&mut self, quote: ShellQuote) -> bool {
         let rest = self.rest();
         if rest.starts_with("${{") {
@@ -202,7 +202,7 @@ impl<'a> ShellReader<'a> {
         true
     }
 
-    /// Consumes a text in single quotes, from the first quote.
+    /// Reads a text in single quotes, beginning at the first quote.
     fn single(&mut self, has_escapes: bool) {
         self.at += 1;
         while let Some(c) = self.rest().chars().next() {
@@ -218,7 +218,7 @@ impl<'a> ShellReader<'a> {
         }
     }
 
-    /// Consumes the rest of the line.
+    /// Reads the rest of the line.
     fn through_line(&mut self, quote: ShellQuote) {
         while let Some(c) = self.rest().chars().next().filter(|c| *c != '\n') {
             if !self.variable(quote) {
@@ -247,7 +247,7 @@ impl<'a> ShellReader<'a> {
                 (&rest[..length], length)
             }
         };
-        // `\END` quotes it as well.
+        // The spelling `\END` quotes the end word as well.
         let escaped = end.strip_prefix('\\');
         let is_quoted = quote.is_some() || escaped.is_some();
         let end = escaped.unwrap_or(end);
@@ -273,7 +273,7 @@ impl<'a> ShellReader<'a> {
     }
 }
 
-/// Commands that set the names after them.
+/// Commands that set the names in their arguments.
 const SETTERS: [&str; 11] = [
     "read",
     "export",
@@ -288,7 +288,8 @@ const SETTERS: [&str; 11] = [
     "let",
 ];
 
-/// Finds the names that a command sets, from its words: one too many costs a warning, one too few a run.
+/// Finds the names that a command sets, by its words. The search prefers too many names: a name too many costs a warning, a missing name could fail a
+/// run.
 fn find_assignments<'a>(command: &'a str, result: &mut ShellVariables<'a>) {
     let is_name = |word: &str| {
         word.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
@@ -310,7 +311,7 @@ fn find_assignments<'a>(command: &'a str, result: &mut ShellVariables<'a>) {
     }
 }
 
-/// Returns whether the shell looks a variable up: a plain name at a position where it replaces variables.
+/// Returns whether the shell itself replaces the variable: it has a plain name, and is at a position where the shell replaces variables.
 pub(crate) fn is_looked_up(one: &ShellVariable<'_>) -> bool {
     !matches!(one.quote, ShellQuote::Single | ShellQuote::QuotedHereDocument | ShellQuote::Comment)
         && match one.variable.form {
@@ -320,7 +321,7 @@ pub(crate) fn is_looked_up(one: &ShellVariable<'_>) -> bool {
         }
 }
 
-/// Returns the name that the shell looks up: for `$a.b` it is `a`.
+/// Returns the name that the shell looks up. For `$a.b` it is `a`.
 pub(crate) fn lookup_name<'a>(one: &ShellVariable<'a>) -> &'a str {
     one.variable.name.split('.').next().unwrap_or_default()
 }
@@ -363,7 +364,7 @@ mod tests {
                 expected.iter().map(|(name, quote)| ((*name).to_owned(), *quote)).collect();
             assert_eq!(quotes(command), expected, "{command}");
         }
-        // An unclosed construct extends to the end.
+        // A construct that is not closed extends to the end of the command.
         for open in ["'", "\"", "`", "$(", "cat <<EOF", "cat <<", "\\", "echo ${", "{{", "$"] {
             assert_eq!(quotes(open), [], "{open}");
         }

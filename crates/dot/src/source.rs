@@ -2,25 +2,25 @@
 
 use std::fmt;
 
-/// How much of a long line a snippet shows on either side of its position: a line of garbage may be the whole file.
+/// Maximum number of bytes of a long line that a snippet shows on each side of its position. A single line may be as long as the file.
 const WINDOW: usize = 60;
 
-/// A range of bytes of a source.
+/// A range of bytes in a source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Span {
-    /// The first byte.
+    /// The position of the first byte.
     pub start: usize,
-    /// The byte after the last one.
+    /// The position after the last byte.
     pub end: usize,
 }
 
 impl Span {
-    /// Creates the range from `start` up to, but without, `end`.
+    /// Creates the range from `start` to `end`, without the byte at `end`.
     pub const fn new(start: usize, end: usize) -> Self {
         Self { start, end }
     }
 
-    /// Returns the smallest span with both.
+    /// Returns the smallest span that contains both spans.
     #[must_use]
     pub fn to(self, other: Self) -> Self {
         Self { start: self.start.min(other.start), end: self.end.max(other.end) }
@@ -34,7 +34,7 @@ impl Span {
 pub struct SpannedValue<T> {
     /// The value.
     pub value: T,
-    /// The location; empty for values without a source, such as a transform's additions.
+    /// The location of the value. The span is empty if the value is not from a source, for example if a transform added it.
     pub span: Span,
 }
 
@@ -53,12 +53,12 @@ impl<T: PartialEq> PartialEq for SpannedValue<T> {
 
 impl<T: Eq> Eq for SpannedValue<T> {}
 
-/// A position in lines and columns.
+/// A position in a source, as line and column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SourcePosition {
-    /// The line, from 1.
+    /// The number of the line, from 1.
     pub line: usize,
-    /// The character in the line, from 1.
+    /// The number of the character in the line, from 1.
     pub column: usize,
 }
 
@@ -68,25 +68,25 @@ impl fmt::Display for SourcePosition {
     }
 }
 
-/// One location of a source with a label: the part that a terminal underlines.
+/// A location in a source with a label, as a message shows it.
 ///
-/// A snippet is one line of the source, or a part of it if the line is long; bytes that are not text appear as `U+FFFD`.
+/// A snippet shows one line of the source, or a part of a long line. Bytes that are not UTF-8 appear as `U+FFFD`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snippet {
-    /// The position where the location begins.
+    /// The line and column where the location begins.
     pub position: SourcePosition,
-    /// The location in bytes of the source.
+    /// The location in the bytes of the source.
     pub span: Span,
-    /// The line where the location begins, or the part of it around the location.
+    /// The line where the location begins. Of a long line, the part around the location.
     pub text: String,
-    /// The underlined characters of `text`: at least one, unless the location is at its end.
+    /// The range of characters in `text` to underline. The range has at least one character, unless the location is at the end of the line.
     pub marked: std::ops::Range<usize>,
-    /// The label of the location.
+    /// The label of the location: what the message says about it.
     pub label: String,
 }
 
 impl Snippet {
-    /// Returns the snippet of a span; a span beyond the end of the source is shown at its end.
+    /// Creates the snippet of a span. A span beyond the end of the source is shown at the end.
     pub fn of(source: &[u8], span: Span, label: impl Into<String>) -> Self {
         let start = span.start.min(source.len());
         let line_start = source[..start].iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
@@ -107,7 +107,7 @@ impl Snippet {
 }
 
 impl fmt::Display for Snippet {
-    /// Prints three lines: the line of the source with its number, and the label below the underlined part.
+    /// Writes three lines. The three lines contain the line of the source with its number, and the label below the underlined part.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let number = self.position.line.to_string();
         let gutter = " ".repeat(number.len());
@@ -118,7 +118,7 @@ impl fmt::Display for Snippet {
     }
 }
 
-/// Moves a cut back to the beginning of a character, but not before `least`.
+/// Moves a position back to the beginning of a character, but not before `least`.
 fn boundary(source: &[u8], mut at: usize, least: usize) -> usize {
     while at > least && source.get(at).is_some_and(|b| b & 0xC0 == 0x80) {
         at -= 1;
@@ -126,12 +126,12 @@ fn boundary(source: &[u8], mut at: usize, least: usize) -> usize {
     at
 }
 
-/// Counts the characters without copying a possibly long line.
+/// Counts the characters without a copy, because a line may be long.
 fn chars(bytes: &[u8]) -> usize {
     bytes.iter().filter(|&b| b & 0xC0 != 0x80).count()
 }
 
-/// Returns text on one line for a terminal: a tab is one space, so that carets align.
+/// Returns the text on one line for a terminal. A tab becomes one space, so that underlines stay aligned.
 fn clean(bytes: &[u8]) -> String {
     let shown = |c: char| match c {
         '\t' => ' ',

@@ -1,16 +1,18 @@
-//! "Did you mean": the known name closest to an unknown one; and the length of names in messages.
+//! Suggestions for unknown names ("did you mean"), and shortened texts for messages.
 
 use std::borrow::Cow;
 
-/// Maximum length of a value in a message: a default may be long, and repeated for each of a million nodes.
+use ferrata_core::wording::count;
+
+/// Maximum number of characters of a value in a message. A default may be long, and a message about it may be repeated for very many nodes.
 const SHOWN: usize = 80;
 
-/// Returns the beginning of a text, for a message.
+/// Returns the beginning of a text in a length that suits a message.
 pub(crate) fn beginning_for_message(text: &str) -> Cow<'_, str> {
     shortened(text, SHOWN)
 }
 
-/// Returns at most this many characters of a text, and an ellipsis if there are more.
+/// Returns at most `most` characters of a text. If the text has more, the result ends in an ellipsis.
 pub(crate) fn shortened(text: &str, most: usize) -> Cow<'_, str> {
     match text.char_indices().nth(most) {
         Some((at, _)) => format!("{}..", &text[..at]).into(),
@@ -18,21 +20,23 @@ pub(crate) fn shortened(text: &str, most: usize) -> Cow<'_, str> {
     }
 }
 
-/// Returns at most this many characters of a text for a task, and the number of the rest.
+/// Returns at most `most` characters from the beginning of a text for a task, followed by the number of missing characters.
 pub(crate) fn beginning(text: &str, most: usize) -> Cow<'_, str> {
     match text.char_indices().nth(most) {
         Some((at, _)) => {
-            format!("{} [.. {} more characters]", &text[..at], text[at..].chars().count()).into()
+            format!("{} [.. {}]", &text[..at], count(text[at..].chars().count(), "more character")).into()
         }
         None => text.into(),
     }
 }
 
-/// Returns at most this many characters of the end of a text, and the number before them.
+/// Returns at most `most` characters from the end of a text, after the number of missing characters.
 pub(crate) fn ending(text: &str, most: usize) -> Cow<'_, str> {
     let before = text.chars().count().saturating_sub(most);
     match text.char_indices().nth(before) {
-        Some((at, _)) if before > 0 => format!("[{before} characters before ..] {}", &text[at..]).into(),
+        Some((at, _)) if before > 0 => {
+            format!("[{} before ..] {}", count(before, "character"), &text[at..]).into()
+        }
         _ => text.into(),
     }
 }
@@ -42,10 +46,10 @@ pub(crate) fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Above this number of names there is no search: a mistake in a huge file must not take quadratic time.
+/// Maximum number of names that are searched, so that a mistake in a huge file does not take quadratic time.
 const MAX_NAMES: usize = 200;
 
-/// Returns the name with the smallest difference from `unknown`, if at most a third of it, or one letter, differs.
+/// Returns the name that is most similar to `unknown`. At most a third of its characters, or one character, may differ.
 pub(crate) fn closest_name<'a>(unknown: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if unknown.len() > 64 {
         return None;

@@ -1,4 +1,4 @@
-//! A DOT file as written: its statements in their order. Printing it and parsing that again returns the same document.
+//! The statements of a DOT file, in their order. Printing a document and parsing the result gives an equal document.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,9 +6,9 @@ use std::sync::Arc;
 use crate::source::SpannedValue;
 use crate::value::Value;
 
-/// A whole file: one `digraph`.
+/// A whole DOT file, which contains one `digraph`.
 ///
-/// Equality compares the content of documents and ignores locations.
+/// Two documents are equal if their contents are equal. Their locations do not matter.
 ///
 /// # Examples
 ///
@@ -32,35 +32,35 @@ pub struct Document {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Statement {
-    /// `graph [..]`: attributes of the graph, or of the subgraph it stands in.
+    /// `graph [..]`: attributes of the graph, or of the subgraph that contains the statement.
     Graph(Vec<Attribute>),
-    /// `node [..]`: defaults of the nodes declared after it in its scope.
+    /// `node [..]`: defaults for the nodes that the same scope declares after this statement.
     NodeDefaults(Vec<Attribute>),
-    /// `edge [..]`: defaults of the edges declared after it in its scope.
+    /// `edge [..]`: defaults for the edges that the same scope declares after this statement.
     EdgeDefaults(Vec<Attribute>),
     /// `key = value`: the same as `graph [key = value]`.
     Set(Attribute),
-    /// `subgraph name { .. }`.
+    /// `subgraph name { .. }`: a subgraph.
     Subgraph(Subgraph),
-    /// `id [..]`.
+    /// `id [..]`: a declaration of a node.
     Node(NodeStatement),
-    /// `a -> b -> c [..]`.
+    /// `a -> b -> c [..]`: a declaration of edges.
     Edge(EdgeStatement),
 }
 
-/// An attribute with its value.
+/// The key and the value of an attribute.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attribute {
-    /// The key, with or without dots.
+    /// The key, which may contain dots.
     pub key: SpannedValue<Arc<str>>,
     /// The value.
     pub value: SpannedValue<Value>,
 }
 
-/// A scope of defaults, whose label becomes a class of its nodes.
+/// A subgraph: a scope of defaults. Its label becomes a class of its nodes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Subgraph {
-    /// The name, if it has one.
+    /// The name of the subgraph, if it has one.
     pub name: Option<SpannedValue<Arc<str>>>,
     /// The statements between its braces.
     pub statements: Vec<Statement>,
@@ -69,16 +69,16 @@ pub struct Subgraph {
 /// A declaration of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeStatement {
-    /// The node.
+    /// The id of the node.
     pub id: SpannedValue<Arc<str>>,
     /// The attributes in its brackets.
     pub attributes: Vec<Attribute>,
 }
 
-/// A declaration of one edge, or of a chain of edges that share their attributes.
+/// A declaration of an edge, or of a chain of edges that share their attributes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EdgeStatement {
-    /// The nodes along the chain, at least two.
+    /// The ids of the nodes along the chain. A chain has at least two ids.
     pub path: Vec<SpannedValue<Arc<str>>>,
     /// The attributes in the brackets.
     pub attributes: Vec<Attribute>,
@@ -92,11 +92,11 @@ impl fmt::Display for Document {
     }
 }
 
-/// Words that begin a statement of their own, and so cannot name a node.
+/// Words that begin other statements, so they cannot be ids of nodes.
 pub(crate) const KEYWORDS: [&str; 6] = ["strict", "digraph", "graph", "subgraph", "node", "edge"];
 
-/// Returns the id for a quoted name: each character except ASCII letters, digits and `_` becomes `_`. A name that begins with a digit gets a `_`
-/// before it, a keyword gets one after it.
+/// Returns the id that is made from a quoted name. Each character other than an ASCII letter, a digit or `_` becomes `_`. If the name begins with a
+/// digit, the id gets a `_` before it. If the name is a keyword, the id gets a `_` after it.
 pub(crate) fn id_of_name(name: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     let id: String = name.chars().map(plain).collect();
@@ -109,7 +109,7 @@ pub(crate) fn id_of_name(name: &str) -> String {
     }
 }
 
-/// Prints statements, one per line. The parser bounds their nesting.
+/// Prints statements, one on each line. The parser limits their nesting.
 fn print(f: &mut fmt::Formatter<'_>, statements: &[Statement], depth: usize) -> fmt::Result {
     for statement in statements {
         indent(f, depth)?;

@@ -1,21 +1,21 @@
-//! Constructs of other dialects that the parser tolerates: lint reports each with its location.
+//! Constructs of other dialects that the parser tolerates. Lint reports each of them with its location.
 
 use crate::source::Span;
 
-/// Maximum number per source: a reader needs no more, and a file may consist of nothing else.
+/// Maximum number of reported constructs in a source. A reader needs no more, and a file may contain very many.
 pub(crate) const MOST: usize = 1000;
 
-/// A tolerated construct outside of the dialect.
+/// A construct outside of the dialect that the parser tolerated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Tolerance {
-    /// The lint rule that reports it.
+    /// The lint rule that reports the construct.
     pub rule: &'static str,
-    /// The construct, and its interpretation.
+    /// A message with the construct, and how the parser interprets it.
     pub message: String,
-    /// The replacement.
+    /// What to write instead.
     pub fix: String,
-    /// The location.
+    /// The location of the construct.
     pub span: Span,
 }
 
@@ -30,7 +30,7 @@ impl Tolerance {
     }
 }
 
-/// Adds one, up to the maximum.
+/// Adds a construct, unless the maximum is reached.
 pub(crate) fn note(all: &mut Vec<Tolerance>, one: impl FnOnce() -> Tolerance) {
     if all.len() < MOST {
         all.push(one());

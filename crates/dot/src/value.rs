@@ -7,20 +7,20 @@ use std::time::Duration;
 /// The unit of a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unit {
-    /// `ms`
+    /// Milliseconds, written as `ms`.
     Milliseconds,
-    /// `s`
+    /// Seconds, written as `s`.
     Seconds,
-    /// `m`
+    /// Minutes, written as `m`.
     Minutes,
-    /// `h`
+    /// Hours, written as `h`.
     Hours,
-    /// `d`
+    /// Days, written as `d`.
     Days,
 }
 
 impl Unit {
-    /// Parses a suffix.
+    /// Parses the suffix of a unit; `None` if it is unknown.
     pub fn from_suffix(suffix: &str) -> Option<Self> {
         Some(match suffix {
             "ms" => Self::Milliseconds,
@@ -32,7 +32,7 @@ impl Unit {
         })
     }
 
-    /// Returns the suffix.
+    /// Returns the suffix of the unit.
     pub const fn suffix(self) -> &'static str {
         match self {
             Self::Milliseconds => "ms",
@@ -54,7 +54,7 @@ impl Unit {
     }
 }
 
-/// A length of time as written: a count and a unit.
+/// A duration as written in a source: a count and a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Length {
     count: u64,
@@ -62,7 +62,7 @@ pub struct Length {
 }
 
 impl Length {
-    /// Creates a count of a unit; `None` if it exceeds 64 bits of milliseconds.
+    /// Creates a duration from a count and a unit; `None` if its number of milliseconds exceeds 64 bits.
     pub const fn new(count: u64, unit: Unit) -> Option<Self> {
         match count.checked_mul(unit.milliseconds()) {
             Some(_) => Some(Self { count, unit }),
@@ -70,15 +70,15 @@ impl Length {
         }
     }
 
-    /// Parses text such as `900s`.
+    /// Parses a text such as `900s`; `None` if it is not a duration.
     pub fn from_text(text: &str) -> Option<Self> {
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         Self::new(text[..digits].parse().ok()?, Unit::from_suffix(&text[digits..])?)
     }
 
-    /// Returns the length of time.
+    /// Returns the length as a [`Duration`].
     pub const fn as_std(self) -> Duration {
-        // `new` has checked that this fits.
+        // `new` has checked that the product does not overflow.
         Duration::from_millis(self.count.saturating_mul(self.unit.milliseconds()))
     }
 }
@@ -91,26 +91,26 @@ impl fmt::Display for Length {
 
 /// The value of an attribute.
 ///
-/// `Display` writes it as in a source; [`text`](Self::text) returns its content.
+/// `Display` writes the value in the form of a source; [`text`](Self::text) returns its content.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Value {
-    /// Text in quotes.
+    /// A text in quotes.
     String(Arc<str>),
     /// A whole number.
     Integer(i64),
-    /// A number with a point; never infinite and never `NaN`.
+    /// A number with a decimal point. The number is never infinite and never `NaN`.
     Float(f64),
-    /// `true` or `false`.
+    /// A boolean: `true` or `false`.
     Boolean(bool),
-    /// A count with a unit, such as `15m`.
+    /// A duration: a count with a unit, such as `15m`.
     Duration(Length),
     /// A word without quotes, such as `LR`.
     Bare(Arc<str>),
 }
 
 impl Value {
-    /// Text in quotes.
+    /// Creates a text in quotes.
     pub fn string(text: impl Into<Arc<str>>) -> Self {
         Self::String(text.into())
     }
@@ -123,7 +123,7 @@ impl Value {
         }
     }
 
-    /// Returns the text of a value that is text, in quotes or without.
+    /// Returns the text of a text in quotes or a word without quotes; `None` for other types.
     pub fn as_str(&self) -> Option<&str> {
         match self {
             Self::String(text) | Self::Bare(text) => Some(text),
@@ -131,11 +131,11 @@ impl Value {
         }
     }
 
-    /// Returns a whole number, even one in quotes.
+    /// Returns a whole number; `None` if the value is not one. A number in quotes is accepted too.
     pub fn as_integer(&self) -> Option<i64> {
         match self {
             Self::Integer(number) => Some(*number),
-            // Without a fraction, and small enough to lose no digit.
+            // A number without a fraction that is small enough to lose no digit.
             Self::Float(number) if number.fract() == 0.0 && number.abs() < 1e15 => {
                 format!("{number:.0}").parse().ok()
             }
@@ -144,7 +144,7 @@ impl Value {
         }
     }
 
-    /// Returns a number of at least 0, whole or not.
+    /// Returns a number of at least 0, which may have a fraction.
     pub(crate) fn as_amount(&self) -> Option<f64> {
         let number = match self {
             Self::Float(number) => Some(*number),
@@ -155,7 +155,7 @@ impl Value {
         number.filter(|number: &f64| number.is_finite() && *number >= 0.0)
     }
 
-    /// Returns `true` or `false`, even in quotes.
+    /// Returns a boolean; `None` if the value is not one. `true` and `false` in quotes are accepted too.
     pub fn as_bool(&self) -> Option<bool> {
         match self {
             Self::Boolean(yes) => Some(*yes),
@@ -164,8 +164,9 @@ impl Value {
         }
     }
 
-    /// Returns a duration, even one in quotes: the specification's own examples write `timeout="900s"`. A whole number of at least 1 is a count of
-    /// seconds, as in other dialects. 0 returns `None`, because it may mean immediately or never.
+    /// Returns a duration; `None` if the value is not one. A duration in quotes is accepted too, because the examples of the specification contain
+    /// `timeout="900s"`. A whole number of at least 1 is a number of seconds, as in other dialects. For 0 the result is `None`, because 0 may mean
+    /// immediately or never.
     pub fn as_duration(&self) -> Option<Duration> {
         match self {
             Self::Duration(length) => Some(length.as_std()),
@@ -203,7 +204,7 @@ impl fmt::Display for Value {
                 f.write_str("\"")
             }
             Self::Integer(number) => write!(f, "{number}"),
-            // Never with an exponent, which the dialect lacks.
+            // Write no exponent, because the dialect has none.
             Self::Float(number) if number.fract() == 0.0 => write!(f, "{number:.1}"),
             Self::Float(number) => write!(f, "{number}"),
             Self::Boolean(yes) => write!(f, "{yes}"),

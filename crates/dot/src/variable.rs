@@ -1,14 +1,14 @@
-//! Variables in texts: `$name`, `${name}` and `{{ name }}`, with their positions and their values.
+//! Variables in texts: `$name`, `${name}` and `{{ name }}`, with their positions and values.
 
 use std::borrow::Cow;
 
 use ferrata_core::state::Context;
 use serde_json::Value as Json;
 
-/// The context key for the goal of the run.
+/// The context key of the goal of the run.
 pub(crate) const GOAL: &str = "graph.goal";
 
-/// Maximum length of a text after replacement: a short one can name a long value any number of times.
+/// Maximum length of a text after replacement. A short text can name a long value very often.
 const MAX_EXPANDED: usize = 16 << 20;
 
 /// The notation of a variable.
@@ -26,15 +26,15 @@ pub(crate) enum VariableForm {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct VariableRef<'a> {
     pub(crate) form: VariableForm,
-    /// The name with all that may belong to it: `$a.b` is `a` or `a.b`, whichever exists.
+    /// The name, with all parts that may belong to it. For `$a.b` the variable is `a.b` if it exists, and otherwise `a`.
     pub(crate) name: &'a str,
-    /// Its start in the text.
+    /// The position where the variable begins in the text.
     pub(crate) start: usize,
-    /// Its end.
+    /// The position where it ends.
     pub(crate) end: usize,
 }
 
-/// Finds the variables of a text, in order. `${{ .. }}` is not a variable: it belongs to another program.
+/// Finds the variables of a text, in order. `${{ .. }}` is not a variable, because it belongs to another program.
 pub(crate) fn variables(text: &str) -> impl Iterator<Item = VariableRef<'_>> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -54,7 +54,7 @@ pub(crate) fn variables(text: &str) -> impl Iterator<Item = VariableRef<'_>> {
     })
 }
 
-/// Parses the variable that begins at a `$` or a brace.
+/// Parses the variable that begins at this position, at a `$` or a brace.
 pub(crate) fn variable_at(text: &str, start: usize) -> Option<VariableRef<'_>> {
     let rest = &text[start..];
     let new = |form, name, length| Some(VariableRef { form, name, start, end: start + length });
@@ -88,21 +88,21 @@ fn word(text: &str) -> usize {
     text.bytes().take_while(|b| b.is_ascii_alphanumeric() || *b == b'_').count()
 }
 
-/// Returns whether a name consists of words with dots between them, and begins with no digit.
+/// Returns whether a name consists of words with dots between them and does not begin with a digit.
 fn is_path(name: &str) -> bool {
     let is_word = |part: &str| !part.is_empty() && word(part) == part.len();
     !name.starts_with(|c: char| c.is_ascii_digit()) && name.split('.').all(is_word)
 }
 
-/// Returns the first statement of a template language, such as `{% if x %}`: the dialect has none.
+/// Returns the first statement of a template language in a text, such as `{% if x %}`. The dialect has no such statements.
 pub(crate) fn template_statement(text: &str) -> Option<&str> {
     let start = text.find("{%")?;
     let length = text[start..].find("%}")?;
     Some(&text[start..start + length + 2])
 }
 
-/// Returns the value of a whole name in a context: that of a key, or a part of it. `inputs.x` and `context.x` are `x`, and `goal` is the goal of the
-/// run.
+/// Returns the value that a context has for a complete name: the value of a key, or a part of this value. `inputs.x` and `context.x` are the same as
+/// `x`, and `goal` is the goal of the run.
 pub(crate) fn value<'a>(context: &'a Context, name: &str) -> Option<&'a Json> {
     let known = |name: &str| {
         let value = context.get_value(name)?;
@@ -113,7 +113,7 @@ pub(crate) fn value<'a>(context: &'a Context, name: &str) -> Option<&'a Json> {
         return goal.or_else(|| known("goal"));
     }
     let within = |name: &str| {
-        // The longest existing key, and then a part of its value.
+        // Try the longest existing key first, and then a part of its value.
         let ends = name.match_indices('.').map(|(at, _)| at).rev();
         let parts = ends.filter_map(|at| Some((known(&name[..at])?, &name[at + 1..])));
         parts.filter_map(|(value, rest)| part_of(value, rest)).next()
@@ -131,7 +131,7 @@ fn part_of<'a>(value: &'a Json, path: &str) -> Option<&'a Json> {
     (!part.is_null()).then_some(part)
 }
 
-/// Returns the text of a value: text verbatim, and other values as JSON.
+/// Returns a value as text: a text verbatim, and any other value as JSON.
 pub(crate) fn text_of(value: &Json) -> Cow<'_, str> {
     match value {
         Json::String(text) => text.into(),
@@ -139,7 +139,7 @@ pub(crate) fn text_of(value: &Json) -> Cow<'_, str> {
     }
 }
 
-/// Resolves a reference: its value, and the end of the replaced text. For `$a.b` that may be the end of `$a`.
+/// Finds the value of a variable, and the end of the text that the value replaces. For `$a.b` this may be the end of `$a`.
 pub(crate) fn resolve<'a>(context: &'a Context, reference: &VariableRef<'_>) -> Option<(&'a Json, usize)> {
     let mut name = reference.name;
     loop {
@@ -153,18 +153,19 @@ pub(crate) fn resolve<'a>(context: &'a Context, reference: &VariableRef<'_>) -> 
     }
 }
 
-/// Replaces the variables of a text with values of the context. A variable without a value stays, and inserted values are not expanded again.
+/// Replaces the variables in a text by values of the context. A variable without a value stays in the text. Variables in inserted values are not
+/// replaced.
 ///
 /// # Errors
 ///
-/// Returns the remedy if a named input is missing, or if the text would be too long.
+/// Returns a message for the author if a named input is missing, or if the text would become too long.
 pub(crate) fn expand<'a>(text: &'a str, context: &Context) -> Result<Cow<'a, str>, String> {
     let (mut expanded, mut copied) = (String::new(), 0);
     for reference in variables(text) {
         let Some((value, end)) = resolve(context, &reference) else {
             if let Some(input) = reference.name.strip_prefix("inputs.") {
                 return Err(format!(
-                    "`{}` is no input of the run; give it by `--input {input}=..`",
+                    "the run has no input `{}`; pass `--input {input}=..`",
                     &text[reference.start..reference.end]
                 ));
             }
@@ -174,7 +175,7 @@ pub(crate) fn expand<'a>(text: &'a str, context: &Context) -> Result<Cow<'a, str
         expanded += &text_of(value);
         if expanded.len() > MAX_EXPANDED {
             return Err(format!(
-                "the text is longer than {MAX_EXPANDED} bytes with its variables; name `{}` less often, or leave it in a file",
+                "the expanded text exceeds {MAX_EXPANDED} bytes; use `{}` less often, or put its value into a file",
                 reference.name
             ));
         }
@@ -238,19 +239,16 @@ mod tests {
             assert_eq!(expand(text, &context).unwrap(), expected, "{text}");
         }
         let missing = expand("for {{ inputs.customer }}", &context).unwrap_err();
-        assert_eq!(
-            missing,
-            "`{{ inputs.customer }}` is no input of the run; give it by `--input customer=..`"
-        );
+        assert_eq!(missing, "the run has no input `{{ inputs.customer }}`; pass `--input customer=..`");
         assert_eq!(expand("$goals", &Context::new()).unwrap(), "$goals");
     }
 
-    /// A text that names a long value many times fails instead of losing it.
+    /// If a short text names a long value too often, the replacement fails, and no text is lost.
     #[test]
     fn expanded_text_has_a_bound() {
         let mut context = Context::new();
         context.set("long", "x".repeat(1 << 20)).unwrap();
-        assert!(expand(&"$long ".repeat(17), &context).unwrap_err().contains("name `long` less often"));
+        assert!(expand(&"$long ".repeat(17), &context).unwrap_err().contains("use `long` less often"));
         assert_eq!(expand(&"$long ".repeat(15), &context).unwrap().len(), 15 * ((1 << 20) + 1));
     }
 

@@ -1,4 +1,4 @@
-//! How long reading, linting and running takes; run with `cargo test --release -p ferrata-dot --test speed -- --ignored --nocapture`.
+//! Speed of parsing, linting and running. Run with `cargo test --release -p ferrata-dot --test speed -- --ignored --nocapture`.
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 #![expect(clippy::disallowed_methods, reason = "this measures real time")]
 

@@ -1,11 +1,12 @@
-//! Opening a store by its URL.
+//! Opens a store by its URL.
 
 use std::sync::Arc;
 
 use ferrata_core::store::{CheckpointStore, MemoryStore};
 use ferrata_core::{Error, ErrorKind, Result};
 
-/// Opens a store by its URL. It reads and writes nothing before the first use, except the file of a `sharded:` URL.
+/// Opens a store by its URL. The store reads and writes nothing before its first use. With a `sharded:` URL, the call reads the file that the URL
+/// names.
 ///
 /// - `memory:` stores runs in memory until the process ends. Each call creates a separate store.
 /// - `file:///path` and `file:relative/path` store runs as files on this machine, with the feature `fs`.
@@ -19,13 +20,13 @@ use ferrata_core::{Error, ErrorKind, Result};
 ///   Valkey server or cluster, with the feature `redis`. Options follow after `?`: `prefix`, `replicas`, `keep_secs`.
 /// - `s3://bucket/prefix?endpoint=https://host:port&region=name&path_style=true` stores runs as objects in a bucket, with the feature `s3`. The query
 ///   is for servers other than AWS. Credentials come from the environment, never from the URL.
-/// - `sharded:///path/of/a/file` and `sharded:relative/path` distribute runs over the stores in this file, each with a URL of a kind above, with the
-///   feature `sharded`; `docs/how-to/sharding.md` describes the file.
+/// - `sharded:///path/of/a/file` and `sharded:relative/path` distribute runs over the stores in this file, with the feature `sharded`. Each store
+///   has a URL of one of the other kinds. `docs/how-to/sharding.md` describes the file.
 ///
 /// # Errors
 ///
-/// - [`ErrorKind::Unsupported`]: the kind of store is unknown, or its feature is off; the message names it.
-/// - [`ErrorKind::Invalid`]: the text is no URL, or no valid one for that kind of store.
+/// - [`ErrorKind::Unsupported`]: the kind of store is unknown, or its feature is disabled. The message names the kind or the feature.
+/// - [`ErrorKind::Invalid`]: the text is not a URL, or not a valid URL for its kind of store.
 ///
 /// # Examples
 ///
@@ -38,7 +39,7 @@ use ferrata_core::{Error, ErrorKind, Result};
 /// # Ok::<(), ferrata::Error>(())
 /// ```
 pub fn connect(url: &str) -> Result<Arc<dyn CheckpointStore>> {
-    // The rest of a URL may contain a password, so errors show only the scheme.
+    // Errors show only the scheme, because the other parts of a URL may contain a password.
     let Some((scheme, rest)) = url.split_once(':').filter(|(scheme, _)| is_scheme(scheme)) else {
         let message = "what names the store is no URL; use `memory:`, `file:///path` or `s3://bucket/prefix`";
         return Err(Error::new(ErrorKind::Invalid, message));

@@ -1,6 +1,6 @@
-//! A guide, from the first function to a service at night. The tests compile and run the programs of each page.
+//! A guide in pages, from the first function to the operation of a service. The tests compile and run the programs of each page.
 //!
-//! Ferrata is not on crates.io yet. Depend on it by git: `cargo add ferrata --git https://github.com/ferrata-rs/ferrata`.
+//! Ferrata is not on crates.io yet. Add it from its Git repository: `cargo add ferrata --git https://github.com/ferrata-rs/ferrata`.
 //!
 //! | page | for |
 //! |---|---|

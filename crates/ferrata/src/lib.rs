@@ -1,4 +1,4 @@
-//! Durable graphs of async code, checkpointed as append-only run logs.
+//! Durable graphs of async code. Each run is checkpointed in an append-only log.
 //!
 //! ```
 //! use ferrata::prelude::*;
@@ -22,7 +22,7 @@
 //!
 //! # State
 //!
-//! A run's state is a struct with `#[derive(State)]`. Each field is a *channel* with a rule for joining updates.
+//! A run's state is a struct with `#[derive(State)]`. Each field is a *channel*, with a rule that joins updates to its value.
 //!
 //! ```
 //! use std::collections::BTreeMap;
@@ -57,19 +57,19 @@
 //!
 //! # Stores
 //!
-//! [`connect()`] opens a store by its URL. Each kind except `memory:` is a feature of this crate.
+//! [`connect()`] opens a store by its URL. Each kind of store except `memory:` needs a feature of this crate.
 //!
 //! | URL | store | feature |
 //! |---|---|---|
-//! | `memory:` | [`MemoryStore`], gone with the process | |
-//! | `file:///path`, `file:relative` | `FsStore`, files on this machine | `fs`, on unless turned off |
+//! | `memory:` | [`MemoryStore`], lost when the process ends | |
+//! | `file:///path`, `file:relative` | `FsStore`, files on this machine | `fs`, enabled by default |
 //! | `sqlite:///path`, `sqlite:relative` | `SqliteStore`, a database in a file on this machine | `sqlite` |
 //! | `postgres://user@host/database` | `PostgresStore`, tables of a PostgreSQL database | `postgres` |
 //! | `nats://host:port,host:port`, `tls://` with TLS | `NatsStore`, a stream of NATS JetStream | `nats` |
 //! | `redis://host:port/db`, `rediss://` with TLS | `RedisStore`, one Redis or Valkey server | `redis` |
 //! | `redis-cluster://host:port,host:port`, `rediss-cluster://` | `RedisStore`, a cluster | `redis` |
 //! | `s3://bucket/prefix?endpoint=…&region=…&path_style=true` | `S3Store`, objects in a bucket | `s3` |
-//! | `sharded:///path`, `sharded:relative` | `ShardedStore`, the stores that this file names | `sharded`, on unless turned off |
+//! | `sharded:///path`, `sharded:relative` | `ShardedStore`, the stores that this file lists | `sharded`, enabled by default |
 //!
 //! # Guide
 //!
@@ -77,31 +77,31 @@
 //!
 //! # Functions
 //!
-//! A durable function needs no graph: the module [`flow`](mod@flow).
+//! A durable function is one async function that runs without a graph: see the module [`flow`](mod@flow).
 //!
 //! # Large values
 //!
-//! With the feature `blobs`, a state refers to documents stored next to the records: the module `blobs`.
+//! With the feature `blobs`, a state can refer to large documents that are stored next to the records: see the module `blobs`.
 //!
 //! # Queues and limits
 //!
-//! With the feature `queue`, runs and nodes wait for slots, across all processes of a store: the module `queue`.
+//! With the feature `queue`, runs and nodes can wait for slots that all processes of a store share: see the module `queue`.
 //!
 //! # Schedules
 //!
-//! With the feature `schedule`, runs start by the calendar: the module `schedule`.
+//! With the feature `schedule`, runs start at given times or intervals: see the module `schedule`.
 //!
 //! # Tests
 //!
-//! With the feature `testing`, tests of workflows need no waiting and no servers: the module `testing`.
+//! With the feature `testing`, tests of workflows need no real waiting and no servers: see the module `testing`.
 //!
 //! # Metrics
 //!
-//! With the feature `metrics`, a runtime reports metrics through the `metrics` facade; the module `metrics` lists them.
+//! A runtime reports metrics through the `metrics` facade; the module [`metrics`] lists them.
 //!
 //! # Traces
 //!
-//! With the feature `otel`, `OpenTelemetry` creates one trace of a run across all processes that drive it.
+//! With the feature `otel`, `OpenTelemetry` creates one trace for a run, across all processes that drive the run.
 
 mod connect;
 pub mod guide;
@@ -117,7 +117,6 @@ pub use ferrata_core::graph::{
     self, CachePolicy, CheckpointFrequency, CheckpointPolicy, Effect, Graph, GraphError, Join, Lens,
     RetryPolicy, Route,
 };
-#[cfg(feature = "metrics")]
 pub use ferrata_core::metrics;
 pub use ferrata_core::node::{self, Conversation, Fatal, Node, NodeContext, NodeError, NodeResult};
 pub use ferrata_core::record::{self, RunStatus};
@@ -170,7 +169,7 @@ struct Readme;
 #[doc = include_str!("../README.md")]
 struct CrateReadme;
 
-/// The tests compile the programs of the pages, too.
+/// The tests also compile the programs of the pages.
 #[cfg(doctest)]
 mod pages {
     #[doc = include_str!("../../../docs/how-to/replanning.md")]

@@ -1,5 +1,5 @@
-//! Two folders behind one sharded store keep the contract, with the second added when there were runs in the first: opened one by
-//! one, and by the URL of the file that names them.
+//! A sharded store over two folders meets the contract, with the second folder added later. The store is opened from its parts, and by the URL of its
+//! file.
 #![cfg(all(feature = "fs", feature = "sharded"))]
 
 use std::path::Path;

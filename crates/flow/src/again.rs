@@ -21,24 +21,25 @@ pub(crate) enum FlowEnd<O> {
 }
 
 impl FlowContext {
-    /// Ends this pass of the function and begins the next one with a new input, in the same run: the records of this pass no longer count. Use it
-    /// in a function that never ends, before its records are many.
+    /// Ends this pass of the function and starts the next pass with a new input, in the same run. The records of the ended pass no longer count. Call
+    /// this method in a function that never ends, before the run has too many records.
     ///
-    /// One record ends the pass and begins the next, so a crash leaves the run in one of them. The run keeps its id, labels, configuration, slot
-    /// in a queue, deadline, and the messages that it has not received. As when the function returns: unfinished children are cancelled, open
-    /// questions are withdrawn, outbox messages are sent, and registered compensations are forgotten.
+    /// One record ends the pass and starts the next one, so after a crash the run is in exactly one of them. The run keeps its id, labels,
+    /// configuration, slot in a queue, deadline, and the messages that it has not received. The end of a pass has the effects of a return of the
+    /// function: unfinished children are cancelled, open questions are withdrawn, outbox messages are sent, and registered compensations are removed.
     ///
-    /// The future is never ready, so the function does not go on. Operations of the next pass have names of their own: the same name is another
-    /// operation, with another [`idempotency_key`](Self::idempotency_key). Questions have ids that begin with `main@2:`, `main@3:` and so on.
+    /// The returned future is never ready, so the code after its `.await` does not execute. Operations of the next pass are independent of earlier
+    /// passes: the same name means a new operation, with another [`idempotency_key`](Self::idempotency_key). Question ids begin with `main@2:`,
+    /// `main@3:` and so on.
     ///
     /// # Errors
     ///
-    /// None for the function. The run fails if the input is not of the type that the function takes. It fails with a
-    /// [`CodeChange`](crate::CodeChange) if this pass did not ask for every recorded operation with an effect.
+    /// The function sees no error. The run fails if `input` does not have the type that the function takes. The run fails with a
+    /// [`CodeChange`](crate::CodeChange) if this pass did not request every recorded operation that has an effect.
     ///
     /// # Cancel safety
     ///
-    /// If it is dropped before the function is polled to its end, the pass goes on.
+    /// If the future is dropped before the function is next polled, the pass continues.
     ///
     /// # Examples
     ///

@@ -1,4 +1,4 @@
-//! A function that asks for something else than its run recorded.
+//! The error of a function that requests other operations than its run has recorded.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -6,16 +6,16 @@ use std::panic::Location;
 
 use crate::entry::OperationKind;
 
-/// The code of a flow does not fit the records of a run: the function was changed, or is not deterministic.
+/// The error of a flow whose code does not fit the records of its run: the code was changed, or it is not deterministic.
 ///
-/// The run fails with it, and does nothing. Deploy the code that the run was started with, or declare the change with
-/// [`patched`](crate::FlowContext::patched) or [`retired`](crate::FlowContext::retired), and retry the run.
+/// The run fails with this error, and no step is executed. Deploy the code with which the run was started, or declare the change with
+/// [`patched`](crate::FlowContext::patched) or [`retired`](crate::FlowContext::retired). Then retry the run.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CodeChange {
-    /// The recorded operation that the function did not ask for, such as ``step `pay` ``.
+    /// The recorded operation that the function did not request, such as ``step `pay` ``.
     pub recorded: Option<String>,
-    /// The operation that the function asked for instead. `None` if the function ended.
+    /// The operation that the function requested instead; `None` if the function ended.
     pub requested: Option<String>,
     /// The file and line of that request.
     pub location: Option<&'static Location<'static>>,

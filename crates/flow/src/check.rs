@@ -15,15 +15,15 @@ use crate::change;
 use crate::flow::Flow;
 use crate::gate::REPLAY_END;
 
-/// Why a run does not fit a function.
+/// The reason why a run does not fit a function.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum FlowCheckError {
-    /// The function asks for something else than the run recorded. The text is that of [`CodeChange`](crate::CodeChange).
+    /// The function requests other operations than the run has recorded. The text is the text of [`CodeChange`](crate::CodeChange).
     Changed(String),
-    /// The function panicked, or the run completed and the function failed.
+    /// The function panicked, or the function failed although the recorded run completed.
     Failed(Failure),
-    /// The log cannot be read.
+    /// The log could not be read.
     Unreadable(Error),
 }
 
@@ -50,14 +50,14 @@ where
     I: Serialize + DeserializeOwned + Send + 'static,
     O: Serialize + DeserializeOwned + Send + 'static,
 {
-    /// Replays a run that was [exported](Runtime::export) against this function. No step, question, message or child is begun.
+    /// Replays an [exported](Runtime::export) run with this function. The replay starts no step, question, message or child.
     ///
-    /// The function passes if it asks for every recorded operation with an effect, in an order that gives each its result. Keep logs of
-    /// production next to the tests, and check them before each deployment.
+    /// The function passes if it requests every recorded operation that has an effect, in an order in which each operation gets its recorded result.
+    /// Keep logs of production runs next to the tests, and check them before each deployment.
     ///
     /// # Errors
     ///
-    /// [`FlowCheckError`].
+    /// [`FlowCheckError`] gives the reason why the run does not fit the function.
     ///
     /// # Cancel safety
     ///
@@ -95,15 +95,15 @@ where
         self.check_with(log, |builder| builder).await
     }
 
-    /// Checks like [`check`](Self::check), in a runtime with resources that the function reads outside of steps.
+    /// Checks like [`check`](Self::check), in a runtime with the resources that the function uses outside of steps. `set` adds them.
     ///
     /// # Errors
     ///
-    /// As [`check`](Self::check).
+    /// The errors of [`check`](Self::check).
     ///
     /// # Cancel safety
     ///
-    /// As [`check`](Self::check).
+    /// The same as for [`check`](Self::check).
     pub async fn check_with(
         &self,
         log: &str,

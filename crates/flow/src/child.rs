@@ -1,4 +1,4 @@
-//! Children of a flow: other flows, and graphs.
+//! Child runs of a flow: other flows, and graphs.
 
 use std::fmt;
 use std::future::Future;
@@ -26,11 +26,11 @@ use crate::wait::FlowFuture;
 type SetChild<S> = Box<dyn FnOnce(ChildRequest<S>) -> ChildRequest<S> + Send>;
 type ReadResult<S, O> = Box<dyn FnOnce(S) -> Result<O, FlowError> + Send>;
 
-/// A child that is about to be called; `.await` starts it, and waits for its result.
+/// A request to call a child run. `.await` starts the child and waits for its result.
 ///
 /// # Cancel safety
 ///
-/// If it is dropped, a child that was started goes on until the function ends, which cancels it.
+/// If the future is dropped after the child was started, the child continues until the function ends. Then the runtime cancels the child.
 #[must_use = "a child is not started before it is awaited"]
 pub struct FlowChildRequest<S: State, O> {
     cx: FlowContext,
@@ -51,19 +51,20 @@ struct PreparedChild<S: State, O> {
 }
 
 impl FlowContext {
-    /// Calls another flow as a child run, and waits for its result: one run, whatever crashes. The operation has the name of the flow unless
-    /// [`name`](FlowChildRequest::name) sets another.
+    /// Calls another flow as a child run, and waits for its result. The call starts exactly one run, even after crashes. The name of the operation is
+    /// the name of the flow, unless [`name`](FlowChildRequest::name) sets another name.
     ///
-    /// Serve the other flow, too, so that the child goes on when this process ends.
+    /// Some process must also serve the other flow, so that the child continues when this process ends.
     ///
     /// # Errors
     ///
-    /// [`FlowErrorKind::ChildFailed`](crate::FlowErrorKind::ChildFailed), with the failure of the child as its causes,
-    /// [`ChildCancelled`](crate::FlowErrorKind::ChildCancelled) and [`ChildGone`](crate::FlowErrorKind::ChildGone).
+    /// [`FlowErrorKind::ChildFailed`](crate::FlowErrorKind::ChildFailed): the child failed; its failure is in the causes.
+    /// [`ChildCancelled`](crate::FlowErrorKind::ChildCancelled): the child was cancelled. [`ChildGone`](crate::FlowErrorKind::ChildGone): the child
+    /// was purged.
     ///
     /// # Cancel safety
     ///
-    /// As that of [`FlowChildRequest`].
+    /// The same as for [`FlowChildRequest`].
     ///
     /// # Examples
     ///
@@ -103,16 +104,16 @@ impl FlowContext {
         self.child_request(flow.name(), Location::caller(), PreparedChild { start, set: Vec::new(), read })
     }
 
-    /// Runs a graph as a child, and waits for its final state, as [`call`](Self::call) does. The operation has the name of the graph unless
-    /// [`name`](FlowChildRequest::name) sets another.
+    /// Runs a graph as a child run, and waits for its final state, like [`call`](Self::call). The name of the operation is the name of the graph,
+    /// unless [`name`](FlowChildRequest::name) sets another name.
     ///
     /// # Errors
     ///
-    /// As [`call`](Self::call).
+    /// The errors of [`call`](Self::call).
     ///
     /// # Cancel safety
     ///
-    /// As that of [`FlowChildRequest`].
+    /// The same as for [`FlowChildRequest`].
     #[track_caller]
     pub fn child<S: State>(&self, graph: &Graph<S>, input: S) -> FlowChildRequest<S, S> {
         let prepared = PreparedChild {
@@ -138,7 +139,7 @@ impl FlowContext {
 }
 
 impl<S: State, O> FlowChildRequest<S, O> {
-    /// Names the operation.
+    /// Sets the name of the operation.
     pub fn name(mut self, name: impl AsRef<str>) -> Self {
         if let Ok(key) = &self.key {
             self.cx.gate().give_back(key);
@@ -147,29 +148,29 @@ impl<S: State, O> FlowChildRequest<S, O> {
         self
     }
 
-    /// Sets the id of the child, as [`ChildRequest::id`] does.
+    /// Sets the id of the child run, like [`ChildRequest::id`].
     pub fn id(self, id: impl Into<String>) -> Self {
         let id = id.into();
         self.set(move |child| child.id(id))
     }
 
-    /// Adds a label to the child.
+    /// Adds a label to the child run.
     pub fn label(self, key: impl Into<String>, value: impl Into<String>) -> Self {
         let (key, value) = (key.into(), value.into());
         self.set(move |child| child.label(key, value))
     }
 
-    /// Configures the child, as [`ChildRequest::config`] does.
+    /// Sets the configuration of the child run, like [`ChildRequest::config`].
     pub fn config(self, config: impl Serialize + Send + 'static) -> Self {
         self.set(move |child| child.config(config))
     }
 
-    /// Sets what becomes of the child if the function ends first; [`OnParentEnd::Cancel`] unless set.
+    /// Sets what happens to the child if the function ends first. The default is [`OnParentEnd::Cancel`].
     pub fn on_parent_end(self, what: OnParentEnd) -> Self {
         self.set(move |child| child.on_parent_end(what))
     }
 
-    /// Cancels the child if it takes longer, as [`ChildRequest::deadline`] does.
+    /// Sets a deadline after which the child is cancelled, like [`ChildRequest::deadline`].
     pub fn deadline(self, after: Duration) -> Self {
         self.set(move |child| child.deadline(after))
     }
@@ -248,12 +249,12 @@ impl<S: State, O> fmt::Debug for FlowChildRequest<S, O> {
 }
 
 impl FlowContext {
-    /// Starts another flow as a run of its own, for which nothing waits, and returns its key: exactly one run, whatever crashes. The end of this
-    /// run does not end it.
+    /// Starts another flow as an independent run, and returns the key of that run. Exactly one run starts, even after crashes. The function does not
+    /// wait for the new run, and the end of this run does not end it.
     ///
     /// # Cancel safety
     ///
-    /// If it is dropped before its record, it may start nothing.
+    /// If the future is dropped before the start is recorded, the run may not start.
     #[track_caller]
     pub fn spawn<I, O>(
         &self,

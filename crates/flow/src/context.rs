@@ -1,4 +1,4 @@
-//! What a function may ask of the run that it is.
+//! The durable operations that a function can request.
 
 use std::fmt;
 use std::future::{Future, pending};
@@ -23,12 +23,12 @@ use crate::ticket::GateTicket;
 
 /// The durable operations of a function. Cheap to clone; pass a clone to helper functions.
 ///
-/// Each operation has a name, and is found again by its name and its number among the operations of that name, in the order of the calls. A name
-/// has 1 to 50 letters, digits, `_`, `-` and spaces, and belongs to operations of one kind.
+/// Each operation has a name. A replay finds the operation by its name and by its number among the operations of the same name, in the order of the
+/// calls. A name has 1 to 50 letters, digits, `_`, `-` and spaces. All operations of one name must be of the same kind.
 ///
-/// The runtime may call a function again: after a crash, a long wait or a failed attempt. An operation that is recorded then returns the recorded
-/// result, in the recorded order. So the function takes the same path if everything else in it is repeatable: it must await nothing but
-/// operations, and read time, randomness and the outside world in [`now`](Self::now), [`random`](Self::random), [`uuid`](Self::uuid) or a step.
+/// The runtime may call the function again after a crash, a long wait or a failed attempt. Then each recorded operation returns its recorded result,
+/// in the recorded order. The rest of the function must be repeatable, so that it takes the same path again. It must await only operations. It must
+/// get time, randomness and data from outside only with [`now`](Self::now), [`random`](Self::random), [`uuid`](Self::uuid) or a step.
 #[derive(Clone)]
 pub struct FlowContext {
     pub(crate) inner: Arc<FlowInner>,
@@ -68,7 +68,7 @@ impl FlowContext {
         self.inner.compensations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the run.
+    /// Returns the key of the run.
     pub fn run(&self) -> &RunKey {
         self.node().run()
     }
@@ -83,16 +83,16 @@ impl FlowContext {
         self.node().labels()
     }
 
-    /// Returns the user that the run was started for, if the start set one.
+    /// Returns the user for whom the run was started, if the start set a user.
     pub fn user(&self) -> Option<&str> {
         self.node().user()
     }
 
-    /// Reads the configuration of the run, as [`NodeContext::config`] does.
+    /// Reads the configuration of the run, like [`NodeContext::config`].
     ///
     /// # Errors
     ///
-    /// As [`NodeContext::config`].
+    /// The errors of [`NodeContext::config`].
     pub fn config<T: DeserializeOwned>(&self) -> Result<T, FlowError> {
         Ok(self.node().config()?)
     }
@@ -101,90 +101,90 @@ impl FlowContext {
     ///
     /// # Panics
     ///
-    /// If the runtime has none, as [`NodeContext::resource`] does.
+    /// If the runtime has no resource of this type, like [`NodeContext::resource`].
     #[track_caller]
     pub fn resource<T: Send + Sync + 'static>(&self) -> &T {
         self.node().resource()
     }
 
-    /// Returns the resource of this type, if the runtime has one.
+    /// Returns the resource of this type; `None` if the runtime has none.
     pub fn try_resource<T: Send + Sync + 'static>(&self) -> Option<&T> {
         self.node().try_resource()
     }
 
-    /// Returns a key for an operation of this run, such as the name of a step. It is the same whenever the function runs again, and differs
-    /// from the keys of all other runs. Send it with each request that must not have its effect twice.
+    /// Returns a key for an operation of this run. `name` may be the name of a step. The key is the same each time the function runs again, and
+    /// differs from the keys of all other runs. Send the key with each request whose effect must not happen twice.
     pub fn idempotency_key(&self, name: &str) -> String {
         format!("{}:{name}", self.node().idempotency_key())
     }
 
-    /// Returns the clock of the runtime. Use it inside the work of a step, for pauses that need no record.
+    /// Returns the clock of the runtime. Use it within the work of a step, for pauses that need no record.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         self.node().clock()
     }
 
-    /// Waits until the run is cancelled or released by this process. Use it inside the work of a step, to stop early.
+    /// Waits until the run is cancelled or this process releases it. Use this method within the work of a step, to stop early.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe.
+    /// Cancel safe: dropping the future changes nothing.
     pub async fn cancelled(&self) {
         self.node().cancelled().await;
     }
 
-    /// Sends an outbox message. Messages of a run leave it when the function has returned `Ok`; a flow that fails sends none.
+    /// Sends an outbox message. The messages of a run are sent when the function has returned `Ok`. A flow that fails sends none.
     ///
     /// # Errors
     ///
-    /// As [`NodeContext::send_out`].
+    /// The errors of [`NodeContext::send_out`].
     pub fn send_out(&self, topic: impl AsRef<str>, payload: impl Serialize) -> Result<(), FlowError> {
         Ok(self.node().send_out(topic, payload)?)
     }
 
-    /// Sends an event to watchers of the run, as [`NodeContext::emit`] does. No record holds it, and a replay sends it again.
+    /// Sends an event to watchers of the run, like [`NodeContext::emit`]. The event is not recorded, and a replay sends it again.
     ///
     /// # Errors
     ///
-    /// As [`NodeContext::emit`].
+    /// The errors of [`NodeContext::emit`].
     pub fn emit(&self, name: impl Into<String>, payload: impl Serialize) -> Result<(), FlowError> {
         Ok(self.node().emit(name, payload)?)
     }
 
-    /// Begins a durable stream of chunks for watchers of the run, as [`NodeContext::stream`] does. Begin it inside the work of a step: outside,
-    /// each replay begins it again.
+    /// Opens a durable stream of chunks for watchers of the run, like [`NodeContext::stream`]. Call it within the work of a step. Outside of a step,
+    /// each replay would open the stream again.
     ///
     /// # Errors
     ///
-    /// As [`NodeContext::stream`].
+    /// The errors of [`NodeContext::stream`].
     pub fn stream(&self, name: impl Into<String>) -> Result<StreamWriter, FlowError> {
         Ok(self.node().stream(name)?)
     }
 
-    /// Returns the time. The first call of this name records it, so a replay sees the same time.
+    /// Returns the current time. The first call with this name records the time, so a replay gets the same time.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe.
+    /// Cancel safe: dropping the future changes nothing for the run.
     #[track_caller]
     pub fn now(&self, name: &str) -> impl Future<Output = Timestamp> + Send + use<> {
         self.value(name, |cx, _| cx.node().now())
     }
 
-    /// Returns a random number, the same in each replay. It is not meant for secrets.
+    /// Returns a random number. A replay gets the same number. Do not use it for secrets.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe.
+    /// Cancel safe: dropping the future changes nothing for the run.
     #[track_caller]
     pub fn random(&self, name: &str) -> impl Future<Output = u64> + Send + use<> {
         self.value(name, |cx, key| cx.entropy(key))
     }
 
-    /// Returns a random UUID, the same in each replay. It is not meant for secrets.
+    /// Returns a random UUID. A replay gets the same UUID. Do not use it for secrets.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe.
+    /// Cancel safe: dropping the future changes nothing for the run.
     #[track_caller]
     pub fn uuid(&self, name: &str) -> impl Future<Output = Uuid> + Send + use<> {
         self.value(name, |cx, key| {
@@ -196,12 +196,12 @@ impl FlowContext {
         })
     }
 
-    /// Tells whether this run has a change of the code: true for runs that come here first with the new code, false for runs that recorded
-    /// something after this point with the old code. The answer stays the same for the rest of the run.
+    /// Returns whether this run uses a change of the code. Returns true if the run reaches this point for the first time with the new code, and false
+    /// if the run recorded operations after this point with the old code. The answer stays the same for the rest of the run.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe.
+    /// Cancel safe: dropping the future changes nothing for the run.
     ///
     /// # Examples
     ///
@@ -234,8 +234,8 @@ impl FlowContext {
         }
     }
 
-    /// Declares that this code may run without the recorded operations of this name. Without it, a run that recorded such an operation stops
-    /// with a [`CodeChange`] when the function does not ask for it. Call it at the start of the function.
+    /// Declares that this code may omit the recorded operations of this name. Without this declaration, a run that recorded such an operation fails
+    /// with a [`CodeChange`] if the function does not request the operation. Call this method at the start of the function.
     ///
     /// # Examples
     ///

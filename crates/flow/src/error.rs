@@ -1,4 +1,4 @@
-//! Why a flow, or one of its operations, failed.
+//! Errors of flows and of their operations.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum FlowErrorKind {
-    /// The function, or the work of a step, returned an error of its own.
+    /// The function or the work of a step returned an error.
     Failed,
     /// A step took longer than its timeout.
     TimedOut,
@@ -29,13 +29,13 @@ pub enum FlowErrorKind {
     ChildGone,
 }
 
-/// Why a flow, or one of its operations, failed.
+/// The error of a flow or of one of its operations.
 ///
-/// `?` makes it from any error, and `"no such order".into()` from text. As [`NodeError`](ferrata_core::node::NodeError), it is not a
-/// [`std::error::Error`] itself; [`failure`](Self::failure) returns one.
+/// The operator `?` creates it from any error, and `"no such order".into()` creates it from text. Like [`NodeError`](ferrata_core::node::NodeError),
+/// it does not implement [`std::error::Error`]; [`failure`](Self::failure) returns a value that does.
 ///
-/// The error of an operation is recorded before anything that the function does next. So a function sees the same error after a crash, with the
-/// same message and causes. The original error value is not recorded: to branch on a value, return it in `Ok` (see
+/// The error of an operation is recorded before any later operation of the function. So after a crash the function sees the same error, with the same
+/// message and causes. The original error value is not recorded. To branch on a value, return the value in `Ok` (see
 /// [`step`](crate::FlowContext::step)).
 ///
 /// # Examples
@@ -58,12 +58,13 @@ pub struct FlowError {
 }
 
 impl FlowError {
-    /// Makes an error that a retry may help.
+    /// Creates an error after which a retry may succeed.
     pub fn new(source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Self::of_kind(FlowErrorKind::Failed, FlowFailure::of(&*source.into()))
     }
 
-    /// Makes an error that a retry cannot help: a step with it is not tried again, and a flow with it is not run again.
+    /// Creates an error after which a retry cannot succeed. A step that fails with it is not tried again, and a flow that fails with it is not run
+    /// again.
     pub fn fatal(source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Self::new(source).as_fatal()
     }
@@ -77,28 +78,28 @@ impl FlowError {
         Self { failure, is_fatal: false, is_not_done: false, retry_after: None }
     }
 
-    /// Marks the error as one that a retry cannot help.
+    /// Marks the error as fatal: a retry cannot succeed.
     #[must_use]
     pub fn as_fatal(mut self) -> Self {
         self.is_fatal = true;
         self
     }
 
-    /// Marks that the work did nothing, so an [external](crate::StepRequest::external) step may be tried again.
+    /// Marks that the work had no effect, so an [external](crate::StepRequest::external) step may be tried again.
     #[must_use]
     pub fn not_done(mut self) -> Self {
         self.is_not_done = true;
         self
     }
 
-    /// Delays the next try by `delay` instead of the delay of the retry policy.
+    /// Sets the delay before the next try. It replaces the delay of the retry policy.
     #[must_use]
     pub fn retry_after(mut self, delay: Duration) -> Self {
         self.retry_after = Some(delay);
         self
     }
 
-    /// Adds a line before the message; the message becomes the first cause.
+    /// Adds a message before the current message. The current message becomes the first cause.
     ///
     /// ```
     /// use ferrata_flow::FlowError;
@@ -115,17 +116,17 @@ impl FlowError {
         self
     }
 
-    /// Returns the kind.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> FlowErrorKind {
         self.failure.kind
     }
 
-    /// Tells whether a retry cannot help.
+    /// Returns whether the error is fatal, so that a retry cannot succeed.
     pub fn is_fatal(&self) -> bool {
         self.is_fatal
     }
 
-    /// Tells whether the work did nothing.
+    /// Returns whether the work is known to have had no effect.
     pub fn is_not_done(&self) -> bool {
         self.is_not_done
     }
@@ -135,7 +136,7 @@ impl FlowError {
         self.retry_after
     }
 
-    /// Returns the message and the causes as an error.
+    /// Returns the message and the causes as a standard error.
     pub fn failure(&self) -> &FlowFailure {
         &self.failure
     }
@@ -222,13 +223,13 @@ const MAX_MESSAGE_BYTES: usize = 2_000;
 
 /// The message of a [`FlowError`] with the chain of its causes.
 ///
-/// It keeps 20 causes of at most 500 bytes, and 2,000 bytes of the message. Longer texts are cut and end in `…`.
+/// It stores at most 2,000 bytes of the message and at most 20 causes of 500 bytes each. Longer texts are cut and end in `…`.
 #[derive(Clone)]
 pub struct FlowFailure {
     kind: FlowErrorKind,
     message: String,
     texts: Vec<String>,
-    /// The same causes, as a chain.
+    /// The same causes, as a chain of error sources.
     cause: Option<Box<FailureCause>>,
 }
 
@@ -259,7 +260,7 @@ impl FlowFailure {
         failure
     }
 
-    /// Returns the kind.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> FlowErrorKind {
         self.kind
     }

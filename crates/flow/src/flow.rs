@@ -1,4 +1,4 @@
-//! A flow: a durable function with its name and settings.
+//! Flows: durable functions with a name and settings.
 
 use std::fmt;
 use std::future::Future;
@@ -27,9 +27,9 @@ const INPUT: &str = "input";
 const OUTPUT: &str = "output";
 const UNDONE: &str = "undone";
 
-/// Makes a flow from a function.
+/// Creates a flow from an async function.
 ///
-/// The name is that of the workflow. Input and output are any serde types.
+/// `name` becomes the name of the workflow. Input and output may be any serde types.
 ///
 /// # Examples
 ///
@@ -66,10 +66,10 @@ where
     Flow::build(name.into(), function, settings)
 }
 
-/// A durable function: an async function whose runs survive the end of their process. Made by [`flow`]. Cheap to clone.
+/// A durable function: an async function whose runs survive the end of their process. [`flow`] creates it. A clone is cheap.
 ///
-/// Its runs are runs of a [graph](Self::graph) with one node, `main`. So they are served, listed, watched, cancelled, forked, queued and scheduled
-/// as all runs are.
+/// A run of a flow is a run of a [graph](Self::graph) with one node, `main`. So processes serve, list, watch, cancel, fork, queue and schedule it
+/// like any other run.
 pub struct Flow<I, O> {
     name: String,
     function: Arc<FlowFn<I, O>>,
@@ -125,38 +125,39 @@ where
         graph.build()
     }
 
-    /// Sets the version of the workflow, which runs record at their start.
+    /// Sets the version of the workflow. Each run records the version at its start.
     #[must_use]
     pub fn version(self, version: impl Into<String>) -> Self {
         let settings = FlowSettings { version: Some(version.into()), ..self.settings };
         Self::build(self.name, self.function, settings)
     }
 
-    /// Sets how often the function is called again after an error that is not [fatal](FlowError::fatal), or a panic; never unless set. The call
-    /// finds the recorded steps, and does the failed one again. Compensations run after the last attempt.
+    /// Sets the retry policy of the function: how often the runtime calls it again after a panic, or after an error that is not
+    /// [fatal](FlowError::fatal). By default it does not. The next call gets the results of the recorded steps, and executes the failed step again.
+    /// Compensations run after the last attempt.
     #[must_use]
     pub fn retry(self, policy: RetryPolicy) -> Self {
         let settings = FlowSettings { retry: policy, ..self.settings };
         Self::build(self.name, self.function, settings)
     }
 
-    /// Limits the time of a run, with all its waits. A run that takes longer fails, and nothing is undone.
+    /// Limits the duration of a run, including all waits. A run that takes longer fails without compensations.
     #[must_use]
     pub fn deadline(self, deadline: Duration) -> Self {
         let settings = FlowSettings { deadline: Some(deadline), ..self.settings };
         Self::build(self.name, self.function, settings)
     }
 
-    /// Returns the name.
+    /// Returns the name of the workflow.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns the graph, for everything that takes one: `runtime.serve(flow.graph()?)`, schedules, queues, forks, tests.
+    /// Returns the graph of the flow. Pass it to every API that takes a graph: `runtime.serve(flow.graph()?)`, schedules, queues, forks, tests.
     ///
     /// # Errors
     ///
-    /// [`GraphError`] if the name is not that of a workflow.
+    /// [`GraphError`] if the name of the flow is not a valid workflow name.
     pub fn graph(&self) -> Result<&Graph<Context>, GraphError> {
         self.graph.as_ref().map_err(Clone::clone)
     }
@@ -166,11 +167,11 @@ where
         Self::build_graph(&self.name, &self.function, &self.settings, true)
     }
 
-    /// Returns the state to start a run of [`graph`](Self::graph) with.
+    /// Returns the initial state for a run of [`graph`](Self::graph).
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the input cannot be expressed in JSON.
+    /// [`ErrorKind::Invalid`] if the input cannot be encoded as JSON.
     pub fn input(&self, input: &I) -> Result<Context> {
         let mut state = Context::new();
         state.set(INPUT, input)?;
@@ -181,7 +182,7 @@ where
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] if the run has not completed, [`ErrorKind::Invalid`] if the result is not of this type.
+    /// [`ErrorKind::NotFound`] if the run has not completed; [`ErrorKind::Invalid`] if the result does not have this type.
     pub fn output(&self, state: &Context) -> Result<O> {
         read_output(state)
     }
@@ -259,14 +260,14 @@ where
 
 /// Flows as nodes of graphs.
 pub trait GraphFlowExt<S: State>: Sized {
-    /// Adds a node that calls a flow as a child run, as [`GraphBuilder::child`] does: `input` makes its input, and `update` takes its result into
-    /// the state.
+    /// Adds a node that calls a flow as a child run, like [`GraphBuilder::child`]. `input` computes the input of the flow from the state, and
+    /// `update` applies the result of the flow to the state.
     ///
-    /// A flow that fails is a failure of the node. Serve the flow, too.
+    /// If the flow fails, the node fails. Some process must also serve the flow.
     ///
     /// # Errors
     ///
-    /// [`GraphError`] if the name of the flow is not that of a workflow.
+    /// [`GraphError`] if the name of the flow is not a valid workflow name.
     ///
     /// # Examples
     ///

@@ -1,4 +1,4 @@
-//! Durable functions for [Ferrata](ferrata_core): an async function whose runs survive the end of their process.
+//! Durable functions for [Ferrata](ferrata_core). A durable function is an async function whose runs survive the end of their process.
 //!
 //! ```
 //! use std::time::Duration;
@@ -23,13 +23,15 @@
 //! # }
 //! ```
 //!
-//! A flow is a graph of one node. After a crash or a long wait, the function runs again from its start, and each operation of its [`FlowContext`]
-//! returns the recorded result. `docs/how-to/functions.md` says what is safe in a function, and what happens when its code changes.
+//! A flow is a graph with one node. After a crash or a long wait, the function runs again from its start, and each recorded operation of its
+//! [`FlowContext`] returns the recorded result. `docs/how-to/functions.md` explains what is safe in a function, and what happens when its code
+//! changes.
 //!
 //! # Invariants
 //!
-//! - Recorded operations end in the recorded order, one at a time, each after the function is quiet.
-//! - Nothing without a record is begun before the function has asked for every recorded operation with an effect.
+//! - Recorded operations end in the recorded order, one at a time. The next operation ends only when the function is quiet: it was polled, and it
+//!   waits.
+//! - No new operation starts before the function has requested every recorded operation that has an effect.
 
 mod again;
 mod change;

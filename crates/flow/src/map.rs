@@ -1,4 +1,4 @@
-//! Many calls of one flow.
+//! Calls of one flow for many inputs.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -14,18 +14,19 @@ use crate::flow::Flow;
 use crate::wait::FlowFuture;
 
 impl FlowContext {
-    /// Calls a flow for each input, at most `max_running` at a time, and waits for all results. They are in the order of the inputs.
+    /// Calls a flow once for each input, with at most `max_running` calls at a time, and waits for all results. The results have the order of the
+    /// inputs.
     ///
-    /// The calls have one name and are numbered in the order of the inputs. So a later version of the function may call it for more inputs, but
-    /// not in another order.
+    /// All calls have the same name, and are numbered in the order of the inputs. So a later version of the function may add inputs at the end, but
+    /// must not change the order of the inputs.
     ///
     /// # Errors
     ///
-    /// Each result is the result of a [`call`](Self::call).
+    /// Each result may have the errors of [`call`](Self::call).
     ///
     /// # Cancel safety
     ///
-    /// If it is dropped, started children go on until the function ends, which cancels them.
+    /// If the future is dropped, started children continue until the function ends. Then the runtime cancels them.
     ///
     /// # Examples
     ///

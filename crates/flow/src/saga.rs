@@ -1,4 +1,4 @@
-//! Compensations: what undoes the finished steps of a flow that fails.
+//! Compensations, which undo the finished steps of a flow that fails.
 
 use std::fmt;
 use std::future::Future;
@@ -29,17 +29,18 @@ impl fmt::Debug for PendingUndo {
 const ATTEMPTS: u32 = 10;
 
 impl FlowContext {
-    /// Registers what undoes a step, in case the function fails later. Register it before the step if the step may fail after it had an effect.
+    /// Registers a compensation that undoes a step if the function fails later. If a step may fail after it had an effect, register its compensation
+    /// before the step.
     ///
-    /// If the function returns an error and is not tried again, the registered compensations run in reverse order. Each is a step: it is recorded,
-    /// is tried up to 10 times ([`RetryPolicy::standard`] delays), and may run again after a crash. If a compensation fails, the others run all
-    /// the same, and the error of the flow lists the failed ones.
+    /// If the function returns an error and has no attempts left, the registered compensations run in reverse order. Each compensation is a step: it
+    /// is recorded, is tried up to 10 times with the delays of [`RetryPolicy::standard`], and may run again after a crash. If a compensation fails,
+    /// the others still run, and the error of the flow lists the failed compensations.
     ///
-    /// If the run is cancelled, steps at work end or are dropped after the grace of the runtime. A process that serves the flow then replays the
-    /// function up to the end of its records and runs the registered compensations in the same way. The run is cancelled when they have ended,
-    /// and the reason names those that failed.
+    /// If the run is cancelled, running steps finish, or are dropped when the runtime's grace period ends. A process that serves the flow then
+    /// replays the function up to the end of its records and runs the registered compensations in the same way. The run ends as cancelled when the
+    /// compensations have ended. Its reason names the compensations that failed.
     ///
-    /// Nothing is undone if the run passes its deadline, panics or stops with a [`CodeChange`](crate::CodeChange).
+    /// No compensation runs if the run exceeds its deadline, panics, or stops with a [`CodeChange`](crate::CodeChange).
     ///
     /// # Examples
     ///
@@ -78,7 +79,7 @@ impl FlowContext {
         self.compensate_with(name, RetryPolicy::standard().with_attempts(ATTEMPTS), work);
     }
 
-    /// Registers a compensation like [`compensate`](Self::compensate), with a retry policy of its own.
+    /// Registers a compensation like [`compensate`](Self::compensate), with its own retry policy.
     #[track_caller]
     pub fn compensate_with<E, F, Fut>(&self, name: &str, retry: RetryPolicy, mut work: F)
     where
@@ -95,7 +96,7 @@ impl FlowContext {
         self.compensations().push(PendingUndo { name: name.to_owned(), location, retry, work });
     }
 
-    /// Forgets all registered compensations: from here on, the finished steps stay.
+    /// Removes all registered compensations, so that a later failure does not undo the steps that have finished.
     pub fn clear_compensations(&self) {
         self.compensations().clear();
     }

@@ -1,4 +1,4 @@
-//! Starting flows, and waiting for their results.
+//! Starts flows and waits for their results.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -20,8 +20,9 @@ use crate::flow::{Flow, read_output};
 pub trait RuntimeFlowExt {
     /// Calls a flow: `.await` starts a run and waits for its result.
     ///
-    /// With an [`id`](FlowCall::id), a call with the same input joins the run of that id, in this process or another, running or completed. The
-    /// wait spans rests of the run: [serve](Runtime::serve) the flow, so that this process continues it after a long wait.
+    /// If an [`id`](FlowCall::id) is set, a call with the same input joins the existing run of that id, in any process, while it is active or after
+    /// it has completed. The call also waits while the run is idle. [Serve](Runtime::serve) the flow, so that this process continues the run after a
+    /// long wait.
     ///
     /// # Examples
     ///
@@ -44,11 +45,11 @@ impl RuntimeFlowExt for Runtime {
     }
 }
 
-/// A call of a flow; `.await` starts it and waits for its result, and [`start`](Self::start) only starts it.
+/// A request to call a flow. `.await` starts the flow and waits for its result; [`start`](Self::start) only starts it.
 ///
 /// # Cancel safety
 ///
-/// If the caller drops it after the first poll, the run goes on. A call with the same id joins it.
+/// If the future is dropped after its first poll, the run continues. A call with the same id joins the run.
 #[must_use = "a flow is not called before the call is awaited"]
 pub struct FlowCall<O> {
     start: Box<Result<StartRequest<Context>>>,
@@ -56,7 +57,7 @@ pub struct FlowCall<O> {
 }
 
 impl<O: DeserializeOwned + Send + 'static> FlowCall<O> {
-    /// Sets the id of the run: the same id with the same input is the same run, however often it is called.
+    /// Sets the id of the run. All calls with the same id and the same input belong to the same run.
     pub fn id(self, id: impl AsRef<str>) -> Self {
         self.with(|start| start.id(id))
     }
@@ -66,35 +67,35 @@ impl<O: DeserializeOwned + Send + 'static> FlowCall<O> {
         self.with(|start| start.tenant(tenant))
     }
 
-    /// Sets the user that the run is for.
+    /// Sets the user for whom the run is started.
     pub fn user(self, user: impl Into<String>) -> Self {
         self.with(|start| start.user(user))
     }
 
-    /// Adds a label to filter runs by.
+    /// Adds a label to the run. Listings can filter runs by label.
     pub fn label(self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.with(|start| start.label(key, value))
     }
 
-    /// Configures the run, as [`StartRequest::config`] does.
+    /// Sets the configuration of the run, like [`StartRequest::config`].
     pub fn config(self, config: impl Serialize) -> Self {
         self.with(|start| start.config(config))
     }
 
-    /// Changes the start of the run, for options that this type does not have.
+    /// Changes the start request of the run. Use it for options that this type does not have.
     pub fn with(self, set: impl FnOnce(StartRequest<Context>) -> StartRequest<Context>) -> Self {
         Self { start: Box::new(self.start.map(set)), output: PhantomData }
     }
 
-    /// Starts the run, or finds it, without waiting for its result.
+    /// Starts the run, or finds it if it exists. Does not wait for its result.
     ///
     /// # Errors
     ///
-    /// As [`StartRequest`] says: [`ErrorKind::AlreadyExists`] if the id is that of a run with another input.
+    /// The errors of [`StartRequest`], for example [`ErrorKind::AlreadyExists`] if a run with this id has another input.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: once polled, the start is carried out.
+    /// Cancel safe: after the first poll, the start is carried out even if the caller drops the future.
     pub async fn start(self) -> Result<FlowHandle<O>> {
         let handle = (*self.start)?.await?;
         Ok(FlowHandle::new(handle))
@@ -123,30 +124,30 @@ pub struct FlowHandle<O> {
 }
 
 impl<O: DeserializeOwned> FlowHandle<O> {
-    /// Makes it from a handle to a run of the [graph](Flow::graph) of the flow: after a resume, a fork, or a start through a queue.
+    /// Creates a handle from a handle to a run of the flow's [graph](Flow::graph), for example after a resume, a fork, or a start through a queue.
     pub fn new(handle: RunHandle<Context>) -> Self {
         Self { handle, output: PhantomData }
     }
 
-    /// Returns the run.
+    /// Returns the key of the run.
     pub fn run(&self) -> &RunKey {
         self.handle.run()
     }
 
-    /// Returns the handle to the run.
+    /// Returns the untyped handle to the run.
     pub fn handle(&self) -> &RunHandle<Context> {
         &self.handle
     }
 
-    /// Waits for the result, however often the run rests and is continued meanwhile, here or elsewhere.
+    /// Waits for the result. During the wait, the run may become idle and continue any number of times, in this process or in another.
     ///
     /// # Errors
     ///
-    /// [`FlowCallError`] says how the run ended, or why this process cannot wait for it.
+    /// [`FlowCallError`] gives the reason: the run ended without a result, or this process cannot wait for it.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: the run goes on, and can be waited for again.
+    /// Cancel safe: the run continues, and the caller can wait for it again.
     pub async fn result(&self) -> Result<O, FlowCallError> {
         let error = match self.handle.completed().await {
             Ok(state) => return Ok(read_output(&state)?),
@@ -177,17 +178,17 @@ impl<O> fmt::Debug for FlowHandle<O> {
     }
 }
 
-/// Why a call of a flow has no result.
+/// The reason why a call of a flow has no result.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum FlowCallError {
-    /// The flow failed. `Runtime::retry` calls its function again, which finds the recorded steps.
+    /// The flow failed. `Runtime::retry` calls the function again, and recorded steps return their recorded results.
     Failed(Failure),
     /// The flow stopped, because the code of the function does not fit the records of the run. See [`CodeChange`](crate::CodeChange).
     CodeChanged(Failure),
     /// The run was cancelled.
     Cancelled {
-        /// The reason, as the caller of the cancellation gave it.
+        /// The reason that the caller of the cancellation gave.
         reason: String,
     },
     /// The run could not be started or waited for, or its result is not of the expected type.

@@ -1,4 +1,4 @@
-//! Steps: work that is done once, and whose result is recorded.
+//! Steps: pieces of work whose result is recorded, so that a replay does not repeat them.
 
 use std::fmt;
 use std::future::Future;
@@ -26,11 +26,11 @@ type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// The work of a step, which can be begun again.
 pub(crate) type StepWork<'a, T> = Box<dyn FnMut() -> BoxFuture<'a, Result<T, FlowError>> + Send + 'a>;
 
-/// A step that is about to be done; `.await` does it, or returns its recorded result.
+/// A request to execute a step. `.await` executes the step, or returns its recorded result.
 ///
 /// # Cancel safety
 ///
-/// If it is dropped before its result is recorded, the step is not done, though its work may have had an effect.
+/// If the future is dropped before the result is recorded, the step counts as not executed. Its work may still have had an effect.
 #[must_use = "a step does nothing until it is awaited"]
 pub struct StepRequest<'a, T> {
     cx: FlowContext,
@@ -54,29 +54,29 @@ impl StepOptions {
     }
 }
 
-/// The outcome of an external step, as the answer to the question that the run asks if the result is unknown.
+/// The outcome of an external step. If the run does not know the outcome, it asks a question, and this type is the answer.
 ///
-/// In JSON it is `{"done": result}`, `"retry"` or `{"fail": "reason"}`.
+/// Its JSON form is `{"done": result}`, `"retry"` or `{"fail": "reason"}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepOutcome<T> {
-    /// The step was done, with this result.
+    /// The step was executed, with this result.
     Done(T),
-    /// The step was not done: do it.
+    /// The step was not executed. The run executes it again.
     Retry,
     /// The step failed, for this reason.
     Fail(String),
 }
 
 impl FlowContext {
-    /// Does something once: its result is recorded under the name, and a replay returns the recorded result without calling `work`.
+    /// Executes `work` and records its result under `name`. A replay returns the recorded result without calling `work`.
     ///
-    /// The result is durable when the step returns. A crash before that does the work again: a step is *at least once*, unless it is
-    /// [`external`](StepRequest::external). So send [`idempotency_key`](Self::idempotency_key) with requests that must not have their effect
+    /// The result is durable when the step returns. After a crash before that moment, the work runs again. So a step runs *at least once*, unless it
+    /// is [`external`](StepRequest::external). Send an [`idempotency_key`](Self::idempotency_key) with each request whose effect must not happen
     /// twice.
     ///
-    /// An error is recorded before the function does anything else. If the function ends with the error instead, no record holds it: a retry of
-    /// the run does the step again. An error is recorded as text. To branch on a value, return it in `Ok`: `Ok(Err(OutOfStock))`.
+    /// An error is recorded before the next operation of the function. If the function ends with the error instead, the error is not recorded, and a
+    /// retry of the run executes the step again. An error is recorded as text. To branch on a value, return it in `Ok`: `Ok(Err(OutOfStock))`.
     ///
     /// # Errors
     ///
@@ -84,7 +84,7 @@ impl FlowContext {
     ///
     /// # Cancel safety
     ///
-    /// As that of [`StepRequest`].
+    /// The same as for [`StepRequest`].
     ///
     /// # Examples
     ///
@@ -138,31 +138,33 @@ impl FlowContext {
 }
 
 impl<T> StepRequest<'_, T> {
-    /// Sets how often the step is tried, and how long after each failure; once unless set.
+    /// Sets the retry policy of the step: the number of tries and the delays between them. By default there is one try.
     ///
-    /// The delay before a try is recorded, so tries are counted over crashes. A [fatal](FlowError::fatal) error ends them.
+    /// The delay before a try is recorded, so crashes do not reset the number of tries. After a [fatal](FlowError::fatal) error there is no further
+    /// try.
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.options.retry = policy;
         self
     }
 
-    /// Limits how long each try may take. A try that takes longer is dropped and fails with [`FlowErrorKind::TimedOut`].
+    /// Limits the duration of each try. A try that takes longer is dropped and fails with [`FlowErrorKind::TimedOut`].
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.options.timeout = Some(limit);
         self
     }
 
-    /// Does the work at most once without asking: for what must not be repeated, in a place that recognizes no key.
+    /// Marks the step as external: it is not repeated unless an operator allows it. Use it for work that must not be repeated, if the other system
+    /// does not recognize an idempotency key.
     ///
-    /// The run records that the step begins. If the process dies before the result is recorded, the run asks the question `{name}.outcome1`
-    /// and does the step again only if the answer is [`StepOutcome::Retry`]. A try that failed is followed by another only if its error is
-    /// [`not_done`](FlowError::not_done).
+    /// The run records the start of the step. If the process dies before the result is recorded, the run asks the question `{name}.outcome1`. It
+    /// executes the step again only if the answer is [`StepOutcome::Retry`]. After a try that failed, there is another try only if its error is
+    /// marked [`not_done`](FlowError::not_done).
     pub fn external(mut self) -> Self {
         self.options.is_external = true;
         self
     }
 
-    /// Declares that the step only reads: a later version of the function may stop asking for it, or add it anywhere.
+    /// Declares that the step only reads. A later version of the function may omit the step, or add it anywhere.
     pub fn read_only(mut self) -> Self {
         self.options.is_read = true;
         self

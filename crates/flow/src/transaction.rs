@@ -13,19 +13,20 @@ use crate::entry::{FlowEntry, OperationKind};
 use crate::error::FlowError;
 
 impl FlowContext {
-    /// Does something in a transaction on the database of the store: its rows and its result commit together, exactly once. As a
-    /// [step](Self::step) otherwise. The database is named first: `cx.step_in::<Postgres, _, _, _>(..)`.
+    /// Executes a step in a transaction on the database of the store. The rows that `work` writes and the result of the step commit together, exactly
+    /// once. Otherwise it behaves like [`step`](Self::step). The first type argument names the database: `cx.step_in::<Postgres, _, _, _>(..)`.
     ///
-    /// An error of `work` that is not [fatal](NodeError::fatal) ends the attempt, because the database may ask for another one: after a deadlock,
-    /// for example. Then the function runs again. Otherwise the policy of [`Flow::retry`](crate::Flow::retry) decides. The function sees fatal errors only.
+    /// If `work` fails with an error that is not [fatal](NodeError::fatal), the attempt ends. If the database requires another attempt, for example
+    /// after a deadlock, the function runs again. Otherwise the policy of [`Flow::retry`](crate::Flow::retry) decides whether it runs again. The
+    /// function sees only fatal errors.
     ///
     /// # Errors
     ///
-    /// A fatal error of `work`. A store without transactions, or of another kind, ends the attempt.
+    /// A fatal error of `work`. If the store has no transactions, or uses another database, the attempt ends.
     ///
     /// # Cancel safety
     ///
-    /// If it is dropped before its commit, nothing of it was done.
+    /// If the future is dropped before the commit, the transaction has no effect.
     ///
     /// # Examples
     ///

@@ -1,4 +1,4 @@
-//! Waits of a function: for a time, an answer or a message.
+//! Waits of a function: for a time, for an answer, or for a message.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,14 +17,14 @@ use crate::error::{self, FlowError};
 pub type FlowFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 impl FlowContext {
-    /// Waits for a time that survives restarts.
+    /// Waits for `time`. The wait survives restarts.
     ///
-    /// The moment is recorded when the wait begins. During a long wait the run has no process and uses no memory; the function then runs again
-    /// from its start.
+    /// The end time is recorded when the wait begins. During a long wait the run has no process and uses no memory. After the wait, the function runs
+    /// again from its start.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a timer that is dropped wakes nothing.
+    /// Cancel safe: a timer that was dropped does not wake the run.
     ///
     /// # Examples
     ///
@@ -54,27 +54,27 @@ impl FlowContext {
         }
     }
 
-    /// Waits until a moment, like [`sleep`](Self::sleep). A moment in the past is over at once.
+    /// Waits until `moment`, like [`sleep`](Self::sleep). If `moment` is in the past, the wait ends at once.
     ///
     /// # Cancel safety
     ///
-    /// As [`sleep`](Self::sleep).
+    /// The same as for [`sleep`](Self::sleep).
     #[track_caller]
     pub fn sleep_until(&self, name: &str, moment: Timestamp) -> impl Future<Output = ()> + Send + use<> {
         let now = self.node().now();
         self.sleep(name, moment.since(now))
     }
 
-    /// Asks a question and waits for the answer, now or after a restart months later. The id of the question is `main@1:{name}`, with `_` for
-    /// spaces; see [`Runtime::respond`](ferrata_core::runtime::Runtime::respond).
+    /// Asks a question and waits for the answer. The answer may come months later, after restarts. The id of the question is `main@1:{name}`, with
+    /// `_` instead of spaces. Answer it with [`Runtime::respond`](ferrata_core::runtime::Runtime::respond).
     ///
     /// # Errors
     ///
-    /// [`FlowErrorKind::Rejected`](crate::FlowErrorKind::Rejected).
+    /// [`FlowErrorKind::Rejected`](crate::FlowErrorKind::Rejected): the question was rejected.
     ///
     /// # Cancel safety
     ///
-    /// If it is dropped, the question stays open until the function ends.
+    /// If the future is dropped, the question stays open until the function ends.
     #[track_caller]
     pub fn ask<A: AnswerShape + Send>(
         &self,
@@ -84,15 +84,16 @@ impl FlowContext {
         Box::pin(self.ask_with(name, Ask::<A>::new(question)))
     }
 
-    /// Asks like [`ask`](Self::ask), with choices, a deadline or a default.
+    /// Asks a question like [`ask`](Self::ask), with choices, a deadline or a default answer.
     ///
     /// # Errors
     ///
-    /// [`FlowErrorKind::Rejected`](crate::FlowErrorKind::Rejected) and [`FlowErrorKind::Expired`](crate::FlowErrorKind::Expired).
+    /// [`FlowErrorKind::Rejected`](crate::FlowErrorKind::Rejected): the question was rejected.
+    /// [`FlowErrorKind::Expired`](crate::FlowErrorKind::Expired): its deadline passed without an answer.
     ///
     /// # Cancel safety
     ///
-    /// As [`ask`](Self::ask).
+    /// The same as for [`ask`](Self::ask).
     #[track_caller]
     pub fn ask_with<A: DeserializeOwned + Send + 'static>(
         &self,
@@ -121,11 +122,11 @@ impl FlowContext {
         }
     }
 
-    /// Takes the next message that was sent to the run, and waits for one if there is none. A message that is not of type `M` is set aside.
+    /// Returns the next message to the run. If there is none, waits for a message. A message that does not have the type `M` is set aside.
     ///
     /// # Cancel safety
     ///
-    /// If it is dropped because another wait ended first, it takes no message.
+    /// If the future is dropped because another wait ended first, it takes no message.
     #[track_caller]
     pub fn receive<M>(&self, name: &str) -> impl Future<Output = M> + Send + use<M>
     where
@@ -140,11 +141,11 @@ impl FlowContext {
         }
     }
 
-    /// Takes the next message like [`receive`](Self::receive), and waits at most for `patience`; `None` if no message came.
+    /// Returns the next message like [`receive`](Self::receive), but waits at most for `patience`. Returns `None` if no message came.
     ///
     /// # Cancel safety
     ///
-    /// As [`receive`](Self::receive).
+    /// The same as for [`receive`](Self::receive).
     #[track_caller]
     pub fn receive_within<M>(
         &self,

@@ -1,4 +1,4 @@
-//! Viewers: the result of the service's own authentication of a request.
+//! Viewers: the senders of requests, as the service's own authentication identifies them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use ferrata_core::{RunKey, TenantId};
 
 /// The sender of a request, as the hook of [`Inspector::access`](crate::Inspector::access) identifies it.
 ///
-/// Create one with [`Viewer::new`]: it sees every tenant and may act if the inspector [allows acts](crate::Inspector::allow_writes).
+/// [`Viewer::new`] creates a viewer that sees every tenant. The viewer may act if the inspector [allows acts](crate::Inspector::allow_writes).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Viewer {
@@ -19,30 +19,30 @@ pub struct Viewer {
 }
 
 impl Viewer {
-    /// Creates a viewer without a name.
+    /// Creates a viewer that has no name and sees every tenant.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the viewer's name, which is recorded with each act.
+    /// Sets the viewer's name. The record of each act contains this name.
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Restricts the viewer to the runs of one tenant. Other tenants are invisible.
+    /// Restricts the viewer to the runs of one tenant. The viewer cannot see other tenants.
     pub fn of_tenant(mut self, tenant: TenantId) -> Self {
         self.tenant = Some(tenant);
         self
     }
 
-    /// Forbids acts.
+    /// Restricts the viewer to reading: the inspector refuses every act of this viewer.
     pub fn reading(mut self) -> Self {
         self.reads_only = true;
         self
     }
 
-    /// Shows the values of secret channels in states and differences; other viewers see `…`.
+    /// Shows this viewer the values of secret channels in states and differences. Other viewers see `…` instead.
     pub fn seeing_secrets(mut self) -> Self {
         self.sees_secrets = true;
         self
@@ -64,7 +64,7 @@ impl Viewer {
         !self.reads_only
     }
 
-    /// Returns whether the viewer may know of a run.
+    /// Returns whether the viewer may know that a run exists.
     pub(crate) fn sees(&self, run: &RunKey) -> bool {
         self.tenant.as_ref().is_none_or(|tenant| *tenant == run.tenant)
     }

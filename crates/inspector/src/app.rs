@@ -29,7 +29,7 @@ pub(crate) struct AppContext {
     pub(crate) redaction: Redaction,
     pub(crate) outlines: OutlineLookup,
     pub(crate) allows_writes: bool,
-    /// Options after `ferrata` in commands on the page, so that they address this store.
+    /// The options after `ferrata` in the commands that the page shows, so that these commands address this store.
     pub(crate) options: String,
     /// Turns true when streams must end.
     pub(crate) ending: Option<watch::Receiver<bool>>,
@@ -48,7 +48,7 @@ impl AppContext {
     }
 }
 
-/// A request that passed the guard.
+/// An API request that passed the guard.
 #[derive(Debug)]
 pub(crate) struct ApiCall {
     pub(crate) app: Arc<AppContext>,
@@ -57,7 +57,7 @@ pub(crate) struct ApiCall {
 }
 
 impl ApiCall {
-    /// Reads the parameters of the request and refuses unknown ones.
+    /// Reads the parameters of the request and rejects unknown parameters.
     pub(crate) fn params(&self, known: &'static [&'static str]) -> Result<QueryParams, Problem> {
         QueryParams::read(self.query.as_deref(), known)
     }
@@ -66,18 +66,18 @@ impl ApiCall {
         &self.app.runtime
     }
 
-    /// Reads the name of a run and checks that the viewer may know of it.
+    /// Reads the name of a run and checks that the viewer may see the run.
     pub(crate) fn run(&self, (tenant, run): &(String, String)) -> Result<RunKey, Problem> {
         let key = RunKey::new(TenantId::new(tenant)?, RunId::new(run)?);
         if self.viewer.sees(&key) { Ok(key) } else { Err(Problem::no_run(&key)) }
     }
 
-    /// Reads the head of an existing run.
+    /// Reads the head of a run, or fails if the run does not exist.
     pub(crate) async fn head(&self, run: &RunKey) -> Result<RunHead, Problem> {
         self.runtime().head(run).await?.ok_or_else(|| Problem::no_run(run))
     }
 
-    /// Returns the tenant for a listing: the viewer's, or the requested one.
+    /// Returns the tenant for a listing: the tenant of the viewer, or the requested tenant.
     pub(crate) fn tenant(&self, asked: Option<&str>) -> Result<Option<TenantId>, Problem> {
         let asked = asked.map(TenantId::new).transpose()?;
         match (self.viewer.tenant(), asked) {

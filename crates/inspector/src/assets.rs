@@ -1,4 +1,4 @@
-//! The built page: a few files, in the crate.
+//! The files of the built page. The crate contains them.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ struct Asset {
     bytes: &'static [u8],
 }
 
-/// The files that `cargo xtask ui` builds from `ui/`; the gate checks that they match.
+/// The files that `cargo xtask ui` builds from `ui/`. The gate checks that they are current.
 const ASSETS: [Asset; 5] = [
     Asset {
         name: "index.html",
@@ -37,7 +37,7 @@ const ASSETS: [Asset; 5] = [
     Asset { name: "icon.svg", kind: "image/svg+xml", bytes: include_bytes!("../assets/icon.svg") },
 ];
 
-/// Serves the page, or a file of it.
+/// Serves the page, or one of its files.
 pub(crate) async fn serve(
     State(_): State<Arc<AppContext>>,
     OriginalUri(uri): OriginalUri,
@@ -53,12 +53,12 @@ pub(crate) async fn serve(
     }
 }
 
-/// Serves the page at the root of a nested router: an address without a trailing slash makes relative paths of the page's files begin with its last
-/// segment.
+/// Serves the page at the root of a nested router. Without a trailing slash in the address, relative paths of the page's files must begin with the
+/// last segment of the address.
 pub(crate) async fn root(OriginalUri(uri): OriginalUri, headers: HeaderMap) -> Response {
     let page = &ASSETS[0];
     let last = uri.path().rsplit('/').next().unwrap_or_default();
-    // The router matched this segment, but the code writes it into HTML.
+    // The router matched this segment, but check it, because the code writes it into HTML.
     let is_plain = last.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte));
     if last.is_empty() || !is_plain {
         return answer(page.kind, page.bytes, &headers);
@@ -78,7 +78,7 @@ fn answer(kind: &'static str, bytes: impl AsRef<[u8]> + IntoResponse, headers: &
     (fresh, [(header::CONTENT_TYPE, kind)], bytes).into_response()
 }
 
-/// FNV-1a: it only distinguishes one build from another.
+/// Computes an FNV-1a hash, which only needs to distinguish one build from another.
 fn checksum(bytes: &[u8]) -> u64 {
     bytes
         .iter()

@@ -1,4 +1,4 @@
-//! Caches answers about a run until its head changes, so that an open page costs the store one read at a time.
+//! Caches answers about a run until its head changes, so that an open page causes only one read of the store per change.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -10,19 +10,19 @@ use serde_json::Value;
 
 use crate::view::tree::bytes;
 
-/// Maximum number of cached answers, and of bytes of JSON in total and per answer. A larger answer is computed each time.
+/// Maximum number of cached answers. Further limits are the bytes of JSON in total and per answer. A larger answer is computed for each request.
 const ENTRIES: usize = 2_048;
 const BYTES: usize = 16 * 1024 * 1024;
 const SHARE: usize = 4;
 
-/// The limit for states, of which one may use all: in memory they take several times as much.
+/// Maximum total size of cached states, of which one state may use all. In memory a state takes several times its size.
 const STATES: usize = 8 * 1024 * 1024;
 
 /// The key of an answer.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct CacheKey {
     pub(crate) run: RunKey,
-    /// The head for which it is valid: a run with the same id in another generation has another head.
+    /// The head for which the answer is valid. If a run is purged and its id is used again, the new run has another head.
     pub(crate) head: RecordId,
     /// The kind of answer.
     pub(crate) what: Cow<'static, str>,
@@ -47,7 +47,7 @@ impl Default for AnswerCache {
 }
 
 impl AnswerCache {
-    /// Creates a cache for states, each at a position of a log: a page requests one of them level by level.
+    /// Creates a cache for states. Each entry is the state at a position of a log, of which a page requests one level after the other.
     pub(crate) fn of_states() -> Self {
         Self::of(STATES, STATES)
     }
@@ -67,7 +67,7 @@ impl AnswerCache {
         kept.all.iter().rev().find(|(known, ..)| known == about).map(|(_, value, _)| Arc::clone(value))
     }
 
-    /// Stores an answer and replaces an older one about the same run.
+    /// Stores an answer, and removes an older answer of the same kind about the same run.
     pub(crate) fn put(&self, about: CacheKey, value: Value) -> Arc<Value> {
         let (size, value) = (bytes(&value), Arc::new(value));
         let mut kept = self.lock();

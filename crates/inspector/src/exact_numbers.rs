@@ -1,10 +1,10 @@
-//! Numbers in JSON text that a state cannot represent: a state has 64-bit integers and floats.
+//! Detects numbers in JSON text that a state cannot represent exactly: a state has 64-bit integers and floats.
 
 use serde_json::Number;
 
 use crate::problem::Problem;
 
-/// Refuses JSON with a number that would change when it is parsed. States use values with limited precision.
+/// Rejects JSON that contains a number whose value would change when a state stores it.
 pub(crate) fn check_numbers(json: &str) -> Result<(), Problem> {
     match numbers(json).find(|number| !is_exact(number)) {
         None => Ok(()),
@@ -40,7 +40,8 @@ fn is_exact(number: &str) -> bool {
     read.is_ok_and(|read| plain(&read) == plain(number))
 }
 
-/// Returns the digits of a number from the first to the last that is not 0, and the exponent of the first: equal for equal numbers.
+/// Returns the sign of a number, its digits from the first to the last that is not 0, and the exponent of the first digit. Equal numbers give equal
+/// results.
 fn plain(number: &str) -> (bool, String, i64) {
     let (is_negative, number) = number.strip_prefix('-').map_or((false, number), |rest| (true, rest));
     let (digits, power) = number.split_once(['e', 'E']).unwrap_or((number, "0"));

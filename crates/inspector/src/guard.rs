@@ -13,14 +13,15 @@ use axum::response::{IntoResponse, Response};
 use crate::app::AppContext;
 use crate::problem::Problem;
 
-/// Only the page's own files run, and no site may frame it. Styles are a file, too: attributes of elements are not trusted.
+/// The content security policy: only the page's own scripts and styles run, and no other site may frame the page. Style attributes of elements are
+/// not trusted.
 const POLICY: &str = "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// The names that a machine has for itself.
+/// The host names under which a machine reaches itself.
 const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
-/// The rules for admitting requests.
+/// The rules that decide which requests are admitted.
 #[derive(Clone, Default)]
 pub(crate) struct Guard {
     pub(crate) hosts: BTreeSet<String>,
@@ -41,7 +42,7 @@ impl fmt::Debug for Guard {
 }
 
 impl Guard {
-    /// Refuses requests that another site's page could send: through a host name that resolves to this machine, or across origins.
+    /// Rejects requests that the page of another site could send, across origins or through a host name that resolves to this machine.
     fn check_sender(&self, parts: &Parts) -> Result<(), Problem> {
         let authority = authority(parts);
         let host = authority.as_deref().map(host_of).unwrap_or_default();
@@ -60,7 +61,7 @@ impl Guard {
                 return Err(of_others);
             }
         }
-        // A browser may follow a link to this site, but a page of another site gets no content from here.
+        // A browser may follow a link to this page, but the page of another site cannot read the answer.
         let is_followed = parts.method == Method::GET && is(&parts.headers, "sec-fetch-mode", "navigate");
         let site = parts.headers.get("sec-fetch-site").and_then(|site| site.to_str().ok());
         match site {
@@ -79,7 +80,7 @@ impl Guard {
     }
 }
 
-/// Admits an authorized request and passes its viewer to the routes.
+/// Admits an authorized request, and passes its viewer to the routes.
 pub(crate) async fn admit(State(app): State<Arc<AppContext>>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
     let admitted = app
@@ -96,7 +97,7 @@ pub(crate) async fn admit(State(app): State<Arc<AppContext>>, request: Request, 
     }
 }
 
-/// Admits requests for the page, which contains nothing about any run.
+/// Admits requests for the page itself. The page contains no data of any run.
 pub(crate) async fn admit_to_page(
     State(app): State<Arc<AppContext>>,
     request: Request,
@@ -151,7 +152,7 @@ fn host_of(authority: &str) -> &str {
     }
 }
 
-/// Compares in constant time.
+/// Compares two texts in constant time.
 fn is_same(one: &str, other: &str) -> bool {
     let differ = one.bytes().zip(other.bytes()).fold(0, |differ, (one, other)| differ | (one ^ other));
     one.len() == other.len() && differ == 0

@@ -1,4 +1,4 @@
-//! The inspector with its settings: visible data, viewers, and allowed acts.
+//! The inspector and its settings: which data is visible, who the viewers are, and which acts are allowed.
 
 use std::sync::Arc;
 
@@ -20,11 +20,11 @@ use crate::redact::Redaction;
 use crate::trees::TreeBoard;
 use crate::{api, cache};
 
-/// An inspector over the store of a runtime, with settings for visible data and allowed acts.
+/// An inspector of a runtime's store. Its settings determine the visible data and the allowed acts.
 ///
 /// # Examples
 ///
-/// Example: behind the service's own login, for one tenant each, with secrets hidden:
+/// An inspector behind the service's own login, where each viewer sees one tenant and secrets are hidden:
 ///
 /// ```
 /// # use ferrata_core::runtime::Runtime;
@@ -60,7 +60,7 @@ pub struct Inspector {
 }
 
 impl Inspector {
-    /// Creates a read-only inspector for clients of the same machine.
+    /// Creates a read-only inspector that only clients on the same machine can use.
     pub fn new(runtime: Runtime) -> Self {
         Self {
             runtime,
@@ -74,63 +74,63 @@ impl Inspector {
         }
     }
 
-    /// Shows the runs of a workflow with its whole graph, including edges that a run has not taken.
+    /// Shows the runs of a workflow with the whole graph, including edges that a run has not taken.
     pub fn graph<S: State>(mut self, graph: &Graph<S>) -> Self {
         self.outlines.insert(graph.name().as_str(), Outline::of(graph));
         self
     }
 
-    /// Sets a hook that finds outlines of graphs other than those of [`graph`](Self::graph). The inspector calls it for each displayed run, so it
-    /// must not block for long.
+    /// Sets a hook that returns outlines of graphs other than those that [`graph`](Self::graph) added. The inspector calls the hook for each
+    /// displayed run, so the hook must not block for long.
     pub fn outlines(mut self, find: impl Fn(&RunHead) -> Option<Outline> + Send + Sync + 'static) -> Self {
         self.outlines.find_by(find);
         self
     }
 
-    /// Lets viewers act: answer, send, retry, pause, cancel, edit, move, fork, purge; also on all runs that match a filter.
+    /// Allows viewers to act: answer, send, retry, pause, cancel, edit, move, fork and purge. Viewers may also act on all runs that match a filter.
     pub fn allow_writes(mut self) -> Self {
         self.allows_writes = true;
         self
     }
 
-    /// Accepts requests with this host name, without a port. Other names are refused, so that no page of another site can reach the inspector through
-    /// a name that resolves to this machine.
+    /// Accepts requests with this host name, given without a port. The inspector rejects other names, so that no page of another site can reach it
+    /// through a name that resolves to this machine.
     pub fn allow_host(mut self, host: impl Into<String>) -> Self {
         self.guard.hosts.insert(host.into().to_ascii_lowercase());
         self
     }
 
-    /// Accepts requests with any host name, for use after a proxy that checks names.
+    /// Accepts requests with any host name. Use it behind a proxy that checks host names.
     pub fn allow_any_host(mut self) -> Self {
         self.guard.any_host = true;
         self
     }
 
-    /// Requires this token in every request, as `Authorization: Bearer TOKEN`. The page reads it from its address, after `#token=`.
+    /// Requires this token in every request, as `Authorization: Bearer TOKEN`. The page reads the token from its own address, after `#token=`.
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.guard.token = Some(token.into());
         self
     }
 
-    /// Sets a hook that identifies the sender of an API request; `None` refuses the request with 401. The hook sees the request extensions that outer
-    /// layers have set.
+    /// Sets a hook that identifies the sender of an API request. If the hook returns `None`, the inspector rejects the request with status 401. The
+    /// hook sees the request extensions that outer layers have set.
     pub fn access(mut self, hook: impl Fn(&Parts) -> Option<Viewer> + Send + Sync + 'static) -> Self {
         self.access = ViewerHook::new(hook);
         self
     }
 
-    /// Hides a value of every state, given as a JSON pointer in which `*` matches any one name or number. Notes, questions and errors are not part of
-    /// the state: [`redact_texts`](Self::redact_texts) covers them.
+    /// Hides a value in every state. `path` is a JSON pointer, in which `*` matches any name or number. Notes, questions and errors are not part of
+    /// the state; [`redact_texts`](Self::redact_texts) hides them.
     pub fn redact(mut self, path: impl AsRef<str>) -> Self {
         self.redaction.add(path.as_ref());
         self
     }
 
-    /// Sets a hook that returns a replacement for a text, or `None` to show the text. The inspector calls the hook before it cuts a text: for every
-    /// text, number and field name in a state, and for notes, reasons, questions, failures, labels, users, events and the post-mortem. A text may
-    /// contain other words, and the hook may get its own replacement again.
+    /// Sets a hook that returns a replacement for a text, or `None` to show the text. The inspector calls the hook for every text, number and field
+    /// name in a state, and for notes, reasons, questions, failures, labels, users, events and the post-mortem. The hook gets each text before the
+    /// inspector shortens it. A text may contain other words around the secret, and the hook may get its own replacement as input.
     ///
-    /// Identifiers are always shown: tenants, ids, workflows, nodes, questions and queues.
+    /// Identifiers are never hidden: tenants, ids, workflows, nodes, questions and queues.
     ///
     /// # Examples
     ///
@@ -146,19 +146,19 @@ impl Inspector {
         self
     }
 
-    /// Sets the options for commands on the page that address this store, such as `--store postgres://db/app`.
+    /// Sets the options that address this store in the commands that the page shows, such as `--store postgres://db/app`.
     pub fn command_options(mut self, options: impl Into<String>) -> Self {
         self.options = options.into();
         self
     }
 
-    /// Ends open event streams when this becomes true: a graceful shutdown of the server would otherwise wait for them.
+    /// Ends open event streams when `ending` becomes true. Without it, a graceful shutdown of the server would wait for these streams.
     pub fn ending(mut self, ending: watch::Receiver<bool>) -> Self {
         self.ending = Some(ending);
         self
     }
 
-    /// Creates the router. Nest it below a path, or serve it alone.
+    /// Creates the router. Nest the router below a path, or serve it alone.
     pub fn into_router(self) -> Router {
         let Self { runtime, guard, access, redaction, outlines, allows_writes, options, ending } = self;
         let (cache, clock) = (cache::AnswerCache::default(), SystemClock::new());

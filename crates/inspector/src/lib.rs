@@ -1,4 +1,4 @@
-//! The inspector: a page that shows the runs of a store, and an API below it, as one router.
+//! The inspector: a web page that shows the runs of a store, and a JSON API for the page. One axum router serves both.
 //!
 //! ```
 //! # async fn mount(runtime: ferrata_core::runtime::Runtime) -> axum::Router {
@@ -7,10 +7,10 @@
 //! ```
 //!
 //! The page is then at `/ferrata`. By default the router only reads, and answers only clients that reach it as `localhost`, `127.0.0.1` or `[::1]`.
-//! [`Inspector`] changes these defaults, uses the service's own authentication, separates tenants, and hides fields of the state.
+//! [`Inspector`] changes these defaults. The type can use the service's own authentication, separate tenants, and hide fields of the state.
 //!
-//! The page gets all its data from the JSON API below `api/v1`, which `api/v1/openapi.json` describes. Only requests below
-//! `acts` append records, send heartbeats or set a store up.
+//! The page gets all its data from the JSON API below `api/v1`, which `api/v1/openapi.json` describes. Only requests below `acts` append records,
+//! send heartbeats or set up a store.
 
 mod access;
 mod api;
@@ -34,7 +34,7 @@ pub use outline::{Outline, OutlineEdge, OutlineNode};
 
 use ferrata_core::runtime::Runtime;
 
-/// Creates the router of a read-only inspector for a runtime's store. [`Inspector`] has the settings.
+/// Creates the router of a read-only inspector for a runtime's store. Use [`Inspector`] to change its settings.
 pub fn router(runtime: Runtime) -> axum::Router {
     Inspector::new(runtime).into_router()
 }

@@ -1,4 +1,4 @@
-//! Drawn graphs: the nodes and edges of a workflow, including those that a run's log lacks.
+//! Outlines of graphs: the nodes and edges of a workflow, including those that are not in a run's log.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,9 +9,9 @@ use ferrata_core::state::State;
 use ferrata_core::store::RunHead;
 use serde::Serialize;
 
-/// A graph for drawing.
+/// A graph as the page draws it.
 ///
-/// A log names the nodes of its graph and the edges that the run took. An outline adds the other edges, and labels.
+/// A log names only the nodes of its graph and the edges that the run took. An outline adds the other edges, and labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[must_use]
 pub struct Outline {
@@ -31,14 +31,14 @@ pub struct OutlineNode {
 pub struct OutlineEdge {
     pub(crate) from: String,
     pub(crate) to: String,
-    /// The trigger, in a word.
+    /// The trigger of the edge, in one word.
     pub(crate) kind: String,
-    /// The label next to the edge.
+    /// The label that is drawn next to the edge.
     pub(crate) label: String,
 }
 
 impl Outline {
-    /// Creates an outline without nodes.
+    /// Creates an outline without nodes and edges.
     pub fn new() -> Self {
         Self::default()
     }
@@ -51,13 +51,13 @@ impl Outline {
         })
     }
 
-    /// Adds a node; the default label is its name.
+    /// Adds a node. By default its label is its name.
     pub fn node(mut self, name: impl Into<String>, label: impl Into<String>) -> Self {
         self.nodes.push(OutlineNode { name: name.into(), label: label.into() });
         self
     }
 
-    /// Adds an edge with its trigger (`plain`, `when`, `otherwise`, `on_failure`, `routed`) and its label.
+    /// Adds an edge with its trigger and its label. Triggers are `plain`, `when`, `otherwise`, `on_failure` and `routed`.
     pub fn edge(
         mut self,
         from: impl Into<String>,
@@ -73,7 +73,7 @@ impl Outline {
 
 type Find = dyn Fn(&RunHead) -> Option<Outline> + Send + Sync;
 
-/// The outlines known to the inspector, and the hook that finds others.
+/// The outlines that the inspector has, and the hook that returns others.
 #[derive(Clone, Default)]
 pub(crate) struct OutlineLookup {
     by_workflow: BTreeMap<String, Arc<Outline>>,

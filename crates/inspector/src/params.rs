@@ -1,4 +1,4 @@
-//! The parameters of a request: each must be known, and its value is checked.
+//! The parameters of a request. Unknown parameters and invalid values are rejected.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use ferrata_core::{RunId, RunKey, TenantId};
 
 use crate::problem::Problem;
 
-/// Maximum length of a query in bytes: a search is short, and so is a cursor.
+/// Maximum length of a query in bytes. Search words and cursors are much shorter.
 const MOST: usize = 16 * 1024;
 
 /// The parameters of a request.
@@ -15,7 +15,7 @@ const MOST: usize = 16 * 1024;
 pub(crate) struct QueryParams(Vec<(String, String)>);
 
 impl QueryParams {
-    /// Reads a query.
+    /// Parses the query of a request. Rejects parameters that are not in `known`.
     pub(crate) fn read(query: Option<&str>, known: &[&str]) -> Result<Self, Problem> {
         let query = query.unwrap_or_default();
         if query.len() > MOST {
@@ -33,13 +33,13 @@ impl QueryParams {
         }
     }
 
-    /// Returns each value of a parameter that is not empty.
+    /// Returns each non-empty value of a parameter.
     pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         let own = self.0.iter().filter(move |(key, value)| key == name && !value.is_empty());
         own.map(|(_, value)| value.as_str())
     }
 
-    /// Returns the value of a parameter that may occur once.
+    /// Returns the value of a parameter that may occur only once.
     pub(crate) fn one(&self, name: &str) -> Result<Option<&str>, Problem> {
         let mut all = self.0.iter().filter(|(key, value)| key == name && !value.is_empty());
         match (all.next(), all.next()) {
@@ -48,7 +48,7 @@ impl QueryParams {
         }
     }
 
-    /// Reads a value.
+    /// Returns the parsed value of a parameter that may occur only once.
     pub(crate) fn parsed<T: FromStr<Err: Display>>(&self, name: &str) -> Result<Option<T>, Problem> {
         let read = |text: &str| {
             text.parse().map_err(|error: T::Err| Problem::invalid(format!("cannot read `{name}`: {error}")))
@@ -56,7 +56,7 @@ impl QueryParams {
         self.one(name)?.map(read).transpose()
     }
 
-    /// Reads the name of a run, as TENANT/ID, or as ID in the default tenant.
+    /// Parses the name of a run: TENANT/ID, or ID for the default tenant.
     pub(crate) fn run(text: &str) -> Result<RunKey, Problem> {
         Ok(match text.split_once('/') {
             Some((tenant, id)) => RunKey::new(TenantId::new(tenant)?, RunId::new(id)?),
@@ -64,7 +64,7 @@ impl QueryParams {
         })
     }
 
-    /// Reads a number of at least 1, limited to `most`.
+    /// Returns the parameter `limit`, at least 1 and at most `most`. The default is `usual`.
     pub(crate) fn limit(&self, usual: u32, most: u32) -> Result<u32, Problem> {
         match self.parsed::<u32>("limit")? {
             Some(0) => Err(Problem::invalid("`limit` must be at least 1")),

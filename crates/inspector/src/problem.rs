@@ -1,4 +1,4 @@
-//! The reason why a request was refused, for the client.
+//! The answer to a client whose request was rejected.
 
 use axum::Json;
 use axum::http::StatusCode;
@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use ferrata_core::{Error, ErrorKind, RunKey};
 use serde_json::json;
 
-/// The reason why a request was refused.
+/// The reason why a request was rejected.
 #[derive(Debug)]
 pub(crate) struct Problem {
     status: StatusCode,
@@ -27,7 +27,7 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, ErrorKind::NotFound.code(), message)
     }
 
-    /// The same for a missing run and for a run that the viewer may not know of.
+    /// Creates the answer for a run that does not exist or that the viewer may not see. The text is the same in both cases.
     pub(crate) fn no_run(run: &RunKey) -> Self {
         Self::not_found(format!("cannot find the run {run}"))
     }

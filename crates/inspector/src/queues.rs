@@ -1,4 +1,4 @@
-//! The queues of the store as of the last read: one read serves all pages that ask at the same time.
+//! The queues of the store as of the last read. All pages that ask at the same time share one read.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::redact::Redaction;
 use crate::view::summary::key;
 use crate::view::text::SHORT;
 
-/// Maximum age of a read for the page of a run: an active run is read with each of its records, an idle one every few seconds.
+/// Maximum age of the data for the page of a run. The page of an active run asks at each of its records, the page of an idle run every few seconds.
 const BUSY: Duration = Duration::from_secs(2);
 const AT_REST: Duration = Duration::from_secs(10);
 
@@ -60,7 +60,7 @@ impl QueueBoard {
     }
 }
 
-/// Returns all queues visible to the viewer. Queues that admit no run or have waiters come first.
+/// Returns all queues that the viewer may see. Queues that grant no slots or have waiters come first.
 pub(crate) async fn all(call: &ApiCall) -> Result<Value, Problem> {
     let told = |overview: &QueueOverview, now| (overview.statuses(now), overview.unreadable());
     let (mut known, unreadable) = call.app.queues.with_overview(call, Duration::ZERO, told).await?;
@@ -124,7 +124,7 @@ fn waits(before: usize, waiting: &SlotWaiter) -> Value {
     })
 }
 
-/// A run's positions in queues, starting with those that it waits for.
+/// The positions of a run in queues. Queues in which the run waits come first.
 #[derive(Default)]
 pub(crate) struct RunStandings(Vec<(QueueMembership, Option<QueueStatus>)>);
 
@@ -133,7 +133,7 @@ impl RunStandings {
         self.0.iter().map(|(one, _)| one.clone()).collect()
     }
 
-    /// Returns the status of a queue if the viewer may know it: the length of a line reveals something about the runs of others.
+    /// Returns the status of a queue if the viewer may see it. The length of a line reveals something about the runs of other tenants.
     pub(crate) fn status(&self, standing: &QueueMembership) -> Option<QueueStatus> {
         self.0.iter().find(|(one, _)| one.queue == standing.queue).and_then(|(_, status)| status.clone())
     }
@@ -144,7 +144,7 @@ impl RunStandings {
     }
 }
 
-/// Reads a run's positions in queues. A run that cannot be in a queue costs no read.
+/// Reads the positions of a run in queues. For a run that cannot be in a queue, nothing is read.
 pub(crate) async fn of_run(
     call: &ApiCall,
     head: &RunHead,
@@ -164,14 +164,14 @@ pub(crate) async fn of_run(
         RunStandings(overview.memberships(&head.run, now).into_iter().take(NAMED).map(of).collect())
     };
     let told = call.app.queues.with_overview(call, if is_busy { BUSY } else { AT_REST }, tell).await?;
-    // The run must be in a queue and was not at the last read: it joined since.
+    // The run is in a queue but was not at the last read, so it joined the queue since then.
     if told.0.is_empty() && is_in_one {
         return call.app.queues.with_overview(call, Duration::ZERO, tell).await;
     }
     Ok(told)
 }
 
-/// Returns whether a question is a node's wait for a slot.
+/// Returns whether the question with this id stands for a node's wait for a slot.
 fn is_slot_question(id: &Value) -> bool {
     id.as_str().is_some_and(|id| id.contains(":queue."))
 }

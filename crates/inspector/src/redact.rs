@@ -1,4 +1,4 @@
-//! Redaction: fields of the state by their paths, and texts that a hook of the service hides.
+//! Hides values: fields of the state by their paths, and texts for which a hook of the service returns a replacement.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -19,7 +19,7 @@ use crate::view::text::cut;
 /// The replacement for a hidden value.
 pub(crate) const HIDDEN: &str = "[redacted]";
 
-/// Identifiers and words of the API: the page could not work with replacements for them.
+/// Fields that are never hidden: identifiers, and words of the API that the page needs.
 const NAMES: [&str; 26] = [
     "at", "code", "cursor", "doing", "from", "head", "id", "joins", "kind", "led_to", "look", "name", "next",
     "node", "options", "owner", "path", "phase", "question", "queue", "self", "status", "tenant", "to",
@@ -31,7 +31,7 @@ type Hook = dyn Fn(&str) -> Option<String> + Send + Sync;
 /// The redaction settings.
 #[derive(Clone, Default)]
 pub(crate) struct Redaction {
-    /// JSON pointers into the state, in which `*` matches any one name or number.
+    /// JSON pointers into the state, in which `*` matches any name or number.
     paths: Vec<Vec<String>>,
     hooks: Vec<Arc<Hook>>,
 }
@@ -52,13 +52,13 @@ impl Redaction {
         self.paths.is_empty() && self.hooks.is_empty()
     }
 
-    /// Hides values of a state, before any of it is cut: by path, and in every text, number and field name.
+    /// Hides values of a state, by path and by the hooks. Call this before any text of the state is shortened.
     pub(crate) fn apply(&self, state: &mut Value) {
         self.paths.iter().for_each(|path| hide(state, path));
         self.value(state);
     }
 
-    /// Applies the hooks to every text, number and field name.
+    /// Applies the hooks to every text, number and field name of a value.
     pub(crate) fn value(&self, value: &mut Value) {
         if self.hooks.is_empty() {
             return;
@@ -83,8 +83,8 @@ impl Redaction {
         }
     }
 
-    /// Returns whether a change contains a replacement for something in this state: a viewer who edits the displayed text would write the
-    /// replacement.
+    /// Returns whether a change contains the replacement of a hidden text of this state. A viewer who edits the displayed text would otherwise write
+    /// the replacement into the state.
     pub(crate) fn holds_shown(&self, change: &Value, state: &Value) -> bool {
         let mut shown = BTreeSet::new();
         if !self.hooks.is_empty() {
@@ -112,12 +112,12 @@ impl Redaction {
         }
     }
 
-    /// Returns the beginning of an untrusted text. Hiding precedes cutting, so that nothing remains of a secret across the cut.
+    /// Returns the beginning of an untrusted text. The hooks are applied before the text is cut, so that no part of a secret remains at the cut.
     pub(crate) fn cut(&self, text: &str, most: usize) -> String {
         cut(&self.text(text), most)
     }
 
-    /// Hides the rest of an answer: every text except identifiers.
+    /// Hides the remaining texts of an answer: every text except identifiers.
     fn seal(&self, answer: &mut Value) {
         match answer {
             Value::String(text) => self.replace(text),
@@ -128,7 +128,7 @@ impl Redaction {
                     let is_name = NAMES.contains(&name.as_str())
                         && (is_text(inner) || inner.as_array().is_some_and(|all| all.iter().all(is_text)));
                     match name.as_str() {
-                        // The names of labels are the caller's, and may be any of those.
+                        // The application chooses the names of labels, and such a name may equal one of these fields.
                         "labels" => self.value(inner),
                         _ if is_name => {}
                         _ => self.seal(inner),
@@ -139,7 +139,7 @@ impl Redaction {
         }
     }
 
-    /// Redacts a frame of server-sent events, whose data is JSON in one line.
+    /// Hides texts in a frame of server-sent events. The data of a frame is JSON in one line.
     pub(crate) fn frame(&self, frame: String) -> String {
         if self.hooks.is_empty() {
             return frame;
@@ -162,7 +162,7 @@ impl fmt::Debug for Redaction {
     }
 }
 
-/// Visits every text, number and field name.
+/// Calls `with` for every text, number and field name of a value.
 fn each_text(value: &Value, with: &mut impl FnMut(&str)) {
     match value {
         Value::String(text) => with(text),
@@ -176,7 +176,7 @@ fn each_text(value: &Value, with: &mut impl FnMut(&str)) {
     }
 }
 
-/// Applies the hooks to every JSON answer, even on paths that forget to.
+/// Applies the hooks to every JSON answer, including answers of routes that do not call them.
 pub(crate) async fn seal(State(app): State<Arc<AppContext>>, request: Request, next: Next) -> Response {
     let response = next.run(request).await;
     let is_json = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/json");

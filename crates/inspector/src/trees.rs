@@ -1,4 +1,4 @@
-//! Counts the runs below the roots of a list, by status: one listing serves all roots of a page, for several seconds.
+//! Counts the runs below the roots of a list, by status. One listing of the store serves all roots of a page for several seconds.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,18 +17,18 @@ use crate::problem::Problem;
 /// Maximum age of a count.
 const AGE: Duration = Duration::from_secs(5);
 
-/// Maximum number of pages of runs per count.
+/// Maximum number of pages of runs that one count reads.
 const PAGES: usize = 3;
 
-/// Maximum clock skew: how much later than its child a parent may seem to have started.
+/// Maximum clock skew in milliseconds: the time by which a parent may seem to have started later than its child.
 const SKEW_MS: i64 = 60_000;
 
-/// The runs below a root.
+/// The runs below a root, counted by status.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct RunsBelow {
     count: usize,
     statuses: BTreeMap<String, usize>,
-    /// Whether there may be more: the count did not reach all runs since the root.
+    /// Whether there may be more runs: the count did not reach back to the start of the root.
     more: bool,
 }
 
@@ -42,7 +42,7 @@ struct TreeCount {
     from: Timestamp,
     at: Duration,
     below: BTreeMap<RunKey, RunsBelow>,
-    /// The start of the oldest counted run, if there are more.
+    /// The start time of the oldest counted run, if the count is incomplete.
     end: Option<Timestamp>,
 }
 
@@ -53,7 +53,7 @@ impl fmt::Debug for TreeBoard {
 }
 
 impl TreeBoard {
-    /// Counts the runs below each of these roots that has any.
+    /// Counts the runs below each of these roots. Roots without such runs are omitted.
     pub(crate) async fn below(
         &self,
         call: &ApiCall,

@@ -1,4 +1,4 @@
-//! The methods of the typed update, one per channel.
+//! Generates the methods of the typed update: one for each channel.
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
@@ -7,7 +7,7 @@ use syn::{Path, Type, Visibility};
 use crate::channel::{Channel, arguments, type_span};
 use crate::options::ReducerKind;
 
-/// Types with literals that `impl Into<T>` cannot infer.
+/// Types whose literals would need a type annotation if the argument were `impl Into<T>`.
 const BY_VALUE: [&str; 16] = [
     "u8", "u16", "u32", "u64", "u128", "usize", "i8", "i16", "i32", "i64", "i128", "isize", "f32", "f64",
     "bool", "char",

@@ -1,4 +1,4 @@
-//! One field: its stored name, its reducer, and the shape of its type.
+//! One field of the state: its stored name, its reducer, and the form of its type.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
@@ -16,9 +16,9 @@ pub(crate) struct Channel<'a> {
     pub(crate) name: String,
     pub(crate) reducer: ReducerOption,
     pub(crate) serialize_with: Option<ExprPath>,
-    /// The value in a state read from the log, if the field is not stored.
+    /// The value in a state from the log, if the field is not stored.
     pub(crate) ephemeral: Option<TokenStream>,
-    /// Whether views omit its values.
+    /// Whether views hide the values of the field.
     pub(crate) secret: bool,
 }
 
@@ -58,10 +58,10 @@ impl<'a> Channel<'a> {
         })
     }
 
-    /// The marker type of its reducer; `custom` is that of a custom one.
+    /// Returns the marker type of the field's reducer. `custom` is the marker type of a custom reducer.
     pub(crate) fn marker(&self, krate: &Path, custom: &Ident) -> TokenStream {
         let option = self.option().is_some();
-        // Spanned at the field's type, because compiler errors concern the type.
+        // Use the span of the field's type, so that compiler errors point at the type.
         let span = type_span(self.ty);
         let name = match &self.reducer.kind {
             ReducerKind::Last => "Last",
@@ -80,14 +80,14 @@ impl<'a> Channel<'a> {
         quote_spanned!(span=> #krate::state::reduce::#name)
     }
 
-    /// The value of `state::ChannelSpec` that describes it.
+    /// Returns the code of the `state::ChannelSpec` that describes the field.
     pub(crate) fn spec(&self, krate: &Path) -> TokenStream {
         let (name, reducer) = (&*self.name, self.described(krate));
         let secret = self.secret.then(|| quote!(.secret()));
         quote!(#krate::state::ChannelSpec::new(#name, #reducer)#secret)
     }
 
-    /// The value of `state::Reducer` that describes its reducer.
+    /// Returns the code of the `state::Reducer` that describes the field's reducer.
     fn described(&self, krate: &Path) -> TokenStream {
         let name = match &self.reducer.kind {
             ReducerKind::Last => "Last",
@@ -107,9 +107,9 @@ impl<'a> Channel<'a> {
         quote!(#krate::state::Reducer::#name)
     }
 
-    /// The `T` of an `Option<T>`.
+    /// Returns the `T` of an `Option<T>`.
     ///
-    /// Found by its name, as serde finds it: a macro sees no types, and treats an alias of `Option` like any other type.
+    /// Like serde, it finds `Option` by its name: a macro sees no types, and treats an alias of `Option` like any other type.
     pub(crate) fn option(&self) -> Option<&'a Type> {
         match arguments(self.ty, &["Option"])[..] {
             [inner] => Some(inner),
@@ -118,7 +118,7 @@ impl<'a> Channel<'a> {
     }
 }
 
-/// The value that serde gives a skipped field: from the field's attribute, the struct's attribute, or the type.
+/// Returns the value that serde gives a skipped field: from the field's attribute, the struct's attribute, or the type.
 fn missing(
     ident: &Ident,
     ty: &Type,
@@ -134,7 +134,7 @@ fn missing(
     }
 }
 
-/// The type arguments of a path type that ends in one of `names`.
+/// Returns the type arguments of a path type whose last name is one of `names`.
 pub(crate) fn arguments<'a>(ty: &'a Type, names: &[&str]) -> Vec<&'a Type> {
     let Type::Path(path) = ty else { return Vec::new() };
     let Some(last) = path.path.segments.last() else { return Vec::new() };
@@ -149,7 +149,7 @@ pub(crate) fn arguments<'a>(ty: &'a Type, names: &[&str]) -> Vec<&'a Type> {
     types.collect()
 }
 
-/// The span of a type, for generated code whose compiler errors concern the type.
+/// Returns the span of a type, so that compiler errors in generated code point at the type.
 pub(crate) fn type_span(ty: &Type) -> Span {
     syn::spanned::Spanned::span(ty)
 }

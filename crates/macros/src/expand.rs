@@ -1,4 +1,4 @@
-//! The generated code for a struct.
+//! Generates the code for a struct.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, format_ident, quote, quote_spanned};
@@ -32,7 +32,7 @@ pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
         if channel.ephemeral.is_some() {
             return quote!(#state::ChannelId::undeclared(#name));
         }
-        // As in the schema, which has only stored fields.
+        // Count only stored fields, as the schema does.
         let index = index.next();
         quote!(#state::ChannelId::declared(#index, #name))
     });
@@ -54,8 +54,8 @@ pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
                 #reduce::diff::<#ty, #marker>(&__CHANNELS[#n], &before.#ident, #value)
             };
         }
-        // The reference makes the compiler use `==` if the type is `Eq`, and the other comparison otherwise. The function's name appears in the
-        // compiler error for a type without any comparison.
+        // The reference makes the compiler use `==` if the type is `Eq`, and the other comparison otherwise. If the type has no comparison at all,
+        // the name of the function appears in the compiler error.
         quote_spanned! {type_span(ty)=> {
             let _ = #reduce::diff::<#ty, #marker>;
             (&#reduce::Comparison::<#ty, #marker, #encode>::new()).compare(&__CHANNELS[#n], &before.#ident, #value)
@@ -186,7 +186,7 @@ pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
     }
 }
 
-/// Returns the trait item for channels that are not stored; empty if all are.
+/// Returns the trait item for channels that are not stored. Returns nothing if all channels are stored.
 fn forgets(channels: &[Channel<'_>]) -> TokenStream {
     let forgotten = channels.iter().filter_map(|channel| {
         let (ident, value) = (channel.ident, channel.ephemeral.as_ref()?);
@@ -217,19 +217,19 @@ fn encode_name(n: usize) -> Ident {
 fn slot(channel: &Channel<'_>, marker: &TokenStream, reduce: &TokenStream) -> TokenStream {
     let ty = channel.ty;
     match &channel.reducer.kind {
-        // Its marker is private to the generated block, and its input is known.
+        // The marker of a custom reducer is private to the generated block, so use its known input type.
         ReducerKind::Custom(_) => quote!(#reduce::Slot<#ty, ::std::vec::Vec<#ty>>),
         _ => quote_spanned!(type_span(ty)=> #reduce::Slot<#ty, <#marker as #reduce::Reduce<#ty>>::Input>),
     }
 }
 
-/// Returns the types for a field's own functions.
+/// Returns the helper types for a field with a custom function.
 fn helpers(n: usize, channel: &Channel<'_>, reduce: &TokenStream) -> TokenStream {
     let ty = channel.ty;
     let mut code = TokenStream::new();
     if let ReducerKind::Custom(path) = &channel.reducer.kind {
         let name = custom_name(n);
-        // Spanned at the path, so that a wrong signature is reported there.
+        // Use the span of the path, so that the compiler reports a wrong signature there.
         let checked = quote_spanned!(path.span()=> let function: fn(&mut #ty, #ty) = #path;);
         code.extend(quote! {
             struct #name;

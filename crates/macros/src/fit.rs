@@ -1,7 +1,7 @@
-//! Types of the standard library that a reducer cannot join, rejected by name.
+//! Rejects types of the standard library that a reducer cannot join, by their names.
 //!
-//! The traits behind the reducers reject them as well, but once per use, and one mistake should cause one message. Unknown types are left to the
-//! traits.
+//! The traits behind the reducers reject these types, too, but once for each use, and one mistake should cause only one message. Types that are not
+//! known here are left to the traits.
 
 use syn::Type;
 
@@ -14,7 +14,7 @@ const NUMBERS: [&str; 14] =
     ["u8", "u16", "u32", "u64", "u128", "usize", "i8", "i16", "i32", "i64", "i128", "isize", "f32", "f64"];
 const OTHERS: [&str; 5] = ["String", "bool", "char", "Option", "Duration"];
 
-/// Returns the error for a field's type, if its name alone shows the problem.
+/// Returns the error for a field's type if the name of the type already shows that it does not fit.
 pub(crate) fn check(kind: &ReducerKind, ty: &Type) -> syn::Result<()> {
     let (reducer, fits, remedy): (_, &[&[&str]], _) = match kind {
         ReducerKind::Append => ("append", &[&SEQUENCES], "make it a `Vec` or a `VecDeque`"),

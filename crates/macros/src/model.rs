@@ -1,4 +1,4 @@
-//! The parsed struct, with all its mistakes reported at once.
+//! The parsed struct. Parsing reports all mistakes at once.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! `#[state(...)]` on the struct and on its fields.
+//! Parses `#[state(...)]` on the struct and on its fields.
 
 use proc_macro2::Span;
 use syn::meta::ParseNestedMeta;
@@ -32,7 +32,8 @@ impl StateContainer {
     }
 }
 
-/// The words on a field; `with` requires the path of a function, the others no value. All except `ephemeral` and `secret` are reducers.
+/// The words that may stand on a field. `with` needs the path of a function, and the other words have no value. All words except `ephemeral` and
+/// `secret` select a reducer.
 const FIELD: [&str; 11] =
     ["last", "append", "merge", "max", "min", "sum", "union", "first", "with", "ephemeral", "secret"];
 
@@ -41,14 +42,14 @@ pub(crate) struct FieldOptions {
     pub(crate) reducer: ReducerOption,
     /// The span of `ephemeral`, if present.
     pub(crate) ephemeral: Option<Span>,
-    /// Whether views omit its values.
+    /// Whether views hide the values of the field.
     pub(crate) secret: bool,
 }
 
-/// The reducer of a field as written.
+/// The reducer of a field, as the attribute spells it.
 pub(crate) struct ReducerOption {
     pub(crate) kind: ReducerKind,
-    /// The span for errors about the field's type.
+    /// The span for errors about the type of the field.
     pub(crate) span: Span,
 }
 
@@ -65,7 +66,7 @@ pub(crate) enum ReducerKind {
 }
 
 impl FieldOptions {
-    /// Reads `#[state(...)]` on a field; the default reducer is `last`.
+    /// Parses `#[state(...)]` on a field. The default reducer is `last`.
     pub(crate) fn read(field: &Ident, attrs: &[Attribute]) -> syn::Result<Self> {
         let mut found: Option<(String, ReducerOption)> = None;
         let (mut ephemeral, mut secret) = (None, None);

@@ -1,13 +1,13 @@
-//! The names serde gives to fields and variants under `rename_all`.
+//! Computes the names that serde gives to fields and variants under `rename_all`.
 
 use syn::LitStr;
 
 use crate::suggest::nearest;
 
-/// How serde spells the fields of a struct, or the variants of an enum.
+/// The rule by which serde renames the fields of a struct, or the variants of an enum.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum RenameRule {
-    /// Unchanged.
+    /// Names stay unchanged.
     #[default]
     Same,
     Lower,
@@ -43,7 +43,7 @@ impl RenameRule {
         Err(syn::Error::new(text.span(), format!("serde knows no spelling `{given}`{hint}")))
     }
 
-    /// Converts the name of a field, which is in snake case: `lowercase` leaves it unchanged in serde.
+    /// Converts the name of a field, which is in snake case. As in serde, `lowercase` leaves it unchanged.
     pub(crate) fn apply(self, field: &str) -> String {
         match self {
             Self::Same | Self::Lower | Self::Snake => field.to_owned(),

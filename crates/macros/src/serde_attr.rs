@@ -1,4 +1,4 @@
-//! The serde attributes of a struct and its fields that affect names and encoding.
+//! The serde attributes of a struct and its fields that affect the stored names and values.
 
 use syn::meta::ParseNestedMeta;
 use syn::{Attribute, ExprPath, LitStr, Token};
@@ -14,7 +14,7 @@ pub(crate) enum MissingField {
 }
 
 impl MissingField {
-    /// Reads `default` or `default = "path"`.
+    /// Parses `default` or `default = "path"`.
     fn read(meta: &ParseNestedMeta<'_>) -> syn::Result<Self> {
         if meta.input.peek(Token![=]) {
             return Ok(Self::Function(meta.value()?.parse::<LitStr>()?.parse()?));
@@ -31,7 +31,7 @@ pub(crate) struct SerdeContainer {
     pub(crate) missing: Option<MissingField>,
 }
 
-/// Reads `rename_all` and `default`, and rejects attributes that would make the struct anything but an object of its fields.
+/// Parses `rename_all` and `default`. Rejects attributes with which the struct would not be stored as an object of its fields.
 pub(crate) fn container(attrs: &[Attribute]) -> syn::Result<SerdeContainer> {
     let mut container = SerdeContainer::default();
     each(attrs, |meta| {
@@ -66,13 +66,13 @@ pub(crate) struct Field {
     pub(crate) rename: Option<String>,
     /// The function that serializes the field instead of its type.
     pub(crate) serialize_with: Option<ExprPath>,
-    /// The source of its value when the field is missing, if the field sets one.
+    /// The source of the field's value if the field is missing, if the field sets one.
     pub(crate) missing: Option<MissingField>,
-    /// Whether serde skips it in both directions.
+    /// Whether serde skips the field when it serializes and when it deserializes.
     pub(crate) skip: bool,
 }
 
-/// Reads the name and the encoding of a field, and rejects attributes that would omit it unless it is `ephemeral`.
+/// Parses the attributes for the name and the encoding of a field. Rejects attributes that would omit the field, unless it is `ephemeral`.
 pub(crate) fn field(attrs: &[Attribute], ephemeral: bool) -> syn::Result<Field> {
     let mut field = Field::default();
     each(attrs, |meta| {
@@ -135,7 +135,7 @@ pub(crate) fn each(
         .try_for_each(|attr| attr.parse_nested_meta(&mut read))
 }
 
-/// Reads `key = "name"` or `key(serialize = "name", deserialize = "name")`.
+/// Parses `key = "name"` or `key(serialize = "name", deserialize = "name")`.
 fn one_name(meta: &ParseNestedMeta<'_>) -> syn::Result<Option<LitStr>> {
     if meta.input.peek(Token![=]) {
         return Ok(Some(meta.value()?.parse()?));
@@ -156,7 +156,7 @@ fn one_name(meta: &ParseNestedMeta<'_>) -> syn::Result<Option<LitStr>> {
     ))
 }
 
-/// Skips an attribute that affects neither.
+/// Skips an attribute that affects neither names nor values.
 pub(crate) fn skip(meta: &ParseNestedMeta<'_>) -> syn::Result<()> {
     if meta.input.peek(Token![=]) {
         meta.value()?.parse::<syn::Expr>()?;

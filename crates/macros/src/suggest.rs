@@ -1,9 +1,9 @@
-//! "Did you mean": the known word nearest to a misspelled one.
+//! "Did you mean": finds the known word that is nearest to a misspelled word.
 
-/// Returns the word with the fewest edits, if they are few.
+/// Returns the known word with the fewest edits, if these are few.
 pub(crate) fn nearest<'a>(given: &str, known: &[&'a str]) -> Option<&'a str> {
     let best = known.iter().map(|word| (strsim::osa_distance(given, word), *word)).min()?;
-    // A third of the word may be wrong, and at least one letter.
+    // At most a third of the letters may be wrong, but at least one.
     (best.0 <= (given.len() / 3).max(1)).then_some(best.1)
 }
 

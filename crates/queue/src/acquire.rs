@@ -1,4 +1,4 @@
-//! Slots that a node holds for a part of its work.
+//! Requests of nodes for slots: a node holds the slot during a part of its work.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -17,28 +17,29 @@ use crate::handle::{AttemptRequestGuard, QueueCommand, QueueHandle, closed_error
 use crate::settings::check_key;
 use crate::state::{LONGEST_CLOSED, NODE, OpResult, QueueOp, SlotKind, SlotRequest, SlotWaiter};
 
-/// Maximum number of idle waits of a node for one slot. The node asks again each time it is woken.
+/// Maximum number of times that a node becomes idle while it waits for one slot. Each time a wake-up ends an idle wait, the node asks the queue
+/// again.
 const ROUNDS: u32 = 10_000;
 
-/// Delay before the node asks the queue again, or repeats that it is about to become idle.
+/// Delay before the node asks the queue again, or repeats the message that it is about to become idle.
 const LATER: Duration = Duration::from_secs(1);
 
 /// Channel that notifies watchers of the run while a node waits in memory.
 const WAITS: &str = "queue.waits";
 const TURN: &str = "queue.turn";
 
-/// Maximum length of a slot name, which is part of the name of a question.
+/// Maximum length of a slot name in bytes. The name is a part of the id of the question that an idle node waits for.
 const LONGEST: usize = 32;
 
 /// Queue methods of [`NodeContext`].
 pub trait NodeQueueExt {
-    /// Requests slots of a queue; `.await` waits until the queue grants them. Dropping the [`QueueSlot`] releases it.
+    /// Requests slots of a queue; `.await` waits until the queue grants the slots. Dropping the returned [`QueueSlot`] releases them.
     ///
-    /// The node's timeout does not count the wait: it begins in full when the node has the slot.
+    /// The node's timeout does not count the wait: the full timeout starts when the node has the slot.
     ///
-    /// If the wait is longer than [`release_after`](ferrata_core::runtime::RuntimeBuilder::release_after), the process releases the run's memory.
-    /// The activation runs again from its start when it gets the slot, so the code before the wait must be repeatable, or be a step. In parallel
-    /// with another wait, the run may become idle sooner. In an `External` node, the request waits in memory.
+    /// If the wait is longer than [`release_after`](ferrata_core::runtime::RuntimeBuilder::release_after), the process releases the run's memory. The
+    /// activation runs again from its start when it gets the slot. So the code before the wait must be repeatable, or must be a step. If the node
+    /// also waits for something else at the same time, the run may become idle earlier. In an `External` node, the request always waits in memory.
     ///
     /// # Examples
     ///
@@ -85,23 +86,24 @@ impl NodeQueueExt for NodeContext {
     }
 }
 
-/// A request for a slot that is not sent yet; `.await` waits for the slot.
+/// A request for slots. Nothing is sent until the caller awaits it; `.await` then waits for the slots.
 ///
 /// # Errors
 ///
-/// Of the `.await`:
+/// The `.await` fails with:
 /// - [`ErrorKind::NotFound`]: the queue was not [declared](crate::QueueRequest::declare).
 /// - [`ErrorKind::Invalid`]: the request exceeds the number of slots, the name or the key is invalid, or the activation already has the slot of
 ///   this [name](Self::name) or waits for it.
-/// - [`ErrorKind::Unavailable`]: the line or the state of the queue is full. Nothing was done.
-/// - [`ErrorKind::Closed`]: this process leaves the run, or a later attempt waits for the slot.
+/// - [`ErrorKind::Unavailable`]: the line is full, or the queue's state has reached its maximum size. The request changed nothing.
+/// - [`ErrorKind::Closed`]: this process stops driving the run, or a later attempt of the node waits for the slot.
 ///
-/// If the store fails, the request asks again every second. If the queue was purged and declared again while the node waited in memory, it asks
-/// again at the next check.
+/// If the store fails, the node repeats the request every second. If the queue was purged and declared again while the node waited in memory, the
+/// node repeats the request at the next check.
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: if dropped, it stops waiting and releases a slot that it was granted. If the run becomes idle during the wait, the wait continues.
+/// Cancel safe: dropping the future ends the wait and releases a slot that it was granted. If the run becomes idle during the wait, the wait
+/// continues.
 #[must_use = "slots are requested only when the future is awaited"]
 pub struct AcquireRequest<'a> {
     cx: &'a NodeContext,
@@ -113,13 +115,13 @@ pub struct AcquireRequest<'a> {
 }
 
 impl<'a> AcquireRequest<'a> {
-    /// Sets the key of the request: keys take turns, and may have limits of their own. At most 256 bytes.
+    /// Sets the key of the request. Requests with different keys take turns, and the queue may limit each key. A key has at most 256 bytes.
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = key.into();
         self
     }
 
-    /// Sets the priority: higher values come first. The default is 0.
+    /// Sets the priority. The queue serves higher values first. The default is 0.
     pub fn priority(mut self, priority: i32) -> Self {
         self.priority = priority;
         self
@@ -131,9 +133,10 @@ impl<'a> AcquireRequest<'a> {
         self
     }
 
-    /// Names this slot, to distinguish it from others that the activation requests from the same queue or has by its
-    /// [limit](crate::GraphQueueExt::limit). Of two with the same name, the queue rejects the second. Each request counts separately: an activation
-    /// that requests more slots than its own slots leave free waits forever. Up to 32 of A-Z a-z 0-9 . _ -.
+    /// Names this slot. The name distinguishes it from other slots that the activation requests from the same queue, or has by its
+    /// [limit](crate::GraphQueueExt::limit). If an activation makes two requests with the same name, the queue rejects the second. Each request
+    /// counts separately: an activation that requests more slots than its own slots leave free waits forever. A name has at most 32 of the characters
+    /// `A-Z a-z 0-9 . _ -`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
@@ -151,7 +154,7 @@ impl<'a> AcquireRequest<'a> {
         }
         let runtime = Runtime::of(cx)?;
         let desk = QueueHandle::open(&runtime, &queue)?;
-        // An imported copy has the idempotency keys of the run that was exported, and needs slots of its own.
+        // An imported copy of a run has the idempotency keys of the exported run, but needs slots of its own. So the id also contains the run.
         let id = format!("{NODE}{}:{}:{name}", cx.run(), cx.idempotency_key());
         let Some(asker) = AttemptRequestGuard::new(&desk, (id.clone(), cx.epoch(), cx.attempt())) else {
             let message = format!(
@@ -188,7 +191,7 @@ impl<'a> AcquireRequest<'a> {
                 doubts: Vec::new(),
                 is_on_record: false,
             };
-            // If dropped from here on, the request leaves the queue: the desk undoes an entry that it already made.
+            // If this future is dropped from here on, the request leaves the queue: the queue's actor undoes an entry that it already made.
             let mut place = QueueSlot {
                 desk: Arc::clone(&desk),
                 id: Some(id.clone()),
@@ -244,7 +247,7 @@ impl<'a> AcquireRequest<'a> {
                         return Ok(place);
                     }
                     Err(_) if asker.is_last() => {
-                        // The queue has forgotten it: it was purged, or the store has lost its last records.
+                        // The queue has lost the entry: the queue was purged, or the store has lost its last records.
                         place.id = None;
                         continue;
                     }
@@ -257,7 +260,7 @@ impl<'a> AcquireRequest<'a> {
             }
             match wait_for_answer(cx, &mut place, wait, &waiting, &queue, &name, &mut rounds).await {
                 Ok(()) => {}
-                // An `External` node cannot rest.
+                // An `External` node cannot become idle.
                 Err(error) if error.kind() == ErrorKind::Unsupported => may_rest = false,
                 Err(error) => return Err(error),
             }
@@ -265,7 +268,7 @@ impl<'a> AcquireRequest<'a> {
     }
 }
 
-/// The wait of a node in memory. The node's timeout does not count it.
+/// The state of a node's wait in memory. The node's timeout does not count this wait.
 struct MemoryWait {
     granted: oneshot::Receiver<()>,
     _timeout: TimeoutPause,
@@ -288,24 +291,24 @@ async fn release_earlier_request(
     }
 }
 
-/// Returns whether the same request may succeed when it is repeated.
+/// Returns whether the same request may succeed on a repeat.
 fn is_retryable(error: &Error) -> bool {
     error.is_retryable() || error.kind() == ErrorKind::Indeterminate
 }
 
-/// Returns whether this process still owns the run by the claim in which this node began.
+/// Returns whether this process still owns the run, and whether the epoch of the run is still the one in which this node started.
 async fn is_owner(runtime: &Runtime, cx: &NodeContext) -> Result<bool> {
     let head = runtime.head(cx.run()).await?;
     Ok(head.is_some_and(|head| (head.epoch, head.owner) == (cx.epoch(), Some(runtime.executor()))))
 }
 
-/// Notifies watchers of the run in this process that a node waits for slots, or has got them after a wait.
+/// Notifies watchers of the run in this process that a node waits for slots, or that it got them after a wait.
 fn emit_wait_event(cx: &NodeContext, what: &str, queue: &str, waiting: &SlotWaiter) {
-    // Names and numbers that are JSON: it cannot fail.
+    // The values are names and numbers, so they are valid JSON and the call cannot fail.
     let _ = cx.emit(what, json!({ "queue": queue, "places": waiting.places, "since": waiting.since }));
 }
 
-/// Waits as a question, which its turn answers.
+/// Waits with a question, so that the run can become idle. The queue answers the question when it grants the slot.
 async fn wait_for_answer(
     cx: &NodeContext,
     place: &mut QueueSlot,
@@ -315,7 +318,7 @@ async fn wait_for_answer(
     name: &str,
     rounds: &mut std::ops::Range<u32>,
 ) -> Result<()> {
-    // The queue takes the slot back from a node that does not listen, so the node listens until the queue knows the question. While the
+    // The queue takes a granted slot back if the node does not listen. So the node listens until the queue has recorded the question. While the
     // timeout is paused, the run cannot become idle.
     let mut wait = Some(wait);
     let (desk, clock) = (Arc::clone(&place.desk), Arc::clone(&place.clock));
@@ -343,7 +346,7 @@ async fn wait_for_answer(
         place.id = None;
         match asked.await {
             Ok(_) | Err(AskError::Expired { .. }) => return Ok(()),
-            // Another wait of this attempt had the name.
+            // Another wait of this attempt already uses this question name.
             Err(AskError::Failed(error)) if error.kind() == ErrorKind::Invalid => {}
             Err(AskError::Failed(error)) => return Err(error),
             Err(error) => {
@@ -408,28 +411,28 @@ impl fmt::Debug for AcquireRequest<'_> {
     }
 }
 
-/// A slot of a queue. Dropping it releases the slot in the background. If an attempt requests the slot while a task of an earlier attempt still has
-/// it, the attempt takes it over, and the task releases nothing.
+/// A slot of a queue. Dropping it releases the slot in the background. A later attempt may request the slot while a task of an earlier attempt still
+/// holds it. Then the later attempt takes the slot over, and dropping the earlier `QueueSlot` releases nothing.
 #[must_use = "dropping a slot releases it"]
 pub struct QueueSlot {
     desk: Arc<QueueHandle>,
     id: Option<String>,
     executor: ExecutorId,
     clock: Arc<dyn Clock>,
-    /// The attempt may request the slot again after it is released.
+    /// Registers the attempt's use of this slot name. When it is dropped, the attempt may request the slot again.
     asker: Arc<AttemptRequestGuard>,
 }
 
 impl QueueSlot {
-    /// Pauses all grants of the queue for `time`, at most a day, in every process: call it when the provider asks you to back off.
+    /// Pauses all grants of the queue in every process for `time`, at most one day. Call this method when the provider asks you to back off.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`], [`ErrorKind::Closed`]: it could not be recorded.
+    /// [`ErrorKind::Unavailable`], [`ErrorKind::Closed`]: the pause could not be recorded.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: once polled it is carried out, even if the caller drops it.
+    /// Cancel safe: after the first poll, the pause is carried out even if the caller drops the future.
     pub async fn retry_after(&self, time: Duration) -> Result<()> {
         let until = self.clock.now().plus(time.min(LONGEST_CLOSED));
         self.desk.call(QueueOp::Close(until)).await.map(|_| ())
@@ -443,7 +446,7 @@ impl QueueSlot {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: once polled it is carried out, even if the caller drops it.
+    /// Cancel safe: after the first poll, the release is carried out even if the caller drops the future.
     pub async fn release(mut self) -> Result<()> {
         let Some(id) = self.id.clone() else { return Ok(()) };
         let (reply, said) = oneshot::channel();

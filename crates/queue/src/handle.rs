@@ -1,5 +1,5 @@
-//! The task of one process for one queue: it writes concurrent requests in one record, wakes waiters that got a slot, and reclaims the slots of
-//! dead holders.
+//! The actor of one queue in this process. The actor writes concurrent requests in one record, wakes waiters that got a slot, and reclaims the slots
+//! of dead holders.
 
 mod actor;
 mod attempt_requests;
@@ -36,7 +36,7 @@ const READS: usize = 16;
 /// Tags that a process must have to take runs from a queue.
 pub(crate) type Tags = BTreeSet<String>;
 
-/// The reply to a start.
+/// The queue's reply to a start.
 pub(crate) struct EnqueueReply {
     pub(crate) said: OpResult,
     /// Tags of the processes that may claim the run.
@@ -45,7 +45,7 @@ pub(crate) struct EnqueueReply {
     pub(crate) entered: Option<Arc<EnqueueUndo>>,
 }
 
-/// A command to the task.
+/// A command to the queue's actor.
 pub(crate) enum QueueCommand {
     /// A node requests slots; `turn` notifies it of the grant.
     Ask { ask: Box<SlotRequest>, reply: oneshot::Sender<Result<OpResult>>, turn: oneshot::Sender<()> },
@@ -56,23 +56,23 @@ pub(crate) enum QueueCommand {
     /// A run ended at this record, or was purged: the queue releases its slot, but no slot of another start of its id. If the record names no
     /// start, the queue releases the current slot.
     Ended { id: String, life: Option<StartId>, ended_at: Seq },
-    /// A verb of this process left a run on hold for the queue.
+    /// This process retried, moved, forked or imported a run, and the run is on hold for the queue.
     Held(RunKey),
-    /// A scan found these runs on hold, and asks which of them are not in the queue.
+    /// A scan found these runs on hold. The actor replies with the runs that are not in the queue.
     FindMissing { held: Vec<RunHead>, reply: oneshot::Sender<Vec<RunHead>> },
     /// Applies an operation to the queue.
     Do { op: QueueOp, reply: Option<oneshot::Sender<Result<OpResult>>> },
-    /// Asks whether a run is still on hold.
+    /// Asks whether the queue still holds the run back.
     IsHeldBack { id: String, reply: oneshot::Sender<Result<bool>> },
-    /// A task of the queue is about to act for a run, and asks whether what was due at that moment still is.
+    /// An actor's task is about to act on a run. The task asks whether the action that was due at the time `at` is still due.
     IsDue { id: String, at: Timestamp, reply: oneshot::Sender<Result<bool>> },
-    /// A start asks which tags its run is to ask for.
+    /// A start asks which tags the queue requires of the processes that may claim the run.
     Tags(oneshot::Sender<Result<Tags>>),
-    /// Something may have changed.
+    /// Makes the actor check the queue, because something may have changed.
     Look,
 }
 
-/// The way to the task.
+/// A handle to the actor of one queue in this process.
 #[derive(Debug)]
 pub(crate) struct QueueHandle {
     commands: mpsc::UnboundedSender<QueueCommand>,
@@ -83,23 +83,23 @@ pub(crate) struct QueueHandle {
 }
 
 impl QueueHandle {
-    /// Returns the desk of a queue in this process. A process has one per queue.
+    /// Returns this process's handle to a queue, and starts its actor if there is none. A process has one actor for each queue.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the name is none.
+    /// [`ErrorKind::Invalid`] if `name` is not a valid queue name.
     pub(crate) fn open(runtime: &Runtime, name: &str) -> Result<Arc<Self>> {
         check_name(name)?;
         runtime.extension(|| QueueHandles::new(runtime)).open(runtime, name)
     }
 
-    /// Returns the desk of a queue if this process has it.
+    /// Returns this process's handle to a queue, if its actor is active.
     fn find(runtime: &Runtime, name: &str) -> Option<Arc<Self>> {
         runtime.extension(|| QueueHandles::new(runtime)).lock_handles().get(name).map(Arc::clone)
     }
 
     pub(crate) fn send(&self, command: QueueCommand) {
-        // The task ends only with the runtime, and then nothing is left to do.
+        // The actor stops only with the runtime. Then no work remains.
         let _ = self.commands.send(command);
     }
 
@@ -136,12 +136,12 @@ impl QueueHandle {
         said.await.map_err(|_| closed_error())?
     }
 
-    /// Notes that a run of this start is on record: if it is missing later, it was purged.
+    /// Records that this process has seen a run of this start in the store. If the run is missing later, it was purged.
     pub(crate) fn note_recorded(&self, id: &str, start: StartId) {
         self.recorded.add(id, start);
     }
 
-    /// Tells when the queue was changed, or looked at.
+    /// Returns a receiver that is notified after the actor has changed or checked the queue.
     pub(crate) fn watch_changes(&self) -> watch::Receiver<u64> {
         self.changed.clone()
     }
@@ -151,14 +151,14 @@ pub(crate) fn closed_error() -> Error {
     Error::new(ErrorKind::Closed, "the runtime was dropped; the slot is released")
 }
 
-/// The desks of a process.
+/// The queue handles of a process, by queue name.
 struct QueueHandles(Mutex<HashMap<String, Arc<QueueHandle>>>);
 
 impl QueueHandles {
     fn new(runtime: &Runtime) -> Self {
         let (weak, mut news) = (runtime.downgrade(), runtime.run_changes());
         spawn(async move {
-            // One after the other, many that are left at once would wait for each other's reads.
+            // Without concurrency, each of many runs that end at the same time would wait for the reads of the others.
             let reads = Arc::new(Semaphore::new(READS));
             while let Some(one) = news.recv().await {
                 let Some(runtime) = weak.upgrade() else { return };
@@ -204,13 +204,13 @@ enum SlowNews {
     Of { queue: String, command: QueueCommand },
 }
 
-/// Passes on what this process has changed of a run. Returns what takes a read.
+/// Passes a run change of this process to the queue's actor. Returns the changes that first need a read of the store.
 fn take_in(runtime: &Runtime, news: RunChange) -> Option<SlowNews> {
     let (facts, command) = match news {
         RunChange::Left(LeftRun { run, facts: Some(facts), ended_at, .. }) => match ended_at {
-            // A label `queue` may be one of the application.
+            // The application may use the label `queue` for its own purpose.
             _ if facts.labels.get(QUEUE).is_none() => return None,
-            // Read the end if the queue is not open in this process: the label may name no queue.
+            // If the queue is not open in this process, read the head of the run first: the label may name no queue.
             Some(ended_at)
                 if facts.labels.get(QUEUE).is_some_and(|name| QueueHandle::find(runtime, name).is_some()) =>
             {
@@ -242,7 +242,7 @@ impl SlowNews {
         match self {
             Self::Left { run, facts } => match runtime.head(&run).await {
                 Ok(Some(head)) => release_slot_of_head(runtime, &head).await,
-                // It was purged while it was driven here.
+                // Another caller purged the run while this process drove it.
                 Ok(None) => {
                     let queue = facts.as_ref().and_then(|facts| queue_name(facts));
                     let life = facts.as_ref().and_then(|facts| StartId::of(facts));
@@ -252,7 +252,7 @@ impl SlowNews {
                         send_if_declared(runtime, queue, ended).await;
                     }
                 }
-                // The holders of the queue are checked again and again.
+                // The periodic check of the holders retries this.
                 Err(_) => {}
             },
             Self::Of { queue, command } => send_if_declared(runtime, &queue, command).await,
@@ -275,7 +275,8 @@ async fn release_slot_of_head(runtime: &Runtime, head: &RunHead) {
     send_if_declared(runtime, name, QueueCommand::Ended { id: entry_id(&head.run), life, ended_at }).await;
 }
 
-/// Sends a command to a queue if there is one. The label of a run may name none: then no desk is opened, which would ask for that for ever.
+/// Sends a command to a queue that exists. A run's label may name a queue that was never declared. Opening a handle for such a name would start an
+/// actor that polls for the queue forever.
 async fn send_if_declared(runtime: &Runtime, name: &str, command: QueueCommand) {
     let desk = match QueueHandle::find(runtime, name) {
         Some(desk) => Ok(desk),

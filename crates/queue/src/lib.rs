@@ -1,4 +1,4 @@
-//! Queues and limits for [Ferrata](ferrata_core), over all processes of a store: limits on concurrency and rate, in a fair order.
+//! Queues for [Ferrata](ferrata_core): they limit concurrency and rate across all processes that share a store, in a fair order.
 //!
 //! ```
 //! use std::time::Duration;
@@ -26,14 +26,15 @@
 //! # }
 //! ```
 //!
-//! A queue is an idle run whose state lists the holders of slots and the waiters. So every store keeps, lists and exports a queue like any other
-//! run. `docs/how-to/queues.md` has the rules and the guarantees.
+//! A queue is stored as an idle run. The state of this run lists the holders of slots and the waiters. So every store can keep, list and export a
+//! queue like any other run. `docs/how-to/queues.md` has the rules and the guarantees.
 //!
 //! # Guarantees
 //!
-//! - Holders never exceed the number of slots. Exceptions: a process that was suspended within a node, and a run that an operator unpauses by hand.
-//! - The slot of a dead holder is freed when its heartbeat expires or its run ends.
-//! - If processes declare different settings, those of the highest version apply.
+//! - Holders never exceed the number of slots. Exceptions to this limit: a process that was suspended while it executed a node, and a run that an
+//!   operator unpauses by hand.
+//! - The queue reclaims the slot of a dead holder when its heartbeat expires or its run ends.
+//! - If processes declare different settings, the settings with the highest version apply.
 
 mod acquire;
 mod handle;

@@ -10,10 +10,11 @@ use crate::acquire::{AcquireRequest, NodeQueueExt as _};
 
 /// Queue methods of [`GraphBuilder`].
 pub trait GraphQueueExt<S: State>: Sized {
-    /// Makes each attempt of the last added node acquire a slot of a queue, and release it on return. If an error asks for its next attempt [after
-    /// a time](NodeError::retry_after), the queue grants no slot for that time, so other attempts need not get the same error.
+    /// Makes each attempt of the last added node acquire a slot of a queue before it begins, and release the slot when it returns. If an attempt
+    /// fails with an error that asks for a retry [after a time](NodeError::retry_after), the queue grants no slot for that time. So other attempts do
+    /// not run into the same error.
     ///
-    /// The [declaration](crate::QueueRequest::declare) of the queue sets concurrency and rate, once for all nodes that share it. An operator may
+    /// The [declaration](crate::QueueRequest::declare) of the queue sets concurrency and rate for all nodes that share the queue. An operator may
     /// change both while the queue is in use. A [cached](GraphBuilder::cached) result needs no slot if `cached` is called after `limit`.
     ///
     /// # Examples
@@ -44,9 +45,10 @@ pub trait GraphQueueExt<S: State>: Sized {
         self.limit_as(queue, |place, _| Ok(place))
     }
 
-    /// As [`limit`](Self::limit), with a request that depends on the state: its key, its priority or its number of slots.
+    /// Limits the last added node as [`limit`](Self::limit) does, but `place` computes the request from the state: its key, priority or number of
+    /// slots.
     ///
-    /// An error of the function fails the attempt. The function is called again only if the node is retried.
+    /// An error of `place` fails the attempt. `place` is called again only if the node is retried.
     ///
     /// # Examples
     ///

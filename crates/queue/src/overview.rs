@@ -1,4 +1,4 @@
-//! All queues of a store, for a caller that reads them repeatedly.
+//! All queues of a store, for a caller that reads them again and again.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,7 +10,7 @@ use crate::queue::{QueueStatus, list_heads, read_status};
 use crate::queue_run::{read_queue, run_of};
 use crate::state::{QueueState, SlotKind};
 
-/// All queues of a store, as an operator's page shows them. Each refresh lists the queues, and loads only those that have changed.
+/// All queues of a store, for example for an operator's page. Each refresh lists the queues, and loads only the queues that have changed.
 ///
 /// # Examples
 ///
@@ -37,20 +37,20 @@ pub struct QueueOverview {
 
 #[derive(Debug)]
 struct CachedQueue {
-    /// The newest record at the last read.
+    /// The last record of the queue's run at the last read.
     head: RecordId,
     ledger: std::result::Result<QueueState, UnreadableQueue>,
 }
 
-/// A listed queue that cannot be read.
+/// A listed queue that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct UnreadableQueue {
-    /// The name.
+    /// The name of the queue.
     pub name: String,
-    /// The run that is the queue.
+    /// The run that stores the queue.
     pub run: RunKey,
-    /// The reason: the queue was cancelled, is corrupt, or was written by a newer program.
+    /// The reason why the queue could not be read: it was cancelled, is corrupt, or was written by a newer version.
     pub why: String,
 }
 
@@ -60,43 +60,44 @@ pub struct UnreadableQueue {
 pub struct QueueMembership {
     /// The name of the queue.
     pub queue: String,
-    /// The run that is the queue.
+    /// The run that stores the queue.
     pub run: RunKey,
-    /// The kind of the slot's user.
+    /// Whether the slots are for a whole run or for a node.
     pub kind: SlotKind,
-    /// The number of slots that it holds or waits for.
+    /// The number of slots that the run or node holds or waits for.
     pub places: u32,
-    /// The key of its request.
+    /// The key of the request.
     pub key: String,
-    /// The time since which it holds the slots, or waits.
+    /// The time since which the run or node holds the slots or waits for them.
     pub since: Timestamp,
-    /// The number of waiters before it in the current order; `None` if it holds the slot.
+    /// The number of waiters before this one in the current order; `None` if the slots are granted.
     pub before: Option<usize>,
-    /// The earliest time of its grant.
+    /// The earliest time at which the queue may grant the slots.
     pub not_before: Option<Timestamp>,
-    /// The deadline of its grant.
+    /// The deadline for the grant: a run without its slot at this time is cancelled.
     pub deadline: Option<Timestamp>,
-    /// The [tags](crate::QueueRequest::tags) of the queue, if slots are free for waiting runs and no process with these tags has granted them.
+    /// The [tags](crate::QueueRequest::tags) that the queue requires of a process. Empty unless slots are free, runs wait, and no process with these
+    /// tags has granted the slots.
     pub lacks: Vec<String>,
 }
 
 impl QueueOverview {
-    /// Makes an overview that knows no queue yet.
+    /// Creates an empty overview. Call [`refresh`](Self::refresh) to fill it.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Reads the queues of a store: one listing, and a load of each queue that has changed since the last call.
+    /// Reads the queues of a store. A call makes one listing, and one load for each queue that has changed since the last call.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`] and any other error of the store. A queue that was cancelled or cannot be read causes no error:
-    /// [`unreadable`](Self::unreadable) returns it.
+    /// [`ErrorKind::Unavailable`] and any other error of the store. A queue that was cancelled or cannot be read causes no error.
+    /// [`unreadable`](Self::unreadable) returns such queues.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: the call changes nothing in the store. The next call reads the remaining queues.
+    /// Cancel safe: the call changes nothing in the store. The next call reads the queues that are still to be read.
     pub async fn refresh(&mut self, runtime: &Runtime) -> Result<()> {
         let listed: BTreeMap<String, RecordId> =
             list_heads(runtime).await?.into_iter().map(|(name, head)| (name, head.id)).collect();
@@ -116,7 +117,7 @@ impl QueueOverview {
                     let run = run_of(&name)?;
                     Err(UnreadableQueue { name: name.clone(), run, why: error.to_string() })
                 }
-                // Purged since it was listed.
+                // The queue was purged after it was listed.
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     self.known.remove(&name);
                     continue;
@@ -128,14 +129,14 @@ impl QueueOverview {
         Ok(())
     }
 
-    /// Returns the queues' status at the last refresh, by name, with the waiters in their order at `now`.
+    /// Returns the status of each queue at the last refresh, sorted by name. The waiters have the order that applies at `now`.
     #[must_use]
     pub fn statuses(&self, now: Timestamp) -> Vec<QueueStatus> {
         let readable = self.readable();
         readable.filter_map(|(name, ledger)| read_status(name, ledger, now).ok()).collect()
     }
 
-    /// Returns the status of one queue at the last refresh; `None` if it did not exist or could not be read.
+    /// Returns the status of one queue at the last refresh; `None` if the queue did not exist or could not be read.
     #[must_use]
     pub fn status(&self, name: &str, now: Timestamp) -> Option<QueueStatus> {
         let ledger = self.known.get(name)?.ledger.as_ref().ok()?;
@@ -148,7 +149,8 @@ impl QueueOverview {
         self.known.values().filter_map(|known| known.ledger.as_ref().err().cloned()).collect()
     }
 
-    /// Returns the memberships of a run at the last refresh, with the number of waiters before it as of `now`. Waits come before holdings.
+    /// Returns the memberships of a run at the last refresh, with the number of waiters before it as of `now`. Slots that it waits for come before
+    /// slots that it holds.
     #[must_use]
     pub fn memberships(&self, run: &RunKey, now: Timestamp) -> Vec<QueueMembership> {
         let (mut waits, mut holds) = (Vec::new(), Vec::new());
@@ -166,7 +168,7 @@ impl QueueOverview {
                 deadline: None,
                 lacks: Vec::new(),
             }));
-            // A line is put in order only for one who stands in it.
+            // Sort a line only if the run waits in it.
             if ledger.waiting.values().any(|waiting| waiting.run == *run) {
                 let mine = waiters_in_order(name, &queue, ledger, now).filter(|(one, _)| *one == run);
                 waits.extend(mine.map(|(_, standing)| standing));
@@ -176,7 +178,8 @@ impl QueueOverview {
         waits
     }
 
-    /// Returns the waits of each run at the last refresh, with the numbers of waiters before it as of `now`: for a listing of many runs.
+    /// Returns for each waiting run the slots that it waits for, as of the last refresh. The numbers of waiters before it are as of `now`. Use this
+    /// method for a listing of many runs.
     #[must_use]
     pub fn waits_by_run(&self, now: Timestamp) -> HashMap<RunKey, Vec<QueueMembership>> {
         let mut waits: HashMap<RunKey, Vec<QueueMembership>> = HashMap::new();

@@ -20,7 +20,7 @@ const SHOWN: usize = 100;
 
 /// Queue methods of [`Runtime`].
 pub trait RuntimeQueueExt {
-    /// Creates a request that declares or finds a queue.
+    /// Creates a request that declares or finds the queue `name`.
     ///
     /// # Examples
     ///
@@ -48,7 +48,7 @@ impl RuntimeQueueExt for Runtime {
     }
 }
 
-/// A request that declares or finds a queue.
+/// A request that declares or finds a queue. Set the settings, then call [`declare`](Self::declare) or [`find`](Self::find).
 #[must_use = "a queue is declared only when the future of `declare` is awaited"]
 pub struct QueueRequest {
     runtime: Runtime,
@@ -57,37 +57,37 @@ pub struct QueueRequest {
 }
 
 impl QueueRequest {
-    /// Sets the version of the settings. The default is 1. Raise it by one with each change: if processes declare different settings, those of the
-    /// highest version apply.
+    /// Sets the version of the settings. The default is 1. Raise the version by one with each change of the settings. If processes declare different
+    /// settings, the settings with the highest version apply.
     pub fn version(mut self, version: u32) -> Self {
         self.settings.version = version;
         self
     }
 
-    /// Sets the number of slots, over all processes. By default there is no limit.
+    /// Sets the number of slots of the queue across all processes. By default there is no limit.
     pub fn at_once(mut self, places: u32) -> Self {
         self.settings.at_once = Some(places);
         self
     }
 
-    /// Sets the maximum number of slots of one key.
+    /// Sets the maximum number of slots for each key. By default there is no limit.
     pub fn at_once_per_key(mut self, places: u32) -> Self {
         self.settings.at_once_per_key = Some(places);
         self
     }
 
-    /// Sets the number of grants in each period, spread evenly, over all processes.
+    /// Sets the number of grants in each period, across all processes. The grants are spread evenly over the period.
     pub fn rate(self, starts: u32, period: Duration) -> Self {
         self.rate_limit(RateLimit::new(starts, period))
     }
 
-    /// Sets the rate of grants, with a burst.
+    /// Sets the rate of grants, including a burst, across all processes.
     pub fn rate_limit(mut self, rate: RateLimit) -> Self {
         self.settings.rate = Some(rate);
         self
     }
 
-    /// Sets the rate of grants for each key.
+    /// Sets the rate of grants for each key, across all processes.
     pub fn rate_per_key(mut self, rate: RateLimit) -> Self {
         self.settings.rate_per_key = Some(rate);
         self
@@ -100,27 +100,27 @@ impl QueueRequest {
         self
     }
 
-    /// Sets the waiting time that raises a priority by one, so that no request waits forever. The default is a minute.
+    /// Sets the waiting time after which the priority of a waiting request rises by one, so that no request waits forever. The default is one minute.
     pub fn aging(mut self, time: Duration) -> Self {
         self.settings.ageing_ms = to_millis(time);
         self
     }
 
-    /// Restricts the queue's runs to processes with all of these [tags](ferrata_core::runtime::RuntimeBuilder::tags). The default is any process. A
-    /// run already in the queue keeps the tags of its start. A node gets its slot in any process.
+    /// Restricts the queue's runs to processes that have all of these [tags](ferrata_core::runtime::RuntimeBuilder::tags). By default any process may
+    /// claim them. A run that is already in the queue keeps the tags of its start. Nodes are not restricted: a node gets its slot in any process.
     pub fn tags(mut self, tags: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.settings.tags = tags.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Ensures that the queue exists with these settings, or with those of a higher [version](Self::version). From then on this process checks the
-    /// queue. Call `declare` in every process when it starts, so that a process is always there to reassign the slots of dead holders.
+    /// Ensures that the queue exists with these settings, or with settings of a higher [version](Self::version). From then on, this process also
+    /// checks the queue's holders. Call `declare` at startup in every process, so that a live process can always reclaim the slots of dead holders.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Invalid`]: the name or a setting is invalid, or the runtime is an operator's and the queue does not exist yet.
-    /// - [`ErrorKind::AlreadyExists`]: other settings are stored under this version.
-    /// - [`ErrorKind::WrongStatus`]: the run that is the queue was cancelled.
+    /// - [`ErrorKind::Invalid`]: the name or a setting is invalid, or an operator's runtime tried to create a queue that does not exist.
+    /// - [`ErrorKind::AlreadyExists`]: the store has other settings under this version. Raise the version.
+    /// - [`ErrorKind::WrongStatus`]: the run that stores the queue was cancelled. Purge that run first.
     /// - Any other error of the store.
     ///
     /// # Cancel safety
@@ -135,7 +135,7 @@ impl QueueRequest {
         Ok(Queue { runtime: self.runtime, name: self.name, by: BY.to_owned() })
     }
 
-    /// Returns the queue if any process has declared it.
+    /// Returns the queue if any process has declared it; `None` otherwise.
     ///
     /// # Errors
     ///
@@ -143,7 +143,7 @@ impl QueueRequest {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call only reads.
     pub async fn find(self) -> Result<Option<Queue>> {
         let head = self.runtime.head(&run_of(&self.name)?).await?;
         Ok(head.map(|_| Queue { runtime: self.runtime, name: self.name, by: BY.to_owned() }))
@@ -171,26 +171,26 @@ pub struct Queue {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct QueueStatus {
-    /// The name.
+    /// The name of the queue.
     pub name: String,
-    /// The run that is the queue.
+    /// The run that stores the queue.
     pub run: RunKey,
     /// The declared settings.
     pub settings: QueueSettings,
     /// The operator's overrides.
     pub overrides: QueueOverrides,
-    /// Time until which the queue grants no slot, because a provider asked to back off.
+    /// Time until which the queue grants no slot, because a node reported that a provider asks to back off.
     pub closed_until: Option<Timestamp>,
     /// The holders of slots.
     pub held: Vec<SlotHolder>,
     /// The number of waiters.
     pub waiting: usize,
-    /// The first hundred waiters, in their current order.
+    /// The first 100 waiters, in their current order.
     pub line: Vec<SlotWaiter>,
 }
 
 impl QueueStatus {
-    /// Returns the limits in effect: the declared settings, with the operator's overrides.
+    /// Returns the limits in effect: the declared settings, changed by the operator's overrides.
     #[must_use]
     pub fn limits(&self) -> QueueSettings {
         self.overrides.apply_to(&self.settings)
@@ -198,7 +198,7 @@ impl QueueStatus {
 }
 
 impl Queue {
-    /// Lists the queues of the store, by their names.
+    /// Returns the status of all queues of the store, sorted by name.
     ///
     /// # Errors
     ///
@@ -206,20 +206,20 @@ impl Queue {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call only reads.
     pub async fn list(runtime: &Runtime) -> Result<Vec<Self>> {
         let of = |(name, _)| Self { runtime: runtime.clone(), name, by: BY.to_owned() };
         Ok(list_heads(runtime).await?.into_iter().map(of).collect())
     }
 
-    /// Sets the author that is recorded with each change through this handle.
+    /// Sets the author who is recorded with each change through this handle.
     #[must_use]
     pub fn by(mut self, who: impl Into<String>) -> Self {
         self.by = who.into();
         self
     }
 
-    /// Returns the name.
+    /// Returns the name of the queue.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -228,52 +228,52 @@ impl Queue {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] if the queue was purged, [`ErrorKind::WrongStatus`] if it was cancelled; otherwise any error of the store.
+    /// [`ErrorKind::NotFound`] if the queue was purged; [`ErrorKind::WrongStatus`] if it was cancelled; otherwise any error of the store.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call only reads.
     pub async fn status(&self) -> Result<QueueStatus> {
         let ledger = read_queue(&self.runtime, &self.name).await?;
         read_status(&self.name, &ledger, self.runtime.clock().now())
     }
 
-    /// Stops all grants until [`unpause`](Self::unpause). Holders keep their slots.
+    /// Stops all grants until [`unpause`](Self::unpause) is called. Holders keep their slots.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the reason has more than 1,000 bytes, and as [`set`](Self::set).
+    /// [`ErrorKind::Invalid`] if the reason has more than 1,000 bytes, and the errors of [`set`](Self::set).
     ///
     /// # Cancel safety
     ///
-    /// As [`set`](Self::set).
+    /// The same as for [`set`](Self::set).
     pub async fn pause(&self, reason: impl Into<String>) -> Result<()> {
         let reason = reason.into();
         self.set(|overrides| overrides.paused = Some(reason.clone())).await
     }
 
-    /// Continues a paused queue.
+    /// Ends the pause of a queue: it grants slots again.
     ///
     /// # Errors
     ///
-    /// As [`set`](Self::set).
+    /// The errors of [`set`](Self::set).
     ///
     /// # Cancel safety
     ///
-    /// As [`set`](Self::set).
+    /// The same as for [`set`](Self::set).
     pub async fn unpause(&self) -> Result<()> {
         self.set(|overrides| overrides.paused = None).await
     }
 
-    /// Changes the operator's overrides, which win over the settings of every version until they are removed. A lower limit revokes no slot: the queue
-    /// grants none until enough are released.
+    /// Changes the operator's overrides. The overrides win over the settings of every version until they are removed. Lowering a limit revokes no
+    /// slot: the queue grants none until enough slots are released.
     ///
-    /// Calls `change_it` with the current overrides, and again with newer ones if another operator was faster. So two operators who change different
-    /// fields at the same time both succeed.
+    /// Calls `change_it` with the current overrides. If another operator changes the overrides at the same time, the method calls `change_it` again
+    /// with the newer ones. So two operators who change different fields at the same time both succeed.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if an override is invalid, and as [`status`](Self::status).
+    /// [`ErrorKind::Invalid`] if an override is invalid, and the errors of [`status`](Self::status).
     ///
     /// # Cancel safety
     ///
@@ -296,7 +296,7 @@ impl fmt::Debug for Queue {
     }
 }
 
-/// Lists the queues of a store by their names, each with the head of its run.
+/// Lists the queues of a store by name, each with the head of its run.
 pub(crate) async fn list_heads(runtime: &Runtime) -> Result<Vec<(String, RunHead)>> {
     let (mut found, mut after) = (Vec::new(), None);
     loop {

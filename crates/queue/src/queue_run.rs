@@ -1,4 +1,4 @@
-//! The run that stores a queue, and changes of it without a desk.
+//! The run that stores a queue, and changes of the queue without its actor.
 
 use ferrata_core::graph::Graph;
 use ferrata_core::runtime::{CellChanges, Runtime, StateCell};
@@ -8,20 +8,20 @@ use ferrata_core::{Error, ErrorKind, Result, RunId, RunKey};
 use crate::settings::{QueueSettings, check_name};
 use crate::state::{OpResult, QueueOp, QueueState};
 
-/// The label of runs that go through a queue, and of the run that is the queue: its name.
+/// The label that contains the name of a queue. Runs in the queue have it, and so does the run that stores the queue.
 pub const QUEUE: &str = "queue";
-/// Whether the run is the queue or one that goes through it.
+/// The label that distinguishes the run that stores the queue from the runs that go through it.
 pub(crate) const ROLE: &str = "queue.role";
 pub(crate) const LEDGER: &str = "ledger";
 /// The label with the start of a queued run, which distinguishes it from other starts of its id.
 pub(crate) const LIFE: &str = "queue.life";
-/// Further start options in the queue's request, unless they have their defaults: a revived run waits with the same key and priority.
+/// Labels with further start options of the queue's request, unless these have their defaults. So a revived run waits with the same key and priority.
 pub(crate) const KEY: &str = "queue.key";
 pub(crate) const PRIORITY: &str = "queue.priority";
 pub(crate) const NOT_BEFORE: &str = "queue.not_before";
 pub(crate) const DEADLINE: &str = "queue.deadline";
 
-/// The workflow.
+/// The workflow name of the runs that store queues.
 pub(crate) const WORKFLOW: &str = "queue";
 
 /// Author of the changes in the queue's log.
@@ -51,11 +51,11 @@ pub(crate) async fn read_queue(runtime: &Runtime, name: &str) -> Result<QueueSta
     QueueState::read(channels)
 }
 
-/// Returns the queue's state at the cell's append position, that is the known state plus later changes, and whether there were any.
+/// Loads the current state of a queue, and returns whether it changed. If `known` is given, only the changes since then are read and applied.
 ///
 /// # Errors
 ///
-/// As [`read_queue`].
+/// The errors of [`read_queue`].
 pub(crate) async fn load_current(
     runtime: &Runtime,
     name: &str,
@@ -74,11 +74,11 @@ pub(crate) async fn load_current(
     }
 }
 
-/// Applies the changes that `decide` returns to a queue, and retries if another process has changed the queue since it was read.
+/// Applies the changes that `decide` returns to a queue. Retries if another process has changed the queue since the last read.
 ///
 /// # Errors
 ///
-/// As [`read_queue`] and `decide`, and [`ErrorKind::Unavailable`] if other processes were first each time.
+/// The errors of [`read_queue`] and `decide`, and [`ErrorKind::Unavailable`] if other processes changed the queue before each retry.
 pub(crate) async fn change_queue(
     runtime: &Runtime,
     name: &str,
@@ -105,11 +105,11 @@ pub(crate) async fn change_queue(
     Err(Error::new(ErrorKind::Unavailable, "other processes keep changing the queue; retry"))
 }
 
-/// Ensures that a queue exists with these settings or newer ones.
+/// Ensures that a queue exists with these settings or with settings of a higher version.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::AlreadyExists`] if other settings are stored under the version; otherwise any error of the store.
+/// [`ErrorKind::AlreadyExists`] if the store has other settings under the version; otherwise any error of the store.
 pub(crate) async fn declare(runtime: &Runtime, name: &str, settings: &QueueSettings) -> Result<()> {
     let declared = |_: &QueueState| Ok(QueueOp::Declare(Box::new(settings.clone())));
     for _ in 0..RACES {
@@ -120,7 +120,7 @@ pub(crate) async fn declare(runtime: &Runtime, name: &str, settings: &QueueSetti
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 match start_queue(runtime, name, settings).await {
                     Ok(()) => return Ok(()),
-                    // Another process began it at the same moment, perhaps with other settings.
+                    // Another process created the queue at the same moment, perhaps with other settings.
                     Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
                     Err(error) => return Err(error),
                 }

@@ -1,4 +1,4 @@
-//! The reasons for which queues hold up a run.
+//! The reasons why a queue holds up a run.
 
 use ferrata_core::Timestamp;
 use ferrata_core::runtime::{ReasonKind, RunReason, queue_pause_reason};
@@ -8,8 +8,8 @@ use crate::overview::QueueMembership;
 use crate::queue::QueueStatus;
 use crate::state::SlotKind;
 impl QueueMembership {
-    /// Returns the reason why the run waits, if it does. `status` holds the queue's limits, if the caller may see them; `is_paused` is whether the
-    /// run is paused. A waiting run that is not paused was unpaused by hand, before it got its slot.
+    /// Returns the reason why the run waits, or `None` if it does not wait. `status` contains the queue's limits, if the caller may see them.
+    /// `is_paused` is whether the run is paused. If a waiting run is not paused, a person has unpaused it before it got its slot.
     #[must_use]
     pub fn reason(&self, status: Option<&QueueStatus>, is_paused: bool) -> Option<RunReason> {
         let before = self.before?;
@@ -60,8 +60,8 @@ impl QueueMembership {
     }
 }
 
-/// Adds the queues' reasons to those of a run. They replace the log's reasons for the same wait: the initial pause of a queued run, and the
-/// question that a node's grant answers. `status` returns the status of a queue, if the caller may see it.
+/// Adds the queues' reasons to the reasons of a run. The queues' reasons replace the reasons from the log for the same wait: the initial pause of a
+/// queued run, and the question that a grant answers. `status` returns the status of a queue, if the caller may see it.
 pub fn explain_memberships(
     reasons: &mut Vec<RunReason>,
     standings: &[QueueMembership],
@@ -82,7 +82,7 @@ pub fn explain_memberships(
         });
         told.push(reason);
     }
-    // After failures and questions that a person must answer.
+    // The queue's reasons come after failures and after questions that a person must answer.
     let at = reasons.iter().take_while(|reason| is_before(reason.kind)).count();
     reasons.splice(at..at, told);
 }

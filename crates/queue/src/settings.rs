@@ -1,4 +1,4 @@
-//! Settings of a queue: concurrency, rate and maximum line length, from code and from an operator's overrides.
+//! Settings of a queue: concurrency, rate and maximum line length. Code declares them, and an operator may override them.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,17 +9,17 @@ use serde::{Deserialize, Serialize};
 /// Default maximum number of waiting requests.
 const WAITING: u32 = 10_000;
 
-/// The longest name. A prefix and the name are the id of a run.
+/// Maximum length of a queue name in bytes. A prefix and the name form the id of the queue's run.
 const LONGEST: usize = 64;
 
-/// How long a key may be, in bytes.
+/// Maximum length of a key in bytes.
 pub(crate) const LONGEST_KEY: usize = 256;
-/// How many bytes the reason for a pause may have.
+/// Maximum length of a pause reason in bytes.
 const LONGEST_REASON: usize = 1_000;
 
-/// A rate: `starts` grants in each period, spread evenly over it except for a burst.
+/// A rate of grants: `starts` grants in each period, spread evenly over the period. A burst allows several grants at the same moment.
 ///
-/// In any period, whenever it begins, the queue makes at most `starts + burst - 1` grants.
+/// In any period, whatever its first moment is, the queue makes at most `starts + burst - 1` grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RateLimit {
@@ -27,12 +27,12 @@ pub struct RateLimit {
     pub starts: u32,
     /// The length of the period in milliseconds.
     pub period_ms: u64,
-    /// The maximum number of grants at the same moment, after a time without grants. The default is 1.
+    /// The maximum number of grants at the same moment, after the queue has granted nothing for long enough. The default is 1.
     pub burst: u32,
 }
 
 impl RateLimit {
-    /// Allows `starts` in each period, spread evenly.
+    /// Allows `starts` grants in each period, spread evenly.
     pub fn new(starts: u32, period: Duration) -> Self {
         Self { starts, period_ms: to_millis(period), burst: 1 }
     }
@@ -51,7 +51,7 @@ impl RateLimit {
     }
 
     fn check(&self) -> Result<()> {
-        // A year, so that nothing overflows that is reckoned in microseconds.
+        // At most a year, so that no calculation in microseconds overflows.
         let fits = (1..=1_000_000).contains(&self.starts)
             && (1..=31_536_000_000).contains(&self.period_ms)
             && (1..=1_000_000).contains(&self.burst);
@@ -70,29 +70,29 @@ pub(crate) fn to_millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The settings of a queue, which apply across all processes of its store.
+/// The settings of a queue. The settings apply across all processes that share its store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct QueueSettings {
-    /// The version: the settings with the higher one apply.
+    /// The version. If processes declare different settings, the settings with the highest version apply.
     pub version: u32,
     /// The number of slots; `None` if there is no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_once: Option<u32>,
-    /// How many of them one key may have.
+    /// The maximum number of slots of one key; `None` if there is no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_once_per_key: Option<u32>,
-    /// Rate of grants.
+    /// The rate of grants; `None` if there is no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<RateLimit>,
-    /// Rate of grants of each key.
+    /// The rate of grants for each key; `None` if there is no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_per_key: Option<RateLimit>,
     /// The maximum number of waiting requests.
     pub max_waiting: u32,
-    /// The waiting time that raises a priority by one, in milliseconds.
+    /// The waiting time after which the priority of a request rises by one, in milliseconds.
     pub ageing_ms: u64,
-    /// Tags that a process must have to take runs from the queue.
+    /// Tags that a process must have to claim runs from the queue.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub tags: BTreeSet<String>,
 }
@@ -115,7 +115,7 @@ impl QueueSettings {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`].
+    /// [`ErrorKind::Invalid`] if a setting is invalid.
     pub(crate) fn check(&self) -> Result<()> {
         let refuse = |message: &str| Err(Error::new(ErrorKind::Invalid, message));
         if self.at_once == Some(0) || self.at_once_per_key == Some(0) {
@@ -159,19 +159,19 @@ impl QueueSettings {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct QueueOverrides {
-    /// Reason why the queue is paused, if it is.
+    /// The reason of the pause; `None` if the queue is not paused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<String>,
-    /// The number of slots.
+    /// The number of slots, instead of the declared number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_once: Option<u32>,
-    /// How many of them one key may have.
+    /// The maximum number of slots of one key, instead of the declared one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_once_per_key: Option<u32>,
-    /// Rate of grants.
+    /// The rate of grants, instead of the declared one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<RateLimit>,
-    /// Rate of grants of each key.
+    /// The rate of grants for each key, instead of the declared one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_per_key: Option<RateLimit>,
 }
@@ -181,7 +181,7 @@ impl QueueOverrides {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`].
+    /// [`ErrorKind::Invalid`] if the result of both is invalid.
     pub(crate) fn check(&self, settings: &QueueSettings) -> Result<()> {
         if let Some(reason) = &self.paused
             && reason.len() > LONGEST_REASON
@@ -209,7 +209,7 @@ impl QueueOverrides {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`].
+/// [`ErrorKind::Invalid`] if the name is invalid.
 pub(crate) fn check_name(name: &str) -> Result<()> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     if (1..=LONGEST).contains(&name.len()) && name.chars().all(fits) && !name.starts_with('.') {
@@ -226,7 +226,7 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`].
+/// [`ErrorKind::Invalid`] if the key is invalid.
 pub(crate) fn check_key(key: &str) -> Result<()> {
     if key.len() <= LONGEST_KEY && !key.chars().any(char::is_control) {
         return Ok(());

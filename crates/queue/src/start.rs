@@ -1,4 +1,4 @@
-//! Starts that wait for a slot.
+//! Starts of runs that wait for a slot.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -22,9 +22,9 @@ use crate::tasks::spawn;
 
 /// Queue methods of [`StartRequest`].
 pub trait StartQueueExt<S: State> {
-    /// Starts the run through a queue: the run waits for a slot, and holds it until the run has ended.
+    /// Starts the run through a queue. The run waits for a slot and holds the slot until the run has ended.
     ///
-    /// [Serve](Runtime::serve) the workflow: a process that serves it starts the run after the wait.
+    /// Some process must [serve](Runtime::serve) the workflow, because a process that serves it starts the run after the wait.
     ///
     /// # Examples
     ///
@@ -73,7 +73,7 @@ impl<S: State> StartQueueExt<S> for StartRequest<S> {
 /// The source of a start's key.
 enum KeySource {
     Is(String),
-    /// The field of the input that has the key.
+    /// The path of the input field that contains the key.
     Field(String),
 }
 
@@ -101,20 +101,21 @@ impl KeySource {
     }
 }
 
-/// A start through a queue; `.await` returns once the run is in the line or has begun.
+/// A start through a queue; `.await` returns once the run waits in the line or has begun.
 ///
 /// # Errors
 ///
-/// Of the `.await`: as [`Runtime::start`], and
+/// The `.await` fails with the errors of [`Runtime::start`], and with:
 /// - [`ErrorKind::NotFound`]: the queue was not [declared](crate::QueueRequest::declare).
-/// - [`ErrorKind::Unavailable`]: the line or the queue is full, or the store is unavailable. No run was started; start it again with the same id.
+/// - [`ErrorKind::Unavailable`]: the line or the queue's state is full, or the store is unavailable. No run was started. Start the run again with the
+///   same id.
 /// - [`ErrorKind::Invalid`]: the key is invalid, or the input lacks the field of the key.
 ///
-/// A refused start withdraws its entry and leaves an existing run of the same id its slot.
+/// A start that fails withdraws its entry. If a run with the same id already exists, that run keeps its slot.
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: once polled it is carried out, even if the caller drops it. Start it again with the same id to be sure.
+/// Cancel safe: after the first poll, the start is carried out even if the caller drops the future. To be sure, start the run again with the same id.
 #[must_use = "the run starts only when the future is awaited"]
 pub struct QueuedStart<S: State> {
     request: StartRequest<S>,
@@ -129,14 +130,14 @@ pub struct QueuedStart<S: State> {
 }
 
 impl<S: State> QueuedStart<S> {
-    /// Sets the key of the start: keys take turns, and may have limits of their own. At most 256 bytes.
+    /// Sets the key of the start. Starts with different keys take turns, and the queue may limit each key. A key has at most 256 bytes.
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = KeySource::Is(key.into());
         self
     }
 
-    /// Takes the [key](Self::key) from the input field at a JSON pointer: text, a number, `true` or `false`. If the input lacks the field, the
-    /// start fails, because limits per key would not apply to it.
+    /// Takes the [key](Self::key) from the input field at a JSON pointer. The field must be text, a number, `true` or `false`. If the input lacks the
+    /// field, the start fails, because limits per key could not apply to it.
     ///
     /// # Examples
     ///
@@ -163,49 +164,49 @@ impl<S: State> QueuedStart<S> {
         self
     }
 
-    /// Sets the priority: higher values come first. The default is 0.
+    /// Sets the priority. The queue serves higher values first. The default is 0.
     pub fn priority(mut self, priority: i32) -> Self {
         self.priority = priority;
         self
     }
 
-    /// Sets the earliest time of the grant.
+    /// Sets the earliest time at which the queue may grant the slot.
     pub fn not_before(mut self, moment: Timestamp) -> Self {
         self.not_before = Some(moment);
         self
     }
 
-    /// Sets the deadline of the grant: a run without a slot at that time is cancelled. A run that has begun continues.
+    /// Sets the deadline for the grant: if the run has no slot at that time, the queue cancels it. A run that has begun continues.
     pub fn deadline(mut self, moment: Timestamp) -> Self {
         self.deadline = Some(moment);
         self
     }
 
-    /// Starts nothing if another run was started by this key in the queue less than `within` ago: see [`QueuedRun::is_new`]. The time
-    /// of this start counts, not the times of earlier ones. A refused start does not count, nor does one that found its run on record.
+    /// Starts nothing if a start with the same `key` in this queue started another run less than `within` ago: see [`QueuedRun::is_new`]. The
+    /// `within` of this start applies, not the one of earlier starts. A start that fails does not count, nor does a start whose run already existed.
     ///
-    /// A queue remembers 10,000 keys, each for the longest time that a start has named for it. New keys then fail with [`ErrorKind::Unavailable`] until
-    /// the time of one has passed. An empty key is refused.
+    /// A queue remembers 10,000 keys. The queue remembers a key for the longest time that any start has named for it. When the queue is full of keys,
+    /// starts with new keys fail with [`ErrorKind::Unavailable`] until the time of a key has passed. An empty key fails with [`ErrorKind::Invalid`].
     pub fn once(mut self, key: impl Into<String>, within: Duration) -> Self {
         self.once = Some((key.into(), within));
         self
     }
 
-    /// Waits for a slot until no other start with this key came for `quiet`. Each start replaces the one before, and the run of that one is cancelled
-    /// unless it has begun. So the last input counts. An empty key is refused.
+    /// Delays the start until no other start with this `key` has come for `quiet`. Each new start replaces the previous start, whose run is cancelled
+    /// unless it has begun. So only the last input runs. An empty key fails with [`ErrorKind::Invalid`].
     pub fn debounce(mut self, key: impl Into<String>, quiet: Duration) -> Self {
         self.debounce = Some(DebounceOptions { key: key.into(), period: to_millis(quiet), most: None });
         self
     }
 
-    /// Limits how long a [debounced](Self::debounce) start waits, counted from the first start that was replaced. There is no limit by default. Without
-    /// `debounce`, the start is refused with [`ErrorKind::Invalid`].
+    /// Limits how long a [debounced](Self::debounce) start waits. The time counts from the first start that was replaced. By default there is no
+    /// limit. Without `debounce`, the start fails with [`ErrorKind::Invalid`].
     pub fn debounce_at_most(mut self, time: Duration) -> Self {
         self.debounce_at_most = Some(time);
         self
     }
 
-    /// Refuses what cannot be one start, and returns its debounce.
+    /// Rejects invalid combinations of options, and returns the debounce options of this start.
     fn check(&mut self, key: &str) -> Result<Option<DebounceOptions>> {
         let refuse = |message: &str| Err(Error::new(ErrorKind::Invalid, message));
         let mut debounce = self.debounce.take();
@@ -236,7 +237,7 @@ impl<S: State> QueuedStart<S> {
         let runtime = request.runtime();
         let desk = QueueHandle::open(&runtime, &queue)?;
         let mut request = request.label(QUEUE, &queue);
-        // Options that a revived run passes to the queue again.
+        // These labels store options that a revived run passes to the queue again.
         let time = |at: Timestamp| at.unix_ms().to_string();
         for (label, value) in [
             (KEY, (!key.is_empty()).then(|| key.clone())),
@@ -266,14 +267,14 @@ impl<S: State> QueuedStart<S> {
             lives: Vec::new(),
             alive: None,
         };
-        // A run on record entered the line at its own start. Starting it again replaces no other start.
+        // A run in the store entered the line at its own start. Starting the run again replaces no other start.
         if debounce.is_some() && runtime.head(&run).await?.is_some() {
             if desk.is_held_back(id.clone()).await? || !is_on_hold(&runtime, &run, &queue).await? {
                 let handle =
                     request.require_tags(desk.tags().await?).on_hold(queue_pause_reason(&queue)).await?;
                 return Ok(QueuedRun { runtime, desk, run, handle: Some(handle) });
             }
-            // The queue has forgotten it.
+            // The queue has lost the entry of this run.
             debounce = None;
         }
         let once = once.map(|(key, within)| (key, to_millis(within)));
@@ -314,7 +315,7 @@ impl<S: State> QueuedStart<S> {
         };
         match started {
             Ok(handle) => {
-                // Its turn may have come before it was there; and one that was started before may have ended.
+                // The slot may have been granted before the run was recorded. A run of an earlier start may have ended.
                 desk.send(QueueCommand::Look);
                 let is_driven_here = handle.is_driven_here();
                 match is_driven_here && entered.is_some() {
@@ -322,7 +323,7 @@ impl<S: State> QueuedStart<S> {
                     false => starting.assign_found(&runtime, &run, entered).await,
                 }
                 if !is_driven_here {
-                    // The run was recorded before, and the queue has lost its entry: start it like a run that got its slot in the line.
+                    // The run was recorded before, and the queue has lost its entry. Start the run like one that waited in the line and got its slot.
                     if begins_here && is_on_hold(&runtime, &run, &queue).await? {
                         desk.call(QueueOp::Hold(id)).await?;
                     }
@@ -330,14 +331,14 @@ impl<S: State> QueuedStart<S> {
                 Ok(QueuedRun { runtime, desk, run, handle: Some(handle) })
             }
             Err(error) => {
-                // The store may still record an indeterminate start. Other failed starts wrote nothing: a retry is a new start.
+                // After an indeterminate failure, the store may still record the start. Other failed starts wrote nothing, so a retry is a new start.
                 if error.kind() != ErrorKind::Indeterminate {
                     match entered {
                         Some(entered) => {
                             starting.confirm_outcome();
                             desk.send(QueueCommand::TakeBack { id, life, entered });
                         }
-                        // The entry belongs to an earlier start, whose run may have ended meanwhile.
+                        // The entry belongs to an earlier start. The run of that start may have ended since.
                         None => {
                             starting.withdraw();
                             release_slot(&runtime, &run).await;
@@ -350,7 +351,7 @@ impl<S: State> QueuedStart<S> {
     }
 }
 
-/// Returns whether a run is on record and on hold for this queue, and for nothing else.
+/// Returns whether a run exists and is on hold for this queue only.
 async fn is_on_hold(runtime: &Runtime, run: &RunKey, queue: &str) -> Result<bool> {
     let head = runtime.head(run).await?;
     if head.is_none_or(|head| head.status != RunStatus::Interrupted) {
@@ -390,17 +391,17 @@ pub struct QueuedRun<S: State> {
 }
 
 impl<S: State> QueuedRun<S> {
-    /// Returns the run. If this start was [not new](Self::is_new), it is the run of the earlier start.
+    /// Returns the id of the run. If this start is [not new](Self::is_new), that is the run of the earlier start.
     pub fn run(&self) -> &RunKey {
         &self.run
     }
 
-    /// Returns whether the run belongs to this start: false if an earlier start [with the same key](QueuedStart::once) started another run.
+    /// Returns whether this start started the run. Returns `false` if an earlier start [with the same key](QueuedStart::once) started another run.
     pub fn is_new(&self) -> bool {
         self.handle.is_some()
     }
 
-    /// Returns whether the run waits for its slot, to the knowledge of this process.
+    /// Returns whether the run waits for its slot, according to this process's copy of the queue.
     ///
     /// # Errors
     ///
@@ -408,20 +409,20 @@ impl<S: State> QueuedRun<S> {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call only reads.
     pub async fn is_waiting(&self) -> Result<bool> {
         self.desk.is_held_back(entry_id(&self.run)).await
     }
 
-    /// Waits until the run has its slot, and then as [`RunHandle::wait`].
+    /// Waits until the run has its slot, and then until [`RunHandle::wait`] returns.
     ///
     /// # Errors
     ///
-    /// As [`RunHandle::wait`]; [`ErrorKind::AlreadyExists`] if the run belongs to an earlier start with the same key.
+    /// The errors of [`RunHandle::wait`], and [`ErrorKind::AlreadyExists`] if the run belongs to an earlier start with the same key.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call changes nothing.
     pub async fn wait(&self) -> Result<Outcome<S>> {
         let Some(handle) = &self.handle else {
             let message = "another run was already started with this key; use that run";

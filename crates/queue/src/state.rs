@@ -1,5 +1,5 @@
-//! The holders and waiters of a queue. No I/O and no clock: each operation gets the time as an argument, and its changes are a patch of the queue's
-//! run.
+//! The state of a queue: its holders, waiters and limits. This module performs no I/O and reads no clock. Each operation on the queue gets the time
+//! as an argument, and the changes of the operation form a patch of the queue's run.
 
 mod changes;
 mod debounce;
@@ -36,7 +36,7 @@ use self::wait_queue::WaitQueue;
 pub(crate) use self::wait_queue::{NODE, RUN};
 use crate::settings::{QueueOverrides, QueueSettings};
 
-/// How many bytes of a queue are its settings, names and counters, at the most.
+/// Maximum number of bytes that the settings, names and counters of a queue take.
 const FIXED: usize = 2_048;
 
 /// The progress of the queue's grants.
@@ -51,18 +51,18 @@ pub(crate) struct GrantState {
     closed_until: Option<Timestamp>,
 }
 
-/// A request for slots.
+/// A request for slots, from a node or from the start of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct SlotRequest {
     pub(crate) id: String,
     pub(crate) waiting: SlotWaiter,
-    /// The key that prevents a second start, and its window in milliseconds.
+    /// The `once` key, and its window in milliseconds. The key prevents a second start.
     pub(crate) once: Option<(String, u64)>,
-    /// The debounce options, if later starts may replace it.
+    /// The debounce options. Present if later starts may replace this start.
     pub(crate) debounce: Option<DebounceOptions>,
-    /// Starts of the run in this process with unknown outcome.
+    /// Earlier starts of the run in this process, with unknown outcome.
     pub(crate) doubts: Vec<StartId>,
-    /// Whether the run is stored and on hold: the queue unpauses it once it has a slot.
+    /// Whether the run is stored and on hold. If so, the queue unpauses the run once it has a slot.
     pub(crate) is_on_record: bool,
 }
 
@@ -70,9 +70,9 @@ pub(crate) struct SlotRequest {
 #[derive(Clone, Debug)]
 pub(crate) enum QueueOp {
     Ask(Box<SlotRequest>),
-    /// The waiter becomes idle, and the answer to this question wakes it. A waiter that is no longer in the line enters it again: its run may
-    /// have been seen idle before this was recorded, and its slot released. If the run has moved to another process, the entry belongs to the node
-    /// in that process and stays.
+    /// Records that a waiter becomes idle. The answer to this question then wakes it. If the waiter is not in the line any more, it enters the line
+    /// again: another process may have seen its run idle before this operation was recorded, and may have released its slot. If the run has moved to
+    /// another process, the entry belongs to the node in that process and stays.
     Rest {
         id: String,
         waiting: Box<SlotWaiter>,
@@ -87,13 +87,13 @@ pub(crate) enum QueueOp {
         ended_at: Seq,
         place: Option<(Timestamp, ExecutorId)>,
     },
-    /// These starts are over, and that run has not ended.
+    /// Removes starts that are over from an entry, and adds the start of a run that has not ended.
     Settle {
         id: String,
         gone: Vec<OverStart>,
         found: Option<FoundRun>,
     },
-    /// A start found the run of an earlier one: nothing was started by its key of `once`.
+    /// Undoes the `once` key of a start, because the start found the run of an earlier start and started nothing.
     UndoOnce(Arc<EnqueueUndo>),
     /// Releases the slot of a node of this process, or removes it from the line. If the run has moved to another process, the entry belongs to the
     /// node in that process and stays.
@@ -101,7 +101,7 @@ pub(crate) enum QueueOp {
         id: String,
         executor: ExecutorId,
     },
-    /// The nodes of a process that has died leave the line. Each asks again when its run is active in another process.
+    /// Removes the waiting nodes of a dead process from the line. Each node requests its slot again when its run is active in another process.
     LeaveExecutor(ExecutorId),
     /// Releases the slot of a run, or removes it from the line, because the start that entered it was rejected.
     TakeBack {
@@ -109,37 +109,38 @@ pub(crate) enum QueueOp {
         life: StartId,
         entered: Arc<EnqueueUndo>,
     },
-    /// Releases a slot if its entry is unchanged: the node may have come for it since.
+    /// Releases a slot if its entry is unchanged. If the entry has changed, the node has claimed its slot since.
     Gone {
         id: String,
         seen: Box<SlotHolder>,
     },
-    /// Puts on hold a run that was to begin at once. Either its starter died before it recorded the run, and this process takes no runs, or the run
-    /// was recorded on hold before the queue was purged.
+    /// Puts a run on hold that was to begin at once. A run is put on hold for one of two causes. The starter died before it recorded the run, and
+    /// this process lacks a tag of the queue. Or the run was recorded on hold before the queue was purged.
     Hold(String),
-    /// The claim of its run in which this one asked is not in the log: the store has lost its last records.
+    /// Removes the entry of a node whose claim is missing from the run's log, because the store has lost its last records.
     Lost {
         id: String,
         executor: ExecutorId,
         epoch: Epoch,
     },
-    /// A held run that was granted its slot at this time was started. Later starts of the same id are unaffected.
+    /// Records that a held run was started after it got its slot at this time. Later starts of the same id are unaffected.
     Begun {
         id: String,
         at: Timestamp,
         run: Option<FoundRun>,
     },
-    /// This question of an idle waiter or holder was answered. A later question of it is unaffected.
+    /// Records that this question of an idle waiter or holder was answered. A later question of the same entry is unaffected.
     Woken {
         id: String,
         question: String,
     },
-    /// A run that missed its deadline at this time, or whose entry was replaced, was cancelled. Later starts of the same id are unaffected.
+    /// Records that a run was cancelled, because it missed its deadline at this time or its entry was replaced. Later starts of the same id are
+    /// unaffected.
     Forgotten {
         id: String,
         at: Timestamp,
     },
-    /// The start that replaced this one was never recorded.
+    /// Restores a start, because the start that replaced it was never recorded.
     Restore {
         id: String,
         by: RunKey,
@@ -156,28 +157,28 @@ pub(crate) enum OpResult {
     Done,
     Granted,
     Waits,
-    /// A later claim of the run, by this process, already made the request.
+    /// A later claim of the run, by this process and with this epoch, already made the request.
     Stale(ExecutorId, Epoch),
-    /// The line is full.
+    /// The line is full, with this number of waiters.
     Full(usize),
-    /// The queue stores its maximum number of `once` keys.
+    /// The queue already stores this number of `once` keys, which is the maximum.
     Seen(usize),
-    /// The entries fill the maximum size of the queue's state.
+    /// The queue's state would exceed its maximum size.
     NoRoom {
         bytes: usize,
         room: usize,
     },
-    /// The request exceeds the number of slots.
+    /// The request exceeds this number of slots of the queue.
     TooMany(u32),
-    /// The request exceeds the number of slots of one key.
+    /// The request exceeds this number of slots for one key.
     TooManyForKey(u32),
-    /// The `once` key already started this run, or this run replaced the start.
+    /// The `once` key already started this run, or this run has replaced the start.
     Before(RunKey),
-    /// These settings are stored under this version.
+    /// The store has these other settings under the same version.
     Differs(Box<QueueSettings>),
 }
 
-/// Changes outside the entries since the last patch.
+/// Changes since the last patch, other than changes of entries.
 #[derive(Debug, Default)]
 struct DirtyFlags {
     pulse: bool,
@@ -185,15 +186,15 @@ struct DirtyFlags {
     overrides: bool,
 }
 
-/// The entries to which a process grants slots.
+/// The entries to which this process may grant slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GrantScope {
     All,
-    /// The process lacks a tag of the queue, so it would not claim the runs.
+    /// Only nodes. The process lacks a tag of the queue, so it would not claim the runs.
     NodesAlone,
 }
 
-/// A queue.
+/// The holders, waiters and limits of one queue.
 #[derive(Debug)]
 pub(crate) struct QueueState {
     pub(crate) settings: QueueSettings,
@@ -206,11 +207,11 @@ pub(crate) struct QueueState {
     pub(crate) replaced: TrackedMap<ReplacedStart>,
     grants: GrantState,
     keys: KeyTable,
-    /// The runs that were started by a key of `once`.
+    /// The `once` keys, each with the run that it started.
     once_entries: TrackedMap<OnceEntry>,
     /// Number of slots in use.
     in_use: u32,
-    /// How many bytes it may have in the state.
+    /// Maximum number of bytes that the queue may take in the state.
     max_bytes: usize,
     dirty: DirtyFlags,
     /// The entries that this process may grant slots.
@@ -242,8 +243,8 @@ impl QueueState {
         }
     }
 
-    /// Limits grants to the entries that this process may serve: no runs if it lacks a tag of the queue. Accepts no more than this process can read
-    /// at once.
+    /// Limits grants to the entries that this process may serve: only nodes, if the process lacks a tag of the queue. Also limits the size of the
+    /// queue's state, so that this process can read it at once.
     pub(crate) fn for_process(mut self, runtime: &Runtime) -> Self {
         let has_tags = runtime.has_tags(self.settings.tags.iter().map(String::as_str));
         self.scope = if has_tags { GrantScope::All } else { GrantScope::NodesAlone };
@@ -258,7 +259,7 @@ impl QueueState {
         std::mem::take(&mut self.granted)
     }
 
-    /// Returns what was entered by a start, of several of the same run in their order; nothing if the run was there before.
+    /// Returns the changes that the oldest unreported start of a run made in the queue; `None` if the run already had its entry.
     pub(crate) fn take_entered(&mut self, id: &str) -> Option<EnqueueUndo> {
         let at = self.undos.iter().position(|(entered, _)| entered == id)?;
         Some(self.undos.remove(at).1)
@@ -274,7 +275,7 @@ impl QueueState {
         self.grants.closed_until
     }
 
-    /// Returns the maximum number of bytes that the queue takes in the state.
+    /// Returns the maximum number of bytes that the queue can take in its stored form.
     pub(crate) fn bytes(&self) -> usize {
         let entries = [self.held.bytes(), self.waiting.bytes(), self.expired.bytes(), self.replaced.bytes()];
         let paused = self.overrides.paused.as_ref().map_or(0, |reason| text(reason));
@@ -333,7 +334,7 @@ impl QueueState {
             QueueOp::Begun { id, at, run } => {
                 if self.held.get(&id).is_some_and(|held| held.on_hold && held.at == at) {
                     self.resolve_starts(&id, &[], run);
-                    // The run of another start is on hold as well, or about to be.
+                    // The run of another start is also on hold, or is about to be.
                     let is_alone = run.is_none() || self.starts_of(&id).is_none_or(|lives| lives.len() == 1);
                     self.held.update(&id, |held| held.on_hold = !is_alone);
                 }
@@ -369,7 +370,7 @@ impl QueueState {
         OpResult::Done
     }
 
-    /// The settings of the highest version hold.
+    /// Stores the settings if their version is higher than the stored version.
     fn declare(&mut self, settings: QueueSettings) -> OpResult {
         if settings.version == self.settings.version && settings != self.settings {
             return OpResult::Differs(Box::new(self.settings.clone()));
@@ -381,7 +382,7 @@ impl QueueState {
         OpResult::Done
     }
 
-    /// Returns the nodes of a process that wait in its memory.
+    /// Returns the nodes of a process that wait in its memory, not as idle runs.
     fn waiting_nodes(&self, executor: ExecutorId) -> Vec<String> {
         let nodes = self.waiting.nodes_in_memory().filter(|(_, waiting)| waiting.executor == executor);
         nodes.map(|(id, _)| id.clone()).collect()

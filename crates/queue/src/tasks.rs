@@ -4,7 +4,7 @@ use std::future::Future;
 
 use tokio::task::JoinHandle;
 
-/// Runs a future in a task of its own, which ends by itself.
+/// Spawns a future as a separate task, which runs until the future ends.
 pub(crate) fn spawn<F>(future: F) -> JoinHandle<F::Output>
 where
     F: Future<Output: Send> + Send + 'static,

@@ -9,27 +9,27 @@ use serde_json::Value;
 use crate::policy::{CatchUp, MOST, Overlap};
 use crate::times::Times;
 
-/// Highest version: the workflow has a migration step for each version.
+/// Maximum version. The workflow of a schedule has one migration step for each version.
 pub(crate) const LAST_VERSION: u32 = 1_000;
 
-/// Maximum length of a name: name and tick together form a run id.
+/// Maximum length of a name in bytes, because the name and a tick together form a run id.
 const LONGEST: usize = 64;
 
 /// The stored definition of a schedule.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Definition {
-    /// The name.
+    /// The name of the schedule.
     pub name: String,
-    /// Which of two definitions is the newer one.
+    /// The version. If processes declare different definitions, the definition with the highest version applies.
     pub version: u32,
     /// The cron pattern.
     pub cron: String,
-    /// The time zone.
+    /// The time zone in which the cron pattern applies, by its IANA name.
     pub timezone: String,
-    /// How far starts are spread behind their ticks, in milliseconds.
+    /// The maximum delay of a start after its tick, in milliseconds.
     pub jitter_ms: u64,
-    /// How late a tick may be before it is to be caught up, in milliseconds.
+    /// The maximum delay of a start in milliseconds. A later tick counts as missed, and the catch-up policy applies to it.
     pub tolerance_ms: u64,
     /// Policy for late ticks.
     pub catch_up: CatchUp,
@@ -42,11 +42,11 @@ pub struct Definition {
 }
 
 impl Definition {
-    /// Validates the definition, and returns its times.
+    /// Validates the definition, and returns the calendar of its ticks.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`].
+    /// [`ErrorKind::Invalid`] if a part of the definition is invalid.
     pub(crate) fn check(&self) -> Result<Times> {
         check_name(&self.name)?;
         let refuse = |message: String| Err(Error::new(ErrorKind::Invalid, message));
@@ -75,26 +75,26 @@ impl Definition {
         self.times()
     }
 
-    /// Returns the ticks.
+    /// Returns the calendar of the ticks.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`]: a newer program wrote the times.
+    /// [`ErrorKind::Invalid`]: a newer version wrote the cron pattern or the time zone.
     pub(crate) fn times(&self) -> Result<Times> {
         Times::new(&self.cron, &self.timezone)
     }
 
-    /// Returns how late a tick may be.
+    /// Returns the maximum delay of a start before the catch-up policy applies to its tick.
     pub(crate) fn tolerance(&self) -> Duration {
         Duration::from_millis(self.tolerance_ms)
     }
 
-    /// Returns when the run of a tick is to start. The delay depends only on name and tick, so it is the same in every process.
+    /// Returns the start time of a tick's run. The delay depends only on the schedule's name and the tick, so it is the same in every process.
     pub(crate) fn start_of(&self, tick: Timestamp) -> Timestamp {
         if self.jitter_ms == 0 {
             return tick;
         }
-        // FNV-1a, and then the finish of SplitMix64, without which neighbours stay neighbours.
+        // FNV-1a, followed by the last step of SplitMix64. Without that step, successive ticks would get similar delays.
         let bytes = self.name.bytes().chain(tick.unix_ms().to_le_bytes());
         let mut hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -109,7 +109,7 @@ impl Definition {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`].
+/// [`ErrorKind::Invalid`] if the name is invalid.
 pub(crate) fn check_name(name: &str) -> Result<()> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     if (1..=LONGEST).contains(&name.len()) && name.chars().all(fits) && !name.starts_with('.') {

@@ -1,4 +1,4 @@
-//! Schedules for [Ferrata](ferrata_core): runs that start by the calendar, each of them once, whatever crashes.
+//! Schedules for [Ferrata](ferrata_core) start runs at calendar times. Each tick starts its run exactly once, even after crashes.
 //!
 //! ```
 //! use ferrata_core::graph::Graph;
@@ -20,13 +20,13 @@
 //! # }
 //! ```
 //!
-//! A schedule is a run of a workflow of its own, so it is stored, claimed, recovered, paused and listed as any other run, on every store.
-//! `docs/how-to/schedules.md` says how, and what is promised.
+//! A schedule is itself a run of its own workflow. So every store can keep, claim, recover, pause and list a schedule like any other run.
+//! `docs/how-to/schedules.md` has the rules and the guarantees.
 //!
 //! # Guarantees
 //!
-//! - The run of a tick has an id made of the schedule's name and the tick, and is started once, whatever crashes.
-//! - Of several processes with different definitions, those with the highest version have the schedule.
+//! - The id of a tick's run consists of the schedule's name and the tick. The run starts exactly once, even after crashes.
+//! - If processes declare different definitions, a process with the highest version drives the schedule.
 
 mod definition;
 mod opaque_state;

@@ -1,4 +1,4 @@
-//! A run of a workflow that another definition has: it is waited for, and never started or driven here.
+//! A graph for a run whose workflow this process does not serve. The schedule waits for such a run, but never starts or drives it.
 
 use ferrata_core::graph::Graph;
 use ferrata_core::state::{Channels, PatchWriter, Schema, State};
@@ -6,7 +6,7 @@ use ferrata_core::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// A state that is neither read nor written, so that no run can be started or taken up with it.
+/// A state that can be neither read nor written, so that no run can be started or claimed with it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct OpaqueState;
 
@@ -40,11 +40,11 @@ fn refusal_error() -> Error {
     Error::new(ErrorKind::Unsupported, message)
 }
 
-/// Makes what stands for a workflow whose code is not here.
+/// Creates a graph that stands for a workflow whose code this process does not have.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`] if the name is none.
+/// [`ErrorKind::Invalid`] if `workflow` is not a valid workflow name.
 pub(crate) fn graph(workflow: &str) -> Result<Graph<OpaqueState>> {
     Graph::builder(workflow).node("unread", async |_cx, s| Ok(s)).entry("unread").build().map_err(|error| {
         Error::new(ErrorKind::Invalid, "the run of a tick has an invalid workflow name").with_source(error)

@@ -1,4 +1,4 @@
-//! How far a schedule has come, and what it makes of the ticks that come due. No I/O and no clock: a model can ask the same.
+//! The progress of a schedule, and its decisions on ticks that come due. This module performs no I/O and reads no clock, so a model can check it.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -10,32 +10,33 @@ use crate::definition::Definition;
 use crate::policy::{CatchUp, MOST, Overlap};
 use crate::times::Times;
 
-/// Number of latest ticks in the progress.
+/// Maximum number of latest results in the progress.
 const RECENT: usize = 16;
 
-/// How far a schedule has come.
+/// The progress of a schedule: the ticks that wait, the counts of past ticks, and the latest results.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Progress {
-    /// Up to which moment ticks have been decided on; none before the first look.
+    /// The time up to which the schedule has decided on all ticks; `None` before the first decision.
     pub decided: Option<Timestamp>,
-    /// The ticks whose runs are to start one after the other.
+    /// The ticks whose runs are to start, one after the other.
     pub due: VecDeque<Timestamp>,
-    /// How many runs were started.
+    /// The number of runs that were started.
     pub started: u64,
-    /// How many ticks were skipped because a run went on.
+    /// The number of ticks that were skipped, because the run of an earlier tick was active.
     pub skipped: u64,
-    /// How many ticks were missed because no process was there in time. Of more than a thousand at once, a thousand are counted.
+    /// The number of ticks that were missed, because no process served the schedule in time. If more than 1,000 ticks are missed at once, 1,000 are
+    /// counted.
     pub missed: u64,
-    /// Results of the latest ticks, oldest first.
+    /// The results of the latest ticks, oldest first.
     pub recent: VecDeque<TickResult>,
-    /// How many logs the schedule had before this one.
+    /// The number of logs of the schedule before this log.
     pub(crate) generation: u32,
-    /// How many ticks this log has.
+    /// The number of ticks in this log.
     pub(crate) ticks: u32,
 }
 
-/// From when to when a run went on.
+/// The period in which a run was active.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct RunSpan {
     pub(crate) began: Timestamp,
@@ -48,9 +49,9 @@ pub(crate) struct RunSpan {
 pub struct TickResult {
     /// The tick.
     pub tick: Timestamp,
-    /// How the tick ended.
+    /// The way in which the tick ended.
     pub end: TickEnd,
-    /// How many ticks in a row it was the last of that went the same way.
+    /// The number of successive ticks with the same end. `tick` is the last of them.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub count: u64,
 }
@@ -64,32 +65,32 @@ fn is_one(count: &u64) -> bool {
     *count == 1
 }
 
-/// The end of a tick.
+/// The way in which a tick ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum TickEnd {
-    /// Its run was started, and nothing waits for its end.
+    /// The tick's run was started, and the schedule does not wait for its end.
     Started,
-    /// Its run completed.
+    /// The tick's run completed.
     Completed,
-    /// Its run failed.
+    /// The tick's run failed.
     Failed,
-    /// Its run was cancelled.
+    /// The tick's run was cancelled.
     Cancelled,
     /// The run was purged before the schedule recorded its end.
     Purged,
-    /// Its run was cancelled by the next tick.
+    /// The tick's run was cancelled because the next tick came.
     Overtaken,
-    /// Its run could not be started, for this reason.
+    /// The tick's run could not be started, for this reason.
     Refused(String),
-    /// It was skipped: the run of an earlier tick went on.
+    /// The tick was skipped, because the run of an earlier tick was active.
     Skipped,
-    /// It was missed: no process was there in time.
+    /// The tick was missed, because no process served the schedule in time.
     Missed,
 }
 
-/// In a few words, as in `skipped, the last of 3`.
+/// Writes the result in a few words, for example `skipped, the last of 3`.
 impl fmt::Display for TickResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.end {
@@ -111,7 +112,8 @@ impl fmt::Display for TickResult {
 }
 
 impl Progress {
-    /// Adds the ticks that are due at `now`, and returns the ticks that start runs. `planned` is due even if the clock was set back.
+    /// Decides on the ticks that are due at `now`, and adds the ticks that start runs to `due`. `planned` counts as due even if the clock was set
+    /// back.
     pub(crate) fn add_due(
         &mut self,
         definition: &Definition,
@@ -123,17 +125,18 @@ impl Progress {
         let (late, mut in_time) = self.take_ticks(definition, times, now, now);
         let mut starting = self.catch_up(definition, late, in_time.is_empty());
         starting.append(&mut in_time);
-        // With a jitter longer than between two ticks, an earlier tick may start later, and be in time where a later one is late.
+        // If the jitter is longer than the time between two ticks, an earlier tick may start later. Then the earlier tick may be in time and the
+        // later tick late.
         starting.sort_unstable();
         if definition.overlap == Overlap::CancelOld {
-            // Each would be cancelled by the next before it has begun.
+            // The next tick would cancel each of these runs before it begins.
             let missed = Vec::from_iter(starting.drain(..starting.len().saturating_sub(1)));
             self.mark_missed(&missed);
         }
         self.due.extend(starting);
     }
 
-    /// Takes in the result of the run of the first due tick, and the ticks that came until the run ended.
+    /// Records the result of the first due tick's run, and decides on the ticks that came until the run ended.
     pub(crate) fn record_end(&mut self, definition: &Definition, times: &Times, end: TickEnd, span: RunSpan) {
         let Some(tick) = self.due.pop_front() else { return };
         self.ticks = self.ticks.saturating_add(1);
@@ -144,10 +147,10 @@ impl Progress {
         self.decide_during(definition, times, span);
     }
 
-    /// Returns the progress to record for the time until now, while the run of the first due tick is active: the run counts as started, and later
-    /// ticks are decided.
+    /// Returns the progress as it would be recorded if the active run of the first due tick ended now: the run counts as started, and later ticks are
+    /// decided.
     ///
-    /// A decision on a tick depends on no later tick, so what this returns is what [`record_end`](Self::record_end) takes in.
+    /// No decision on a tick depends on a later tick. So [`record_end`](Self::record_end) later makes the same decisions.
     pub(crate) fn with_active_run(&self, definition: &Definition, times: &Times, span: RunSpan) -> Self {
         let mut progress = self.clone();
         if progress.due.pop_front().is_some() {
@@ -157,7 +160,7 @@ impl Progress {
         progress
     }
 
-    /// Decides on the ticks that came before a run began, for it was late itself, and while it was active.
+    /// Decides on the ticks that came before a late run began, and on the ticks that came while it was active.
     fn decide_during(&mut self, definition: &Definition, times: &Times, span: RunSpan) {
         let room = match definition.overlap {
             Overlap::Skip => 0,
@@ -174,7 +177,7 @@ impl Progress {
         self.record_all(skipped, TickEnd::Skipped);
     }
 
-    /// Returns those of late ticks that start runs; the others are missed.
+    /// Returns the late ticks that start runs, according to the catch-up policy. The other late ticks count as missed.
     fn catch_up(
         &mut self,
         definition: &Definition,
@@ -196,8 +199,8 @@ impl Progress {
         self.record_all(missed, TickEnd::Missed);
     }
 
-    /// Returns the ticks whose runs should have started by `until`, oldest first and at most the last [`MOST`]: first those that are late at `now`,
-    /// then the others.
+    /// Returns the ticks whose runs should have started by `until`: first the ticks that are late at `now`, then the others. Each list is oldest
+    /// first. Together they have at most the last [`MOST`] ticks.
     fn take_ticks(
         &mut self,
         definition: &Definition,

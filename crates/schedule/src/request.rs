@@ -1,4 +1,4 @@
-//! Starting a schedule, finding it again, and giving it a newer definition.
+//! Starts a schedule, finds it, or gives it a newer definition.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -22,7 +22,7 @@ const LOOKS: u32 = 32;
 
 /// Schedule methods of [`Runtime`].
 pub trait RuntimeScheduleExt {
-    /// Begins to start a schedule, or to find one.
+    /// Creates a request that starts or finds the schedule `name`.
     ///
     /// # Examples
     ///
@@ -57,7 +57,7 @@ impl RuntimeScheduleExt for Runtime {
     }
 }
 
-/// A schedule that is about to be started, or looked for.
+/// A request that starts or finds a schedule. Set the options, then call [`start`](Self::start) or [`find`](Self::find).
 #[must_use = "a schedule starts only when the future of `start` is awaited"]
 pub struct ScheduleRequest {
     runtime: Runtime,
@@ -82,78 +82,80 @@ impl ScheduleRequest {
             cron: None,
             timezone: "UTC".to_owned(),
             jitter: Duration::ZERO,
-            // A dead process is detected after fifteen seconds, and other processes claim its runs a second later.
+            // A dead process is detected after fifteen seconds, and other processes claim its runs one second later.
             tolerance: Duration::from_secs(60),
             catch_up: CatchUp::default(),
             overlap: Overlap::default(),
         }
     }
 
-    /// Sets whom the schedule and its runs belong to.
+    /// Sets the tenant of the schedule and its runs.
     pub fn tenant(mut self, tenant: impl AsRef<str>) -> Self {
         self.tenant = TenantId::new(tenant);
         self
     }
 
-    /// Sets the version of the definition, 1 to 1,000; 1 unless set. Raise it by one whenever anything else that is set here, the graph or
-    /// the input changes: of several processes, those with the highest version have the schedule.
+    /// Sets the version of the definition, 1 to 1,000. The default is 1. Raise the version by one whenever you change another option of this request,
+    /// the graph or the input. If processes declare different definitions, a process with the highest version drives the schedule.
     pub fn version(mut self, version: u32) -> Self {
         self.version = version;
         self
     }
 
-    /// Sets the times, as [`Times`](crate::Times) reads them.
+    /// Sets the cron pattern. [`Times`](crate::Times) describes its form.
     pub fn cron(mut self, pattern: impl Into<String>) -> Self {
         self.cron = Some(pattern.into());
         self
     }
 
-    /// Sets the time zone by whose clocks the times are meant; UTC unless set.
+    /// Sets the time zone in which the cron pattern applies, by its IANA name. The default is UTC.
     pub fn timezone(mut self, name: impl Into<String>) -> Self {
         self.timezone = name.into();
         self
     }
 
-    /// Spreads starts behind their ticks by up to this long; not at all unless set. How far each is behind follows from the schedule's name
-    /// and the tick. Shorter than between two ticks, or starts pile up.
+    /// Delays each start after its tick by up to `most`. By default there is no delay. The delay of a start follows from the schedule's name and the
+    /// tick. `most` must be shorter than the time between two ticks, or starts pile up.
     pub fn jitter(mut self, most: Duration) -> Self {
         self.jitter = most;
         self
     }
 
-    /// Sets how late a run may start before its tick counts as one to be [caught up](Self::catch_up); 60 seconds unless set.
+    /// Sets the maximum delay of a start. If a run would start later, its tick counts as late, and the [catch-up policy](Self::catch_up) applies. The
+    /// default is 60 seconds.
     pub fn tolerance(mut self, late: Duration) -> Self {
         self.tolerance = late;
         self
     }
 
-    /// Sets what becomes of ticks that no process was there for; [`CatchUp::Last`] unless set.
+    /// Sets the policy for ticks that came while no process served the schedule. The default is [`CatchUp::Last`].
     pub fn catch_up(mut self, policy: CatchUp) -> Self {
         self.catch_up = policy;
         self
     }
 
-    /// Sets what becomes of a tick while the run of an earlier one goes on; [`Overlap::Skip`] unless set.
+    /// Sets the policy for a tick that comes while the run of an earlier tick is active. The default is [`Overlap::Skip`].
     pub fn overlap(mut self, policy: Overlap) -> Self {
         self.overlap = policy;
         self
     }
 
-    /// Starts the schedule, or finds it again, and serves it and the graph in this process from now on.
+    /// Starts the schedule, or finds it if it exists. From then on, this process serves the schedule and `graph`.
     ///
-    /// Any number of processes start the same schedule, each as often as it likes; one of them drives it, and when that process ends, another
-    /// does. A definition of a higher [version](Self::version) replaces the stored one, also in a process that drives the schedule. A definition
-    /// of a lower version changes nothing, and this process leaves the schedule alone. The first tick is one after the first start.
+    /// Any number of processes may start the same schedule, any number of times. One of them drives it, and when that process ends, another takes
+    /// over. A definition with a higher [version](Self::version) replaces the stored definition, even while a process drives the schedule. A
+    /// definition with a lower version changes nothing, and then this process does not serve the schedule. The first tick is the next tick after the
+    /// first start.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Invalid`]: the name, the times, the zone, the version or a policy is invalid, or the runtime is an operator's.
-    /// - [`ErrorKind::AlreadyExists`]: the stored definition of this version is another one; raise the version.
-    /// - Else as [`Runtime::start`].
+    /// - [`ErrorKind::Invalid`]: the name, the cron pattern, the zone, the version or a policy is invalid, or this is an operator's runtime.
+    /// - [`ErrorKind::AlreadyExists`]: the store has a different definition under this version. Raise the version.
+    /// - The errors of [`Runtime::start`].
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the schedule is started or not, and has its new definition or the old one. Call it again.
+    /// If dropped, the schedule may or may not have been started, and may have its old or its new definition. Call it again.
     pub async fn start<S: State>(self, graph: &Graph<S>, input: S) -> Result<Schedule> {
         let tenant = self.tenant.clone()?;
         let definition = self.define(graph, &input)?;
@@ -173,15 +175,15 @@ impl ScheduleRequest {
         Ok(schedule)
     }
 
-    /// Returns the schedule if it was started, by whatever process.
+    /// Returns the schedule if any process has started it; `None` otherwise.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the name or the tenant is none; else what the store says.
+    /// [`ErrorKind::Invalid`] if the name or the tenant is invalid; otherwise any error of the store.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call only reads.
     pub async fn find(self) -> Result<Option<Schedule>> {
         let schedule = Schedule::new(self.runtime, self.tenant?, &self.name)?;
         Ok(schedule.find_status().await?.map(|_| schedule))
@@ -222,7 +224,7 @@ impl fmt::Debug for ScheduleRequest {
     }
 }
 
-/// Serves a graph unless it is served.
+/// Serves a graph, unless this process already serves it.
 fn ensure_served<S: State>(runtime: &Runtime, graph: &Graph<S>) -> Result<()> {
     match runtime.serve(graph) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
@@ -230,8 +232,8 @@ fn ensure_served<S: State>(runtime: &Runtime, graph: &Graph<S>) -> Result<()> {
     }
 }
 
-/// Starts the schedule, or brings it to this definition. From then on this process serves it, unless the schedule has a newer definition or was
-/// cancelled.
+/// Starts the schedule, or updates it to this definition. From then on this process serves the schedule. Exceptions: the schedule has a newer
+/// definition, or it has ended.
 async fn start_or_update(schedule: &Schedule, definition: &Definition, graph: &Graph<Context>) -> Result<()> {
     let runtime = schedule.runtime();
     for _ in 0..LOOKS {
@@ -250,7 +252,7 @@ async fn start_or_update(schedule: &Schedule, definition: &Definition, graph: &G
                     .label(ROLE, CLOCK)
                     .await;
                 match started {
-                    // Another process may have started it with an older definition: migrated to this one, that is the same input.
+                    // Another process may have started the schedule with an older definition. Migrated to this definition, the input is the same.
                     Ok(_) => continue,
                     Err(error) if is_race(error.kind()) => continue,
                     Err(error) => return Err(error),
@@ -269,14 +271,14 @@ async fn start_or_update(schedule: &Schedule, definition: &Definition, graph: &G
             }
             Ordering::Less => {}
         }
-        // A process that claims the run in between has this definition.
+        // A process that claims the run between these two calls has this definition.
         runtime.replace_served(graph)?;
         runtime.release_run(&found.run).await;
         if found.is_paused {
-            // The schedule gets its definition from the process that claims it when it is unpaused.
+            // A process claims the schedule when it is unpaused, and then gives it the definition.
             return Ok(());
         }
-        // The message wakes the schedule if it is idle. A process with the old definition only plans again.
+        // The message wakes the schedule if it is idle. A process with the old definition only plans the next tick again.
         let word = json!({ "version": definition.version });
         match runtime.send(&found.run, word).await {
             Err(error) if !is_race(error.kind()) => return Err(error),
@@ -291,7 +293,7 @@ async fn start_or_update(schedule: &Schedule, definition: &Definition, graph: &G
     Err(Error::new(ErrorKind::Unavailable, message))
 }
 
-/// Returns whether another process was first, so that the caller retries.
+/// Returns whether the error means that another process was faster, so that the caller retries.
 fn is_race(kind: ErrorKind) -> bool {
     use ErrorKind::{AlreadyExists, Conflict, Fenced, GraphChanged, NotFound, WrongStatus};
     matches!(kind, AlreadyExists | Conflict | Fenced | GraphChanged | NotFound | WrongStatus)

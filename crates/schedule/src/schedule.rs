@@ -1,4 +1,4 @@
-//! A schedule that was started, as code and operators see it.
+//! A handle to a schedule, for code and operators.
 
 use std::fmt;
 
@@ -15,10 +15,10 @@ use crate::progress::{Progress, RunSpan};
 use crate::schedule_nodes::{CLOCK, DEFINITION, PROGRESS, ROLE, SCHEDULE, TICK, run_id};
 use crate::times::Times;
 
-/// Maximum number of logs of one schedule to check: the current one, and those that retention has not removed.
+/// Maximum number of logs of one schedule that are checked: the current log, and the logs that retention has not removed.
 const LOGS: u32 = 100;
 
-/// A schedule that was started. Dropped, it changes nothing.
+/// A handle to a schedule that was started. Dropping the handle changes nothing.
 #[derive(Clone)]
 pub struct Schedule {
     runtime: Runtime,
@@ -27,19 +27,20 @@ pub struct Schedule {
     workflow: String,
 }
 
-/// How a schedule stands.
+/// The status of a schedule.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ScheduleStatus {
-    /// The run that is the schedule now. After some hundred ticks it is another one.
+    /// The current run of the schedule. After some hundred ticks, the schedule continues in a new run.
     pub run: RunKey,
     /// The status of that run.
     pub run_status: RunStatus,
-    /// Whether it is paused: from when that is on record, also before the process that has the schedule has met it.
+    /// Whether the schedule is paused. The value is true as soon as the pause is recorded, even before the process that drives the schedule has seen
+    /// the pause.
     pub is_paused: bool,
     /// The definition of the schedule.
     pub definition: Definition,
-    /// How far it has come. The run of the active tick counts as started, and the ticks that came since are decided.
+    /// The progress of the schedule. The run of the active tick counts as started, and the ticks that have come since are decided.
     pub progress: Progress,
     /// The tick whose run the schedule waits for.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -52,23 +53,23 @@ pub struct ScheduleStatus {
 pub struct ActiveTick {
     /// The tick.
     pub tick: Timestamp,
-    /// Its run.
+    /// The run of the tick.
     pub run: RunKey,
-    /// When the run was started.
+    /// The time at which the run was started.
     pub started_at: Timestamp,
 }
 
 impl ScheduleStatus {
-    /// Returns whether the schedule was cancelled, so that it starts no more runs.
+    /// Returns whether the schedule has ended, for example because it was cancelled. A schedule that has ended starts no more runs.
     pub fn has_ended(&self) -> bool {
         self.run_status.is_finished() && self.run_status != RunStatus::Failed
     }
 
-    /// Returns the ticks after a moment, at most so many. A paused schedule starts nothing at them.
+    /// Returns the next ticks after a time, at most `most`. A paused schedule starts no run at these ticks.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`]: a newer program wrote the times.
+    /// [`ErrorKind::Invalid`]: a newer version wrote the cron pattern or the time zone.
     pub fn next(&self, after: Timestamp, most: usize) -> Result<Vec<Timestamp>> {
         let after = self.progress.decided.map_or(after, |decided| decided.max(after));
         Ok(Times::new(&self.definition.cron, &self.definition.timezone)?.iter(after).take(most).collect())
@@ -80,13 +81,13 @@ impl Schedule {
         check_name(name)?;
         let workflow = match tenant == TenantId::default() {
             true => format!("schedule:{name}"),
-            // A process serves workflows of all tenants, and each schedule has an input of its own.
+            // A process serves the workflows of all tenants, and each schedule has its own input.
             false => format!("schedule:{tenant}:{name}"),
         };
         Ok(Self { runtime, tenant, name: name.to_owned(), workflow })
     }
 
-    /// Lists the schedules of a tenant, or of all, by their names; also one that was purged, as long as a log of before is left of it.
+    /// Lists the schedules of a tenant, or of all tenants, by name. A purged schedule is listed as long as one of its earlier logs exists.
     ///
     /// # Errors
     ///
@@ -94,7 +95,7 @@ impl Schedule {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call only reads.
     pub async fn list(runtime: &Runtime, tenant: Option<&TenantId>) -> Result<Vec<Self>> {
         let (mut found, mut after) = (Vec::<Self>::new(), None);
         loop {
@@ -106,7 +107,7 @@ impl Schedule {
             for head in page.items {
                 let name = head.facts.labels.get(SCHEDULE).unwrap_or_default();
                 match Self::new(runtime.clone(), head.run.tenant.clone(), name) {
-                    // Labels are free: a run of another workflow is no schedule, whatever it says.
+                    // Any run may have these labels. A run of another workflow is not a schedule.
                     Ok(schedule) if head.facts.workflow.as_str() == schedule.workflow => found.push(schedule),
                     _ => {}
                 }
@@ -121,25 +122,25 @@ impl Schedule {
         Ok(found)
     }
 
-    /// Returns the name.
+    /// Returns the name of the schedule.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns whom the schedule belongs to.
+    /// Returns the tenant of the schedule.
     pub fn tenant(&self) -> &TenantId {
         &self.tenant
     }
 
-    /// Returns how the schedule stands. A tick that is skipped because a run is active shows at once.
+    /// Returns the status of the schedule. The status already includes ticks that were skipped because a run is active.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] if it was purged; else what the store says.
+    /// [`ErrorKind::NotFound`] if the schedule was purged; otherwise any error of the store.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call only reads.
     pub async fn status(&self) -> Result<ScheduleStatus> {
         let missing =
             || Error::new(ErrorKind::NotFound, format!("cannot find the schedule `{}`; start it", self.name));
@@ -148,7 +149,7 @@ impl Schedule {
         Ok(status)
     }
 
-    /// Adds the tick whose run is active. The schedule records its decisions on later ticks when that run ends.
+    /// Adds the tick whose run is active. The schedule itself records its decisions on later ticks only when that run ends.
     async fn add_active_tick(&self, status: &mut ScheduleStatus) -> Result<()> {
         let Some(&tick) = status.progress.due.front().filter(|_| !status.run_status.is_finished()) else {
             return Ok(());
@@ -168,23 +169,23 @@ impl Schedule {
         Ok(())
     }
 
-    /// Returns whether a run was started by this schedule for a tick.
+    /// Returns whether this schedule started the run for one of its ticks.
     fn is_of_tick(&self, head: &RunHead) -> bool {
         let label = |key| head.facts.labels.get(key);
         (label(SCHEDULE), label(ROLE)) == (Some(&*self.name), Some(TICK))
     }
 
-    /// Lists the runs of its ticks, the newest first. More conditions can be set.
+    /// Creates a request that lists the runs of this schedule's ticks, newest first. The caller may add conditions.
     pub fn runs(&self) -> RunsRequest {
         self.runtime.runs().tenant(&self.tenant).label(SCHEDULE, &self.name).label(ROLE, TICK)
     }
 
-    /// Returns the way to stop ticks until [`unpause`](Self::unpause); a run of a tick that has started goes on, but with
-    /// [`CancelOld`](crate::Overlap::CancelOld): then it is paused with the schedule. A tick that comes meanwhile is missed, or caught
-    /// up, as [`CatchUp`](crate::CatchUp) says.
+    /// Creates a request that pauses the schedule until [`unpause`](Self::unpause); `.await` sends it. The run of a tick that has started continues.
+    /// Exception: with [`CancelOld`](crate::Overlap::CancelOld), the run is paused together with the schedule. The [catch-up policy](crate::CatchUp)
+    /// decides about the ticks that come during the pause.
     ///
-    /// If the schedule goes on in a new run just then, the pause may meet the last one: pause again if [`status`](Self::status) shows another run
-    /// that is not paused.
+    /// If the schedule continues in a new run at the same moment, the pause may reach only its previous run. If [`status`](Self::status) then shows
+    /// another run that is not paused, pause the schedule again.
     ///
     /// # Errors
     ///
@@ -192,21 +193,21 @@ impl Schedule {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed before what is returned is awaited.
+    /// Cancel safe: nothing changes before the returned request is awaited.
     pub async fn pause(&self, reason: impl Into<String>) -> Result<SignalRequest> {
         let reason = reason.into();
         Ok(self.runtime.pause(&self.status().await?.run, reason))
     }
 
-    /// Returns the way to let a paused schedule go on.
+    /// Creates a request that ends the pause of the schedule; `.await` sends it.
     ///
     /// # Errors
     ///
-    /// As [`pause`](Self::pause), and [`Runtime::unpause`].
+    /// The errors of [`pause`](Self::pause) and of [`Runtime::unpause`].
     ///
     /// # Cancel safety
     ///
-    /// As [`pause`](Self::pause).
+    /// The same as for [`pause`](Self::pause).
     pub async fn unpause(&self) -> Result<SignalRequest> {
         Ok(self.runtime.unpause(&self.status().await?.run))
     }
@@ -219,22 +220,23 @@ impl Schedule {
         &self.workflow
     }
 
-    /// Returns the id of the run in which the schedule begins as its log of this number: another one than those that are left of before.
+    /// Returns the id of the run that is the log with this number. A number that was used before gives the same id, so the caller passes a new
+    /// number.
     pub(crate) fn id_of(&self, generation: u32) -> String {
         match generation {
             0 => format!("schedule:{}", self.name),
-            // No name has a colon.
+            // A name contains no colon.
             _ => format!("schedule:{}:{generation}", self.name),
         }
     }
 
-    /// Finds the run that is the schedule now.
+    /// Finds the current run of the schedule.
     pub(crate) async fn find_status(&self) -> Result<Option<ScheduleStatus>> {
         Ok(self.find_current().await?.ok())
     }
 
-    /// Finds the current run of the schedule: the last run without a successor. If there is none, returns the number of the log in which the
-    /// schedule begins again.
+    /// Finds the current run of the schedule: the last run without a successor. If there is none, returns the number of the log with which the
+    /// schedule starts again.
     pub(crate) async fn find_current(&self) -> Result<Result<ScheduleStatus, u32>> {
         let (mut last, mut next): (Option<ScheduleStatus>, u32) = (None, 0);
         let page = self.runtime.runs().tenant(&self.tenant).workflow(&self.workflow).limit(LOGS).await?;
@@ -242,12 +244,12 @@ impl Schedule {
             let Some(read) = self.read(&head).await? else { continue };
             let generation = read.progress.generation;
             if head.status == RunStatus::Completed {
-                // It was followed by another. If that was purged, this one is no stopped schedule.
+                // This run had a successor. If the successor was purged, this run is not the schedule.
                 next = next.max(generation.saturating_add(1));
             } else if last.as_ref().is_none_or(|last| generation > last.progress.generation) {
                 last = Some(read);
             }
-            // One that goes on has no successor yet, or is about to end: its successor was listed before it.
+            // An active run has no successor yet. If it is about to end, its successor was listed before it.
             if last.as_ref().is_some_and(|last| !last.run_status.is_finished()) {
                 break;
             }
@@ -258,14 +260,14 @@ impl Schedule {
     async fn read(&self, head: &RunHead) -> Result<Option<ScheduleStatus>> {
         let now = match self.runtime.checkpoint(&head.run, Position::Latest).await {
             Ok(now) => now,
-            // Purged since it was listed.
+            // The run was purged after it was listed.
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
         Ok(Some(ScheduleStatus {
             run: head.run.clone(),
             run_status: head.status,
-            // True as soon as the pause is recorded: the process that runs the schedule sees it a little later.
+            // This is true as soon as the pause is recorded. The process that drives the schedule sees the pause slightly later.
             is_paused: now.paused.is_some(),
             definition: read_channel(head, &now.state, DEFINITION)?,
             progress: read_channel(head, &now.state, PROGRESS)?,
@@ -274,7 +276,7 @@ impl Schedule {
     }
 }
 
-/// Reads what is stored of a schedule.
+/// Reads a channel of a schedule's state.
 fn read_channel<T: DeserializeOwned>(head: &RunHead, channels: &Value, name: &str) -> Result<T> {
     let value = channels.get(name).cloned().unwrap_or_default();
     serde_json::from_value(value).map_err(|source| {

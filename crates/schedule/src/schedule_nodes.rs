@@ -1,7 +1,7 @@
-//! The workflow that a schedule is: it waits for a tick, starts the run of it, and waits for the next.
+//! The workflow of a schedule: it waits for a tick, starts the run of the tick, and waits for the next tick.
 //!
-//! The schedule records every decision before it acts on it: the planned tick, the ticks that are due, the end of a run. A process that claims the
-//! schedule after a crash finds these decisions. The run of a tick is a child, which the protocol starts once.
+//! The schedule records each decision before it acts on the decision: the planned tick, the ticks that are due, and the end of a run. A process that
+//! claims the schedule after a crash finds these decisions. The run of a tick is a child run, and a node starts each of its children exactly once.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::policy::Overlap;
 use crate::progress::{Progress, RunSpan, TickEnd};
 use crate::times::{Times, name_of};
 
-/// The channels.
+/// The channels of a schedule's state.
 pub(crate) const DEFINITION: &str = "definition";
 pub(crate) const PROGRESS: &str = "progress";
 const SUCCESSOR: &str = "successor";
@@ -32,7 +32,7 @@ pub(crate) const CLOCK: &str = "clock";
 pub(crate) const TICK: &str = "tick";
 const TICK_AT: &str = "schedule.tick";
 
-/// Number of ticks in one log of a schedule: the history of a log retains each activation.
+/// Number of ticks in one log of a schedule. The limit exists because a log retains the history of each activation.
 const TICKS_OF_A_LOG: u32 = 250;
 
 /// Shared data of a schedule's nodes.
@@ -48,15 +48,15 @@ pub(crate) struct ScheduleNodes<S: State> {
 /// The plan of an activation.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct TickPlan {
-    /// The version of the definition by which it was planned.
+    /// The version of the definition that was used for the plan.
     version: u32,
-    /// Start of the search for ticks.
+    /// The time after which the search for the tick began.
     decided: Timestamp,
     tick: Option<Timestamp>,
 }
 
-/// Creates the workflow of a schedule. Its state has the version of the definition. A process with an older definition skips the run. A process
-/// with a newer one migrates the state, that is it inserts its own definition.
+/// Creates the workflow of a schedule. The version of its state is the version of the definition. A process with an older definition does not claim
+/// the run. A process with a newer definition migrates the state: it stores its own definition in it.
 pub(crate) fn graph<S: State>(work: &Arc<ScheduleNodes<S>>) -> Result<Graph<Context>> {
     let patient = RetryPolicy::standard().with_attempts(u32::MAX);
     let definition = serde_json::to_value(&work.definition).map_err(|source| {
@@ -94,7 +94,7 @@ pub(crate) fn graph<S: State>(work: &Arc<ScheduleNodes<S>>) -> Result<Graph<Cont
             let times =
                 |definition: &Value| (definition.get("cron").cloned(), definition.get("timezone").cloned());
             let before = channels.insert(DEFINITION.to_owned(), definition.clone());
-            // Other times count from now on, and not for days on which they did not hold.
+            // If the times have changed, they apply from now on, and not to the past.
             if before.is_none_or(|before| times(&before) != times(&definition))
                 && let Some(Value::Object(progress)) = channels.get_mut(PROGRESS)
             {
@@ -108,7 +108,7 @@ pub(crate) fn graph<S: State>(work: &Arc<ScheduleNodes<S>>) -> Result<Graph<Cont
     })
 }
 
-/// Returns the state in which a log begins.
+/// Returns the initial state of a log.
 pub(crate) fn initial_state(definition: &Definition, progress: &Progress) -> Result<Context> {
     let mut state = Context::new();
     state.set(DEFINITION, definition)?;
@@ -116,14 +116,14 @@ pub(crate) fn initial_state(definition: &Definition, progress: &Progress) -> Res
     Ok(state)
 }
 
-/// Waits until the next tick is due, and says which ticks start runs then.
+/// Waits until the next tick is due, and records which ticks then start runs.
 async fn wait_for_tick<S: State>(
     work: &Arc<ScheduleNodes<S>>,
     cx: &NodeContext,
     mut state: Draft<Context>,
 ) -> Result<ferrata_core::state::Update<Context>, NodeError> {
     let mut progress = state.get::<Progress>(PROGRESS)?.unwrap_or_default();
-    // First of all: a line may never be empty, and those in it have their runs in the new log.
+    // Do this first: the list of due ticks may never become empty. The new log then starts their runs.
     if progress.ticks >= TICKS_OF_A_LOG {
         move_on(work, cx, &progress).await?;
         state.set(SUCCESSOR, true)?;
@@ -140,12 +140,12 @@ async fn wait_for_tick<S: State>(
         })
         .await?;
     if plan.version != work.definition.version {
-        // A newer definition has come, and the activation with it. The next one plans by it.
+        // A process with a newer definition has claimed the run during this activation. The next activation plans with the new definition.
         return Ok(state.into());
     }
     progress.decided = Some(plan.decided);
     let Some(planned) = plan.tick else {
-        // Behind the end of the calendar there is nothing to wait for but another definition.
+        // After the end of the calendar, only a new definition can make a tick.
         cx.receive::<Value>().await?;
         return Ok(state.into());
     };
@@ -168,7 +168,7 @@ async fn wait_for_tick<S: State>(
     Ok(state.into())
 }
 
-/// Continues in a new log: a run of the same workflow, which this run starts exactly once.
+/// Continues the schedule in a new log. The log is a run of the same workflow, and this run starts it exactly once.
 async fn move_on<S: State>(
     work: &Arc<ScheduleNodes<S>>,
     cx: &NodeContext,
@@ -185,14 +185,14 @@ async fn move_on<S: State>(
     Ok(())
 }
 
-/// By what the run of a tick is started and waited for, whatever definition comes meanwhile.
+/// The options with which the run of a tick is started and awaited. These options stay the same even if a newer definition comes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct TickOptions {
     overlap: Overlap,
     workflow: String,
 }
 
-/// Starts the run of the first tick that is due, and waits for its end where the policy asks for it.
+/// Starts the run of the first due tick. Waits for its end if the overlap policy requires it.
 async fn run_tick<S: State>(
     work: &Arc<ScheduleNodes<S>>,
     cx: &NodeContext,
@@ -202,7 +202,7 @@ async fn run_tick<S: State>(
     let Some(&tick) = progress.due.front() else { return Ok(state.into()) };
     let decided = match progress.decided {
         Some(decided) => decided,
-        // Other times have come with a newer definition, and count from now on, whatever goes on.
+        // A newer definition has changed the times. They apply from now on, even while a run is active.
         None => {
             let name = format!("times-{}", work.definition.version);
             cx.step(name, async || Ok::<_, NodeError>(cx.now())).await?
@@ -230,7 +230,7 @@ async fn run_tick<S: State>(
 
 type EndedTick = (Option<RunKey>, TickEnd);
 
-/// Starts the run of a tick, or finds the one that an earlier definition started. Returns its result and its definition.
+/// Starts the run of a tick, or finds the run that an earlier definition started. Returns its result and the definition that started it.
 async fn start_tick<S: State>(
     work: &ScheduleNodes<S>,
     cx: &NodeContext,
@@ -250,14 +250,14 @@ async fn start_tick<S: State>(
             return Ok((by, ended));
         }
         match start.execute(&opaque_state::graph(&terms.workflow)?, &OpaqueState).await? {
-            // It was not started before the newer definition came, so that starts its own.
+            // The run was not started before the newer definition came, so the newer definition starts its own run.
             (_, TickEnd::Refused(_)) => round += 1,
             ended => return Ok((by, ended)),
         }
     }
 }
 
-/// Returns the name of a step that runs once for each definition that found the tick's run not started.
+/// Returns the name of a step that runs once for each definition under which the tick's run was not yet started.
 fn round_name(name: &str, round: u32) -> String {
     if round == 0 { name.to_owned() } else { format!("{name}-{round}") }
 }
@@ -268,7 +268,7 @@ struct TickStart<'a> {
     times: &'a Times,
     cx: &'a NodeContext,
     tick: Timestamp,
-    /// Up to which moment ticks have been decided on: none of those cancels the run.
+    /// The time up to which the schedule has decided on all ticks. None of these ticks cancels the run.
     decided: Timestamp,
     round: u32,
 }
@@ -282,7 +282,7 @@ impl TickStart<'_> {
         }
     }
 
-    /// Starts a run that is nothing to the schedule from then on.
+    /// Starts a run and does not wait for its end.
     async fn start_detached<W: State>(&self, graph: &Graph<W>, input: &W) -> Result<EndedTick, NodeError> {
         let started = self
             .cx
@@ -314,7 +314,7 @@ impl TickStart<'_> {
         Ok((Some(handle.run().clone()), end))
     }
 
-    /// Starts a run that is cancelled when the next tick comes, and waits for either.
+    /// Starts a run and waits for its end or for the next tick. The next tick cancels the run.
     async fn start_until_next<W: State>(&self, graph: &Graph<W>, input: &W) -> Result<EndedTick, NodeError> {
         let Some(next) = self.times.after(self.tick.max(self.decided)) else {
             return self.to_the_end(graph, input, OnParentEnd::Cancel).await;
@@ -323,14 +323,14 @@ impl TickStart<'_> {
             Ok(handle) => handle,
             Err(error) => return Ok((None, end_of(error)?)),
         };
-        // The timer of an older definition is for a tick that may not come.
+        // The timer of an older definition may be set for a tick that no longer exists.
         let timer = format!("next-{}", self.by.version);
         let left = self.by.start_of(next).since(self.cx.now());
         let end = tokio::select! {
             ended = handle.result() => tick_end(ended)?,
             slept = self.cx.sleep_as(timer, left) => {
                 slept?;
-                // The end of the activation cancels the child that belongs to it.
+                // When the activation ends, the runtime cancels this child.
                 TickEnd::Overtaken
             }
         };
@@ -353,7 +353,7 @@ impl TickStart<'_> {
             .on_parent_end(bond)
     }
 
-    /// Returns the id of the run.
+    /// Returns the id of this tick's run.
     fn id(&self) -> String {
         run_id(&self.by.name, self.tick)
     }
@@ -368,21 +368,21 @@ pub(crate) fn run_id(schedule: &str, tick: Timestamp) -> String {
 ///
 /// # Errors
 ///
-/// As [`end_of`].
+/// The errors of [`end_of`].
 fn tick_end<W: State>(result: Result<W, ChildError>) -> Result<TickEnd, NodeError> {
     match result {
         Ok(_) => Ok(TickEnd::Completed),
-        // The run completed with a state of unknown type, which the schedule does not need.
+        // The run completed with a state of an unknown type. The schedule does not need the state.
         Err(ChildError::Refused(error)) if is_final(error.kind()) => Ok(TickEnd::Completed),
         Err(error) => end_of(error),
     }
 }
 
-/// Returns the end of a tick whose run has no result.
+/// Returns the end of a tick whose run has no result, from the error of the child.
 ///
 /// # Errors
 ///
-/// Errors that the next attempt may avoid.
+/// An error that may not occur again at the next attempt.
 fn end_of(error: ChildError) -> Result<TickEnd, NodeError> {
     match error {
         ChildError::Failed { .. } => Ok(TickEnd::Failed),
@@ -393,7 +393,7 @@ fn end_of(error: ChildError) -> Result<TickEnd, NodeError> {
     }
 }
 
-/// Whether a start that was refused so is refused again.
+/// Returns whether a start that failed with this error would fail again.
 fn is_final(kind: ErrorKind) -> bool {
     use ErrorKind::{AlreadyExists, Corrupt, GraphChanged, Invalid, TooLarge, Unsupported};
     matches!(kind, AlreadyExists | Corrupt | GraphChanged | Invalid | TooLarge | Unsupported)

@@ -1,4 +1,4 @@
-//! When a schedule ticks: a cron pattern on the clocks of a time zone.
+//! The ticks of a schedule: a cron pattern that is applied in a time zone.
 
 use std::fmt;
 
@@ -11,18 +11,19 @@ use jiff::{ToSpan, Zoned};
 
 /// The ticks of a cron pattern in a time zone.
 ///
-/// A pattern has five fields (minute, hour, day of the month, month, day of the week), or six with seconds before them, or is `@hourly`,
-/// `@daily`, `@weekly`, `@monthly` or `@yearly`. The zone is a name of the IANA database, in the edition that the program was built with.
+/// A pattern has five fields: minute, hour, day of the month, month, day of the week. A pattern may have a sixth field for seconds before the minute.
+/// A pattern may also be `@hourly`, `@daily`, `@weekly`, `@monthly` or `@yearly`. The zone is a name of the IANA database. The program contains the
+/// edition of the database that was current at its build.
 ///
-/// # When a clock is changed
+/// # Clock changes
 ///
 /// | | fixed times, as in `30 2 * * *` | others, as in `*/15 * * * *` |
 /// |---|---|---|
 /// | the clock is put forward over a tick | at the first moment after the gap, whatever day that is | no tick: the clock does not show that time |
 /// | the clock is put back over a tick | once, the first time that the clock shows it | both times |
 ///
-/// A time is fixed if seconds, minute and hour are one number each. `0 2,14 * * *` is not: make it two schedules, or choose hours at which no
-/// clock is changed.
+/// A time is fixed if seconds, minute and hour are one number each. `0 2,14 * * *` is not fixed. Use two schedules instead, or choose hours at which
+/// no clock is changed.
 ///
 /// # Examples
 ///
@@ -43,11 +44,11 @@ pub struct Times {
 }
 
 impl Times {
-    /// Reads a pattern and finds a time zone.
+    /// Parses a cron pattern and finds a time zone.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the pattern is malformed, no day has its times (the 30th of February), or the zone is unknown.
+    /// [`ErrorKind::Invalid`] if the pattern is malformed, if no day matches it (such as the 30th of February), or if the zone is unknown.
     pub fn new(cron: &str, timezone: &str) -> Result<Self> {
         let refuse = |message: String| Error::new(ErrorKind::Invalid, message);
         let parser = CronParser::builder().seconds(Seconds::Optional).year(Year::Disallowed).build();
@@ -68,23 +69,23 @@ impl Times {
         }
     }
 
-    /// Returns the first tick after a moment; none behind the end of the calendar.
+    /// Returns the first tick after a time; `None` after the end of the calendar.
     pub fn after(&self, moment: Timestamp) -> Option<Timestamp> {
         self.find(moment, false, Direction::Forward)
     }
 
-    /// Returns the last tick at a moment or before it.
+    /// Returns the last tick at a time or before it.
     pub fn until(&self, moment: Timestamp) -> Option<Timestamp> {
         self.find(moment, true, Direction::Backward)
     }
 
-    /// Returns the ticks after a moment, one after the other.
+    /// Returns an iterator over the ticks after a time.
     pub fn iter(&self, after: Timestamp) -> impl Iterator<Item = Timestamp> + '_ {
         std::iter::successors(self.after(after), |last| self.after(*last))
     }
 
     fn find(&self, moment: Timestamp, inclusive: bool, direction: Direction) -> Option<Timestamp> {
-        // Ticks are at whole seconds, so the part of one that has begun decides nothing.
+        // Ticks are at whole seconds, so the fraction of a second does not matter.
         let second = jiff::Timestamp::from_second(moment.unix_ms().div_euclid(1_000)).ok()?;
         let found = if self.cron.determine_job_type() == JobType::FixedTime {
             self.find_fixed(second, direction)?
@@ -99,13 +100,13 @@ impl Times {
         Some(Timestamp::from_unix_ms(found.as_millisecond()))
     }
 
-    /// Finds the first tick after a moment, or the last one until it, of a time that is fixed. The days are counted on a clock that is never
-    /// changed: the moment after a gap may be on a day that the pattern does not have.
+    /// Finds the first tick of a fixed time after `moment`, or the last tick until `moment`. The search counts days on a clock without changes,
+    /// because the moment after a gap may be on a day that the pattern does not match.
     fn find_fixed(&self, moment: jiff::Timestamp, direction: Direction) -> Option<jiff::Timestamp> {
         let shown = self.zone.to_datetime(moment);
         let mut at = match direction {
             Direction::Forward => shown,
-            // A clock that was put back has shown later times before this one, but no more than a day of them.
+            // If the clock was put back, it has already shown times later than this one, but at most one day later.
             Direction::Backward => shown.saturating_add(1.day()),
         };
         loop {
@@ -125,10 +126,10 @@ impl Times {
         }
     }
 
-    /// Returns the first moment at which the clock shows this time or a later one.
+    /// Returns the first moment at which the clock shows this time or a later time.
     fn first_at(&self, shown: DateTime) -> Option<jiff::Timestamp> {
         let found = self.zone.to_ambiguous_timestamp(shown);
-        // Of a time in a gap that is a moment before the gap.
+        // For a time in a gap, this is a moment before the gap.
         let earlier = found.earlier().ok()?;
         let AmbiguousOffset::Gap { after, .. } = found.offset() else { return Some(earlier) };
         let mut changes = self.zone.following(earlier);
@@ -142,7 +143,7 @@ impl fmt::Debug for Times {
     }
 }
 
-/// Writes the moment of a tick for the id of its run: `2026-11-23T02:00:00Z`.
+/// Formats the time of a tick for the id of its run: `2026-11-23T02:00:00Z`.
 pub(crate) fn name_of(tick: Timestamp) -> String {
     let text = tick.to_string();
     match text.strip_suffix(".000Z") {

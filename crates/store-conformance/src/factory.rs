@@ -1,4 +1,5 @@
-//! The interface between a store's author and the suite: fresh spaces, instances on them, and hooks that damage a space or advance its time.
+//! The interface between the suite and a store's test code: it creates fresh spaces, opens instances of the store on them, damages a space, and
+//! advances its clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,87 +9,89 @@ use ferrata_store::{CheckpointStore, RunKey, Seq, Timestamp};
 
 use crate::table::TransactionTable;
 
-/// Makes places for the suite to work in.
+/// Creates the spaces in which the suite works.
 ///
-/// A factory or a space that cannot do its work panics, and the test that needed it fails with the message. The suite never drops
-/// a call to either on the way, except that a property that exceeds its deadline is dropped whatever it is doing.
+/// If a factory or a space cannot do its work, it must panic; the test then fails with the message. The suite never drops a call to a factory or a
+/// space before it finishes. The only exception is a property that exceeds its deadline: it is dropped in any state.
 #[async_trait]
 pub trait StoreFactory: Send + Sync + 'static {
-    /// Makes a fresh space: no run is in it, and no other test writes to it.
+    /// Creates a fresh space. It has no run, and no other test writes to it.
     ///
-    /// A schema, a key prefix or a temporary folder of its own; each property gets one, and many run at once.
+    /// A space may be a separate schema, key prefix or temporary folder. Each property gets its own space, and many properties run at the same
+    /// time.
     async fn fresh(&self) -> Box<dyn Space>;
 
     /// Returns how long one property may take before it counts as failed.
     ///
-    /// Ten minutes by default: the longest property makes some 3,000 calls, and none waits for a time to pass longer than
-    /// a second unless the store forgets heartbeats. It is there for what hangs, and a busy machine may take its time.
+    /// The default is ten minutes. The longest property makes about 3,000 calls. No property waits for more than a second of real time, unless the
+    /// store forgets heartbeats. The deadline exists for tests that hang, so it should leave a busy machine enough time.
     fn deadline(&self) -> Duration {
         Duration::from_secs(600)
     }
 }
 
-/// One storage space for runs, which a process finds again when it reopens the store.
+/// A storage space for runs. A process finds its data again when it reopens the store.
 ///
-/// [`remove`](Self::remove), or dropping the space, removes its data outside the process.
+/// [`remove`](Self::remove), or dropping the space, removes its data outside of the process.
 #[async_trait]
 pub trait Space: Send + Sync + 'static {
-    /// Opens one more instance of the store on this space, as another process would: with connections and caches of its own.
+    /// Opens another instance of the store on this space, as another process would, with its own connections and caches.
     ///
-    /// The suite calls `setup` on what it gets. Where the group `instances` is left out, the space is opened again only after the
-    /// instance before was dropped, for the groups `durable`, `damage`, `gap`, `torn` and `newer`.
+    /// The suite calls `setup` on the instance. If the suite omits the group `instances`, it opens the space again only after it has dropped the
+    /// previous instance. It does so for the groups `durable`, `damage`, `gap`, `torn` and `newer`.
     async fn open(&self) -> Arc<dyn CheckpointStore>;
 
-    /// Damages what is stored of `run`, behind the store's back; tells whether the space can do this.
+    /// Damages the stored data of `run`, without the store's knowledge. Returns whether the space can do this kind of damage.
     ///
-    /// A space that cannot leaves the group of that damage out of its suite.
+    /// If it cannot, the suite must omit the group of this damage.
     async fn damage(&self, run: &RunKey, damage: Damage) -> bool {
         let _ = (run, damage);
         false
     }
 
-    /// Creates the table in which transactions of the suite insert rows, or finds it; `None` if the store has no transactions.
+    /// Creates the table in which transactions of the suite insert rows, or opens an existing one. Returns `None` if the store has no transactions.
     ///
-    /// Called once for each property of the group `transactions`, after `setup`.
+    /// The suite calls it once for each property of the group `transactions`, after `setup`.
     async fn transaction_table(&self) -> Option<Box<dyn TransactionTable>> {
         None
     }
 
-    /// Moves the store's clock forward, and returns what it says then; `None` if the space has no clock that can be moved.
+    /// Advances the store's clock, and returns its new time. Returns `None` if the clock of the space cannot be moved.
     ///
-    /// Without, the suite lets short times pass on the machine's clock, and the group `clock` is left out.
+    /// In that case the suite waits for short times in real time, and must omit the group `clock`.
     async fn advance_clock(&self, by: Duration) -> Option<Timestamp> {
         let _ = by;
         None
     }
 
-    /// Returns whether the few properties that make by far the most calls take a short form here, with a fifth of them.
+    /// Returns whether the few properties with by far the most calls use a short form, with a fifth of the calls.
     ///
-    /// For a server that answers slowly, where the same store has the long form elsewhere: what these properties try is the
-    /// store's own work, whatever server it talks to.
+    /// Return true for a server that answers slowly, if another suite runs the same store with the long form. These properties test the store's own
+    /// code, whatever the server is.
     fn is_brief(&self) -> bool {
         false
     }
 
-    /// Removes everything. Called once, also after a failure, when no instance is used any more.
+    /// Removes all data of the space. The suite calls it once, even after a failure, when no instance is in use any more.
     async fn remove(&self) {}
 }
 
-/// Damage to a run, as by a disk, an interrupted write, or a newer version.
+/// A kind of damage to a run: by a disk, by an interrupted write, or by a newer version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Damage {
-    /// At least one byte of this record's body is another one; its length is the same. Group `damage`.
+    /// At least one byte of this record's body is changed. The length is the same. The group of this damage is `damage`.
     Body(Seq),
-    /// This record is missing; its neighbors exist. Group `gap`.
+    /// This record is missing, and the records before and after it exist. The group of this damage is `gap`.
     Gone(Seq),
-    /// The last record is incomplete, as after a power failure. Group `torn`.
+    /// The last record is incomplete, as after a power failure. The group of this damage is `torn`.
     Torn,
-    /// This record's format version is one more than this library reads. Group `newer`.
+    /// The format version of this record is one more than this library reads. The group of this damage is `newer`.
     NewerFormat(Seq),
-    /// The records of the run and of this one are swapped: the store finds each under the name of the other, as after a fault in an index or a file
-    /// name. Group `swap`.
+    /// The records of this run and of the other run are swapped. The store finds the records of each run under the name of the other, as after a
+    /// fault in an index or a file name. The group of this damage is `swap`.
     Swapped(RunKey),
-    /// The last record is missing, and the store's data outside the log, such as a head or an index, is unchanged. Group `tail`.
+    /// The last record is missing, and the store's data outside the log, such as a head or an index, is unchanged. The group of this damage is
+    /// `tail`.
     Tail,
 }

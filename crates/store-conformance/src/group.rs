@@ -1,22 +1,22 @@
-//! Groups of properties: what not every store can show.
+//! Groups of properties that need an ability which not every store has.
 
 use std::fmt;
 
-/// The ability of a store or its space that a property requires.
+/// An ability of a store or of its space that a group of properties needs.
 ///
-/// A suite names the groups it leaves out, each with the reason, and their tests show as ignored with it.
+/// A suite lists the groups that it omits, each with the reason. The tests of these groups show as ignored, with that reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Group {
     /// No requirement: every store has these properties.
     Core,
-    /// More than one instance of the store may use a space at once. Stores that say
-    /// [`shared`](ferrata_store::Capabilities::shared) must not leave it out.
+    /// Several instances of the store can use a space at the same time. A store that reports [`shared`](ferrata_store::Capabilities::shared) must
+    /// not omit this group.
     Instances,
-    /// Acknowledged records exist when the space is reopened. Stores that report [`durable`](ferrata_store::Capabilities::durable) must not omit
+    /// Acknowledged records exist after the space is reopened. A store that reports [`durable`](ferrata_store::Capabilities::durable) must not omit
     /// this group.
     Durable,
-    /// The store sends notices. Stores that say [`notices`](ferrata_store::Capabilities::notices) must not leave it out.
+    /// The store sends notices. A store that reports [`notices`](ferrata_store::Capabilities::notices) must not omit this group.
     Notices,
     /// The store's clock can be moved: [`Space::advance_clock`](crate::Space::advance_clock).
     Clock,
@@ -32,12 +32,12 @@ pub enum Group {
     Swap,
     /// The space can do [`Damage::Tail`](crate::Damage::Tail).
     Tail,
-    /// The store has [`transactions`](ferrata_store::CheckpointStore::transactions), and the space a
-    /// [`table`](crate::Space::transaction_table) for them. Stores that have transactions must not leave it out.
+    /// The store has [`transactions`](ferrata_store::CheckpointStore::transactions), and the space has a [`table`](crate::Space::transaction_table)
+    /// for them. A store that has transactions must not omit this group.
     Transactions,
 }
 
-/// Returns the group of a name.
+/// Returns the group with this name.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __group {
@@ -86,7 +86,7 @@ macro_rules! __group {
 }
 
 impl Group {
-    /// Every group, in the order of declaration.
+    /// All groups, in the order of declaration.
     pub const ALL: [Self; 12] = [
         Self::Core,
         Self::Instances,
@@ -102,7 +102,7 @@ impl Group {
         Self::Transactions,
     ];
 
-    /// Returns the name that [`suite!`](crate::suite!) takes.
+    /// Returns the name of the group, as [`suite!`](crate::suite!) takes it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Core => "core",

@@ -1,13 +1,13 @@
-//! The contract of a Ferrata store as a test suite, for every store.
+//! The contract of a Ferrata store as a test suite that every store can run.
 //!
-//! Each sentence of [`CheckpointStore`](ferrata_store::CheckpointStore) that obliges implementors is a [`Property`] here, and [`suite!`] creates
-//! one test of each. A suite cannot omit a property silently: the list of properties is in one place, and a suite names inapplicable groups with
-//! the reason and shows them as *ignored*.
+//! Each requirement of [`CheckpointStore`](ferrata_store::CheckpointStore) is a [`Property`] of this crate, and [`suite!`] creates one test for
+//! each. A suite cannot omit a property silently: one list contains all properties, and a suite names the groups that do not apply, with the
+//! reason. It shows their tests as *ignored*.
 //!
 //! # How to run it on your store
 //!
-//! Add this crate to the `dev-dependencies`, and write `tests/conformance.rs`: a factory of fresh spaces, the code that opens your store on one of
-//! them, and hooks that change a space directly.
+//! Add this crate to the `dev-dependencies`, and write `tests/conformance.rs`. It needs a factory of fresh spaces, the code that opens your store
+//! on a space, and functions that change the data of a space directly.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -66,19 +66,19 @@
 //! # ferrata_store_conformance::check(&MyFactory, property);
 //! ```
 //!
-//! Each property runs on a fresh [`Space`], on several threads, after [`setup`]; if the contract mentions two writers, the property opens two
-//! instances. A failure stops only its own test and reports the steps. Only the expiry of heartbeats waits for real time, and only if the space
-//! cannot advance the store's clock.
+//! Each property runs on a fresh [`Space`], on several threads, after [`setup`]. If the contract speaks of two writers, the property opens two
+//! instances. A failed property fails only its own test, and reports its steps. A property waits in real time only for the expiry of heartbeats,
+//! and only if the space cannot advance the store's clock.
 //!
 //! [`setup`]: ferrata_store::CheckpointStore::setup
 //!
 //! # Groups
 //!
-//! | group | what the store or its space must be able to do | may be left out |
+//! | group | what the store or its space must be able to do | may be omitted |
 //! |---|---|---|
-//! | `core` | nothing | never |
+//! | `core` | no special ability | never |
 //! | `instances` | several instances on one space | if `shared` is false |
-//! | `durable` | find again what was acknowledged | if `durable` is false |
+//! | `durable` | find acknowledged records after it is reopened | if `durable` is false |
 //! | `notices` | send notices | if `notices` is false |
 //! | `clock` | [`Space::advance_clock`] | yes |
 //! | `damage` | [`Damage::Body`] | yes |
@@ -87,14 +87,14 @@
 //! | `newer` | [`Damage::NewerFormat`] | yes |
 //! | `swap` | [`Damage::Swapped`] | yes |
 //! | `tail` | [`Damage::Tail`] | yes |
-//! | `transactions` | have transactions, and [`Space::transaction_table`] | if the store has none |
+//! | `transactions` | have transactions, and [`Space::transaction_table`] | if the store has no transactions |
 //!
-//! `shared`, `durable` and `notices` are the store's own [`Capabilities`](ferrata_store::Capabilities). One test checks
-//! that the suite leaves out nothing that the store promises.
+//! The store reports `shared`, `durable` and `notices` in its [`Capabilities`](ferrata_store::Capabilities). One test checks that the suite omits
+//! no group for an ability that the store reports.
 //!
 //! # A store that needs a server
 //!
-//! Whether a test is ignored is decided when it is compiled, so a build script tells whether there is a server:
+//! Whether a test is ignored is decided when it is compiled. So a build script must say whether a server exists:
 //!
 //! ```
 //! // build.rs
@@ -107,12 +107,12 @@
 //! }
 //! ```
 //!
-//! With `needs: store_test_server = "set STORE_TEST_SERVER_URL"` in [`suite!`], every test is ignored with that reason when the
-//! variable is not set. With `REQUIRE_SERVICES` it runs all the same, and the factory fails for want of an address.
+//! With `needs: store_test_server = "set STORE_TEST_SERVER_URL"` in [`suite!`], every test is ignored with that reason if the variable is not set.
+//! With `REQUIRE_SERVICES`, the tests run nevertheless, and the factory fails because it has no address.
 //!
 //! # Random calls
 //!
-//! Among the properties are some seeds of the differential test; [`ModelTest`] runs any other:
+//! Some properties run the differential test with fixed seeds. [`ModelTest`] runs any other seed:
 //!
 //! ```
 //! use ferrata_store_conformance::{MemoryFactory, ModelTest};
@@ -122,14 +122,16 @@
 //! # });
 //! ```
 //!
-//! A failure says its seed; with that in [`SEED_VARIABLE`], the properties of the topic `model` run it and no other.
+//! A failure reports its seed. If [`SEED_VARIABLE`] is set to that seed, the properties of the topic `model` run only that seed.
 //!
 //! # Why a passed suite means something
 //!
-//! The tests of this crate keep more than a hundred broken stores: one ignores the expected head, one forgets record ids, one
-//! writes a batch record by record, one counts pages by offset, and so on. A table says for each property which of them it
-//! notices, and a property without one fails the build. It is no proof that a store is right: it cannot pull the plug of a
-//! machine or cut a network, which is what the tests of each store beside the suite are for.
+//! The tests of this crate contain more than a hundred broken stores. For example, one ignores the expected head, one forgets record ids, one
+//! writes a batch record by record, and one counts pages by offset. A table says which of the broken stores each property detects, and a property
+//! that detects none fails the build.
+//!
+//! A passed suite does not prove that a store is correct. The suite cannot cut the power of a machine or a network connection: the other tests of
+//! each store must do that.
 
 mod cases;
 mod factory;

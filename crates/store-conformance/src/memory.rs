@@ -1,4 +1,4 @@
-//! The memory store in the suite: the example of a factory, and the proof that the suite can be passed.
+//! Runs the suite on the memory store. It is the example of a factory, and shows that a store can pass the suite.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,16 +9,16 @@ use ferrata_testing::ManualClock;
 
 use crate::factory::{Damage, Space, StoreFactory};
 
-/// Makes memory stores that live by a clock the suite moves.
+/// Creates memory stores with a clock that the suite moves.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MemoryFactory;
 
 /// A memory store and its clock.
 #[derive(Clone, Debug)]
 pub struct MemorySpace {
-    /// The store; each clone is a further instance.
+    /// The store. Each clone is another instance.
     pub store: MemoryStore,
-    /// The clock it lives by.
+    /// The clock of the store.
     pub clock: ManualClock,
 }
 
@@ -58,7 +58,7 @@ impl Space for MemorySpace {
             Damage::Gone(seq) => {
                 self.store.tamper(run, |records| records.retain(|record| record.header.seq != seq))
             }
-            // A push to a list is never half done, and the lists are all there is.
+            // A push to a list cannot be interrupted, and the store has no data outside of the lists.
             _ => false,
         }
     }

@@ -1,4 +1,4 @@
-//! The list of all properties, with the registry and the tests of each suite that derive from it.
+//! The list of all properties. The registry and the tests of each suite are generated from it.
 
 use std::fmt;
 use std::future::Future;
@@ -10,7 +10,7 @@ use crate::factory::Space;
 use crate::group::Group;
 use crate::stage::TestStage;
 
-/// Gives the list of all properties to a macro: by topic, each with the group it belongs to.
+/// Passes the list of all properties to a macro: by topic, each property with its group.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __properties {
@@ -284,10 +284,10 @@ macro_rules! __properties {
     };
 }
 
-/// The topic whose properties begin before any instance has prepared the space.
+/// The topic of the properties that start before any instance has prepared the space.
 const UNPREPARED: &str = "first_setup";
 
-/// One sentence of the contract, as a function that panics if a store does not keep it.
+/// One requirement of the contract. Its function panics if a store violates the requirement.
 pub struct Property {
     topic: &'static str,
     name: &'static str,
@@ -296,17 +296,17 @@ pub struct Property {
 }
 
 impl Property {
-    /// Returns the topic: the module of its test.
+    /// Returns the topic. It is the module of the property's test.
     pub fn topic(&self) -> &'static str {
         self.topic
     }
 
-    /// Returns the name of its test, which is the sentence.
+    /// Returns the name of the property's test. The name states the requirement.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Returns what a store must be able to do for it to apply.
+    /// Returns the ability that a store needs for this property.
     pub fn group(&self) -> Group {
         self.group
     }
@@ -337,5 +337,5 @@ macro_rules! registry {
     };
 }
 
-/// Every property of the suite, in the order of its topics.
+/// All properties of the suite, in the order of their topics.
 pub static PROPERTIES: &[Property] = __properties!([], registry);

@@ -1,4 +1,4 @@
-//! The macro that makes tests of all properties, and what runs one of them.
+//! The macro that creates the tests of all properties, and the function that runs a property.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::factory::{Space, StoreFactory};
 use crate::group::Group;
 use crate::registry::{PROPERTIES, Property};
 
-/// Makes one test of each property of the contract, for the store of a factory.
+/// Creates one test for each property of the contract, for the store of a factory.
 ///
 /// ```
 /// # mod conformance {
@@ -26,12 +26,12 @@ use crate::registry::{PROPERTIES, Property};
 /// # }
 /// ```
 ///
-/// The first argument is any expression of a type that implements [`StoreFactory`]; it is evaluated in each test. Groups of
-/// properties that do not apply are left out by name, each with the reason: their tests show as *ignored* with it. A suite
-/// that leaves out what the store's capabilities promise fails.
+/// The first argument is an expression of a type that implements [`StoreFactory`]. Each test evaluates it. List the groups of properties that do
+/// not apply, each with the reason: their tests show as *ignored* with that reason. If a suite omits a group for an ability that the store reports,
+/// one of its tests fails.
 ///
-/// A store that needs a server makes all tests depend on a `cfg` that its build script sets, and says how it is set; without
-/// it they show as ignored:
+/// For a store that needs a server, all tests can depend on a `cfg` that a build script sets. The suite gives the name of the `cfg` and the reason
+/// that ignored tests show:
 ///
 /// ```
 /// # mod conformance {
@@ -41,7 +41,7 @@ use crate::registry::{PROPERTIES, Property};
 /// # }
 /// ```
 ///
-/// The tests are in modules by topic beside the call, so a module holds one suite.
+/// The macro creates one module for each topic next to the call, so a module can contain only one suite.
 #[macro_export]
 macro_rules! suite {
     ($factory:expr $(, needs: $cfg:ident = $how:literal)? $(, without: [$($group:ident = $reason:literal),* $(,)?])? $(,)?) => {
@@ -56,7 +56,7 @@ macro_rules! suite {
     };
 }
 
-/// Checks the names of the groups that are left out, and then makes the tests.
+/// Checks the names of the omitted groups, and then creates the tests.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __groups {
@@ -81,7 +81,7 @@ macro_rules! __tests {
     };
 }
 
-/// Makes one test: ignored if its group is among those that are left out.
+/// Creates one test. The test is ignored if the suite omits its group.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __test {
@@ -133,25 +133,25 @@ macro_rules! __test {
     };
 }
 
-/// How many threads a property runs on: enough for writers and readers to meet, few enough for many properties at once.
+/// The number of threads for a property. It is high enough for concurrent writers and readers, and low enough to run many properties at once.
 const THREADS: usize = 4;
 
-/// Checks one property on a fresh space of a factory, on several threads, and removes the space.
+/// Checks one property on a fresh space of the factory, on several threads. Then removes the space.
 ///
 /// # Panics
 ///
-/// If the store does not have the property, or does not answer within [`StoreFactory::deadline`].
+/// Panics if the store does not have the property, or does not finish within [`StoreFactory::deadline`].
 pub fn check(factory: &dyn StoreFactory, property: &Property) {
     let mut builder = Builder::new_multi_thread();
     let runtime = builder.worker_threads(THREADS).enable_all().build();
     check_on(&runtime.expect("the machine lets a test start threads"), factory, property);
 }
 
-/// Checks one property, on a runtime of the caller's.
+/// Checks one property like [`check`], on a runtime of the caller.
 ///
 /// # Panics
 ///
-/// As [`check`] does.
+/// Panics like [`check`].
 pub fn check_on(runtime: &Runtime, factory: &dyn StoreFactory, property: &Property) {
     let space: Arc<dyn Space> = runtime.block_on(factory.fresh()).into();
     let deadline = factory.deadline();

@@ -1,4 +1,4 @@
-//! The table beside the runs in which transactions of the suite insert rows, and the steps that a node takes in its transaction.
+//! The table in which transactions of the suite insert rows, and the steps that a node takes in its transaction.
 
 use std::collections::BTreeSet;
 use std::error::Error as StdError;
@@ -6,30 +6,31 @@ use std::error::Error as StdError;
 use async_trait::async_trait;
 use ferrata_store::AnyTransaction;
 
-/// A table of whole numbers in the database of the store, in which each number stands once.
+/// A table of integers in the store's database. Each integer can be in it only once.
 ///
-/// The number 0 is in it from the beginning, so that it can be refused.
+/// The table always contains the number 0, so that inserting 0 again fails.
 #[async_trait]
 pub trait TransactionTable: Send + Sync {
-    /// Takes a step in the transaction, as the code of a node would, and passes its error over.
+    /// Executes a step in the transaction, as the code of a node would, and ignores its error.
     async fn take_step(&self, transaction: &mut AnyTransaction, step: TransactionStep) -> StepResult;
 
-    /// Returns the numbers that every reader sees, by a connection of its own.
+    /// Returns the committed numbers, read over a separate connection.
     async fn rows(&self) -> BTreeSet<u32>;
 
-    /// Has statements fail in each way that this database has, and returns their errors.
+    /// Makes statements fail in every way that this database supports, and returns the errors.
     async fn statement_errors(&self) -> StatementErrors;
 }
 
-/// An error of a statement, as a node gets it from the driver.
+/// The error of a statement, as a node gets it from the driver.
 pub type StatementError = Box<dyn StdError + Send + Sync>;
 
 /// Errors of statements.
 #[derive(Debug)]
 pub struct StatementErrors {
-    /// The database gave way to another transaction, or the connection was lost: the same work may succeed in another transaction.
+    /// Errors after which the same work may succeed in another transaction: the database aborted the transaction in favor of another, or the
+    /// connection was lost.
     pub transient: Vec<StatementError>,
-    /// The statement fails in another transaction, too.
+    /// Errors after which the same work fails in another transaction, too.
     pub permanent: Vec<StatementError>,
 }
 
@@ -43,13 +44,13 @@ pub enum TransactionStep {
     InsertRefused,
     /// Inserts the number 0 again, so that the database rolls the whole transaction back by itself.
     LoseTransaction,
-    /// Inserts a number into a database without room, which has room again afterwards.
+    /// Inserts a number while the database is full. Afterward the database has room again.
     InsertFull(u32),
-    /// Opens a savepoint by a statement.
+    /// Opens a savepoint with a statement.
     Savepoint,
-    /// Releases that savepoint.
+    /// Releases the savepoint.
     Release,
-    /// Rolls back to that savepoint.
+    /// Rolls back to the savepoint.
     RollBackTo,
     /// Sends the statement `BEGIN`.
     Begin,
@@ -59,24 +60,24 @@ pub enum TransactionStep {
     Commit,
     /// Sends the statement `ROLLBACK`.
     RollBack,
-    /// Begins a transaction of the driver within this one, inserts a number in it, and ends it so.
+    /// Begins a transaction of the driver within this transaction, inserts a number in it, and ends it in the given way.
     Nested(u32, NestedEnd),
-    /// Inserts what a constraint refuses that the database checks at the commit.
+    /// Inserts a row that violates a constraint which the database checks at the commit.
     ViolateAtCommit,
-    /// Loses the connection, as when the server restarts.
+    /// Loses the connection, as in a restart of the server.
     LoseConnection,
 }
 
 /// How a node ends a transaction within its transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NestedEnd {
-    /// It commits it.
+    /// The node commits it.
     Commit,
-    /// It rolls it back.
+    /// The node rolls it back.
     RollBack,
-    /// It drops it, so that the driver rolls it back.
+    /// The node drops it, so that the driver rolls it back.
     Drop,
-    /// It leaves it open.
+    /// The node leaves it open.
     Forget,
 }
 
@@ -85,8 +86,8 @@ pub enum NestedEnd {
 pub enum StepResult {
     /// The step succeeded.
     Done,
-    /// The database refused it.
+    /// The database refused the step.
     Refused,
-    /// This database has no such step; the story that it is in is left out.
+    /// The database has no such step. The suite skips the story.
     Unsupported,
 }

@@ -1,4 +1,4 @@
-//! The memory store keeps the contract.
+//! The memory store meets the contract.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ fn many_seeds_are_answered_like_the_model() {
     }
 }
 
-/// Makes one store that counts what it is asked, and is said to be slow or not.
+/// Creates a store that counts its calls, and is slow on request.
 struct Counted {
     store: Arc<FaultStore<MemoryStore>>,
     is_slow: bool,

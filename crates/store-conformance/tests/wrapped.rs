@@ -1,5 +1,4 @@
-//! Wrappers keep the contract of what they wrap: a fault store without faults, around a shared memory store that lives by the
-//! machine's clock.
+//! A wrapped store meets the contract: a fault store without faults, around a shared memory store with the system clock.
 
 use std::sync::Arc;
 

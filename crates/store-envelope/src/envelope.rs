@@ -1,4 +1,4 @@
-//! The envelope around a body, byte for byte as in `docs/how-to/at-rest.md`: its header, encryption and decryption.
+//! The envelope around a body: its header, encryption and decryption. `docs/how-to/at-rest.md` describes it byte by byte.
 
 use std::io::Read as _;
 
@@ -10,7 +10,7 @@ use ferrata_store::{Error, ErrorKind, Record, RecordHeader, Result, RunKey};
 use crate::keys::{DerivedKeys, Keyring};
 use crate::store::EnvelopeOptions;
 
-/// The first byte of every envelope. No body begins with it: it is JSON, and in UTF-8 the byte has no meaning.
+/// The first byte of every envelope. No plain body begins with it, because a body is JSON, and this byte is invalid in UTF-8.
 const MARK: u8 = 0xFE;
 
 /// The version of the envelope.
@@ -22,12 +22,12 @@ const ENCRYPTED: u8 = 2;
 /// The length of the cipher's tag.
 const TAG: usize = 16;
 
-/// zstd's own default: most of the gain, for some microseconds a record.
+/// The default level of zstd. It gives most of the gain, for some microseconds per record.
 const LEVEL: i32 = 3;
 
-/// Wraps the body of a record. Returns the body unchanged if no requested transformation helps.
+/// Wraps the body of a record. Returns the body unchanged if the options ask for no encryption, and compression does not make it smaller.
 ///
-/// The same body of the same record has the same envelope, so that a repeated append is recognised.
+/// The same body of the same record always gets the same envelope, so that a store recognizes a repeated append.
 pub(crate) fn close(
     options: &EnvelopeOptions,
     keys: Option<&Keyring>,
@@ -57,11 +57,12 @@ pub(crate) fn lacks(keys: &Keyring, run: &RunKey, record: &Record) -> bool {
     key.is_ok_and(|name| name.is_some_and(|name| keys.find(name).is_none()))
 }
 
-/// Returns the name of the key that the body of a record is encrypted with; `None` if it is not encrypted.
+/// Returns the name of the key that encrypted the body of a record. Returns `None` if the body is not encrypted.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: it begins as an envelope and is none, or a newer one.
+/// [`ErrorKind::Corrupt`] if the body begins like an envelope but is not a valid one. [`ErrorKind::Unsupported`] if it is an envelope of a newer
+/// version.
 pub(crate) fn key_of<'a>(run: &RunKey, header: &RecordHeader, stored: &'a [u8]) -> Result<Option<&'a [u8]>> {
     match flags(run, header, stored)? & ENCRYPTED {
         0 => Ok(None),
@@ -72,23 +73,23 @@ pub(crate) fn key_of<'a>(run: &RunKey, header: &RecordHeader, stored: &'a [u8]) 
     }
 }
 
-/// Returns the flags of a record's envelope; none if it has no envelope.
+/// Returns the flags of a record's envelope; 0 if the record has no envelope.
 fn flags(run: &RunKey, header: &RecordHeader, stored: &[u8]) -> Result<u8> {
     match stored.get(1..3) {
         _ if stored.first() != Some(&MARK) => Ok(0),
         Some(&[version, _]) if version > VERSION => {
             let message = format!(
-                "the record has envelope {version}, this version opens {VERSION}; upgrade this process"
+                "the record has envelope {version}, and this version opens {VERSION}; upgrade this process"
             );
             Err(at(run, header, ErrorKind::Unsupported, message))
         }
         Some(&[VERSION, flags]) if flags & !(COMPRESSED | ENCRYPTED) == 0 => Ok(flags),
-        _ => Err(corrupt(run, header, "the envelope of the record is none")),
+        _ => Err(corrupt(run, header, "the envelope of the record is invalid")),
     }
 }
 
 /// The error text for an envelope that ends too early.
-const CUT: &str = "the envelope of the record is cut short";
+const CUT: &str = "the envelope of the record is truncated";
 
 fn at(run: &RunKey, header: &RecordHeader, kind: ErrorKind, message: impl Into<String>) -> Error {
     Error::new(kind, message.into()).with_run(run).with_seq(header.seq)
@@ -102,8 +103,8 @@ fn corrupt(run: &RunKey, header: &RecordHeader, why: &str) -> Error {
 ///
 /// # Errors
 ///
-/// - [`ErrorKind::Corrupt`]: it is not what was wrapped for this record, or it is not encrypted and has to be.
-/// - [`ErrorKind::Unsupported`]: a newer version wrapped it, or its key is not there.
+/// - [`ErrorKind::Corrupt`]: the envelope belongs to another record, or the body is plain although it must be encrypted.
+/// - [`ErrorKind::Unsupported`]: a newer version made the envelope, or its key is not in the ring.
 pub(crate) fn open(
     options: &EnvelopeOptions,
     keys: Option<&Keyring>,
@@ -129,14 +130,16 @@ pub(crate) fn open(
                 let message = format!("the record is encrypted with the key `{name}`{remedy}");
                 at(run, header, ErrorKind::Unsupported, message)
             };
-            let keys = keys.ok_or_else(|| lacks("; give this process its keys"))?;
+            let keys = keys.ok_or_else(|| lacks("; configure the keys of this process"))?;
             let key = keys.find(name).ok_or_else(|| lacks(", which is not in the keyring; add it"))?;
             let (_, sealed) = parts(stored).ok_or_else(|| corrupt(CUT))?;
             let outside = &stored[..stored.len() - sealed.len()];
             let aad = associated_data(outside, run, header);
             let sealed = Payload { msg: sealed, aad: &aad };
             let opened = key.cipher.decrypt(&nonce_of(header), sealed);
-            Bytes::from(opened.map_err(|_| corrupt("the record is not what was encrypted for this place"))?)
+            Bytes::from(
+                opened.map_err(|_| corrupt("the record was changed, or encrypted for another position"))?,
+            )
         }
     };
     match flags(run, header, stored)? & COMPRESSED {
@@ -154,7 +157,7 @@ fn encrypt(
     inside: &[u8],
 ) -> Result<Bytes> {
     let name = key.name.as_bytes();
-    // A name has 64 bytes at most.
+    // A name has at most 64 bytes.
     let length = u8::try_from(name.len()).unwrap_or(u8::MAX);
     let mut envelope = Vec::with_capacity(4 + name.len() + inside.len() + TAG);
     envelope.extend_from_slice(&[MARK, VERSION, flags, length]);
@@ -162,24 +165,24 @@ fn encrypt(
     let aad = associated_data(&envelope, run, header);
     let outside = envelope.len();
     envelope.extend_from_slice(inside);
-    // In place: a further copy of a large body is a further walk over new pages.
+    // Encrypt in place: another copy of a large body would touch new memory pages once more.
     let tag = key.cipher.encrypt_inout_detached(&nonce_of(header), &aad, (&mut envelope[outside..]).into());
     envelope.extend_from_slice(&tag.map_err(|_| {
-        let message = format!("the record's body has {} bytes, which is too many to encrypt", inside.len());
+        let message = format!("the record's body has {} bytes, which is too large to encrypt", inside.len());
         Error::new(ErrorKind::TooLarge, message).with_run(run).with_seq(header.seq)
     })?);
     Ok(envelope.into())
 }
 
-/// Takes most of the record's id as the nonce, so that the envelope stores no nonce bytes. Security does not depend on distinct ids. With a repeated
-/// nonce, the cipher (RFC 8452) reveals only whether two bodies of the same record in the same place are equal.
+/// Uses most of the record's id as the nonce, so that the envelope need not store a nonce. The security does not depend on distinct ids. If a nonce
+/// is repeated, the cipher (RFC 8452) reveals only whether two bodies of the same record at the same position are equal.
 fn nonce_of(header: &RecordHeader) -> Nonce {
     let mut nonce = Nonce::default();
     nonce.copy_from_slice(&header.id.as_uuid().as_bytes()[4..]);
     nonce
 }
 
-/// The associated data of the cipher: the bytes before the body, the run, and the place and identity of the record.
+/// Returns the associated data of the cipher: the bytes before the body, the run, and the position and id of the record.
 fn associated_data(outside: &[u8], run: &RunKey, header: &RecordHeader) -> Vec<u8> {
     let (tenant, id) = (run.tenant.as_str().as_bytes(), run.run.as_str().as_bytes());
     let mut bound = Vec::with_capacity(outside.len() + tenant.len() + id.len() + 64);
@@ -196,13 +199,13 @@ fn associated_data(outside: &[u8], run: &RunKey, header: &RecordHeader) -> Vec<u
     bound
 }
 
-/// Cuts an encrypted envelope into the name of its key, and what is encrypted.
+/// Splits an encrypted envelope into the name of its key, and the encrypted part.
 fn parts(stored: &[u8]) -> Option<(&[u8], &[u8])> {
     let (&length, rest) = stored.get(3..)?.split_first()?;
     rest.split_at_checked(length.into())
 }
 
-/// Compresses; none if it does not get smaller.
+/// Compresses a body. Returns `None` if that does not make it smaller.
 fn compress(body: &[u8]) -> Result<Option<Vec<u8>>> {
     let compressed = zstd::bulk::compress(body, LEVEL).map_err(|error| {
         Error::new(ErrorKind::Unavailable, "a record could not be compressed; retry").with_source(error)
@@ -210,10 +213,10 @@ fn compress(body: &[u8]) -> Result<Option<Vec<u8>>> {
     Ok((compressed.len() < body.len()).then_some(compressed))
 }
 
-/// Decompresses, and stops when more comes out than a body may have.
+/// Decompresses a body. Stops if the result is larger than a body may be.
 fn decompress(compressed: &[u8], most: u64) -> Result<Bytes, String> {
     let failed = |error: std::io::Error| {
-        format!("the record cannot be decompressed ({error}); restore the run from a backup")
+        format!("cannot decompress the record ({error}); restore the run from a backup")
     };
     let decoder = zstd::stream::read::Decoder::with_buffer(compressed).map_err(failed)?;
     let mut body = Vec::new();

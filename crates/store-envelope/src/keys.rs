@@ -1,4 +1,4 @@
-//! Keys, and the ring of those that a process has.
+//! Encryption keys, and the keyring of a process.
 
 use std::fmt;
 use std::path::Path;
@@ -9,33 +9,33 @@ use aes_gcm_siv::{AesGcmSiv, KeyInit as _};
 use ferrata_store::{Error, ErrorKind, Result};
 use zeroize::{Zeroize as _, Zeroizing};
 
-/// The longest name of a key, in bytes.
+/// The maximum length of a key's name, in bytes.
 const MAX_NAME: usize = 64;
 
-/// The context string of the cipher keys. Another string is another format.
+/// The context string for deriving the cipher keys. Another string would be another format.
 const CIPHER: &str = "ferrata envelope 1 cipher";
 const BLOBS: &str = "ferrata envelope 1 blobs";
 
-/// A secret of 256 bits. Its memory is overwritten when it is dropped, and nothing shows it.
+/// A secret key of 256 bits. Its memory is overwritten when it is dropped, and no output shows it.
 ///
-/// Make one with `openssl rand -hex 32`.
+/// Create a key with `openssl rand -hex 32`.
 #[derive(Clone)]
 pub struct Key(Zeroizing<[u8; 32]>);
 
 impl Key {
-    /// Takes 32 bytes, which must come from a source of secrets. Do not use a password.
+    /// Creates a key from 32 bytes. The bytes must come from a secure random source. Do not use a password.
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(Zeroizing::new(bytes))
     }
 
-    /// Reads 64 hex digits.
+    /// Parses 64 hex digits.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the text is anything else. The message does not repeat it.
+    /// [`ErrorKind::Invalid`] if the text has another form. The message does not show the text.
     pub fn from_hex(text: &str) -> Result<Self> {
         let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-        // Write into the final location: a growing list would leave copies that nothing overwrites.
+        // Write directly to the final location: a growing list would leave copies in memory that nothing overwrites.
         let mut key = Self::from_bytes([0; 32]);
         let (pairs, odd) = text.as_bytes().as_chunks();
         let read = key.0.iter_mut().zip(pairs).map(|(byte, &[high, low])| {
@@ -45,7 +45,7 @@ impl Key {
         let is_whole = pairs.len() == 32 && odd.is_empty();
         match read.collect::<Option<()>>().filter(|()| is_whole) {
             Some(()) => Ok(key),
-            None => Err(invalid("a key is 64 hex digits; make one with `openssl rand -hex 32`")),
+            None => Err(invalid("a key must have 64 hex digits; create one with `openssl rand -hex 32`")),
         }
     }
 }
@@ -62,7 +62,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// The keys of a process: the current one, which encrypts, and older ones, with which what they encrypted is still read.
+/// The keys of a process. The current key encrypts. Older keys only decrypt the records that they encrypted.
 ///
 /// # Examples
 ///
@@ -80,19 +80,19 @@ impl fmt::Debug for Key {
 #[derive(Clone)]
 pub struct Keyring(Arc<Vec<Arc<DerivedKeys>>>);
 
-/// AES-256-GCM-SIV. Named by its parts, because `aes` is what wipes the key.
+/// AES-256-GCM-SIV. The type names `Aes256` explicitly, because the `aes` crate overwrites the key in memory.
 pub(crate) type Aes256GcmSiv = AesGcmSiv<Aes256>;
 
-/// A key by its name, as the keys that are derived from it. It stays where it is: a list that grows leaves copies of its items behind.
+/// A named key, in the form of the keys derived from it. It never moves, because a growing list leaves copies of its items in memory.
 pub(crate) struct DerivedKeys {
     pub(crate) name: String,
-    /// They overwrite their memory themselves.
+    /// The cipher overwrites its key in memory by itself.
     pub(crate) cipher: Aes256GcmSiv,
     blobs: BlobKey,
 }
 
 impl DerivedKeys {
-    /// [`wipe_stack`] overwrites the copies that this leaves on the stack.
+    /// Callers must call [`wipe_stack`], which overwrites the copies that this function leaves on the stack.
     #[inline(never)]
     fn new(name: String, key: &Key) -> Arc<Self> {
         let derived = |context| Zeroizing::new(blake3::derive_key(context, &*key.0));
@@ -101,7 +101,7 @@ impl DerivedKeys {
     }
 }
 
-/// Overwrites the remains of earlier calls on the stack: large values that move from there to the heap copy the bytes in their gaps.
+/// Overwrites the remains of earlier calls on the stack. When a large value moves from the stack to the heap, copies of its bytes remain there.
 #[inline(never)]
 pub(crate) fn wipe_stack() {
     let mut left = [0_u8; 16 << 10];
@@ -109,7 +109,7 @@ pub(crate) fn wipe_stack() {
     std::hint::black_box(&left);
 }
 
-/// A key derived from one of a ring, from which `ferrata-blobs` derives its own keys. No method reveals it.
+/// A key for blobs, derived from a key of the ring. `ferrata-blobs` derives its own keys from it. No output shows it.
 #[derive(Clone)]
 pub struct BlobKey(Zeroizing<[u8; 32]>);
 
@@ -127,11 +127,11 @@ impl fmt::Debug for BlobKey {
 }
 
 impl Keyring {
-    /// Creates a ring with one key, the current one. Each record that it encrypts contains the key's name, which is no secret.
+    /// Creates a ring with one key, which is the current key. Each record that the key encrypts contains the key's name, so the name is not secret.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the name is empty, longer than 64 bytes, or has other characters than letters, digits, `-`, `_` and `.`.
+    /// [`ErrorKind::Invalid`] if the name is empty, longer than 64 bytes, or has characters other than letters, digits, `-`, `_` and `.`.
     pub fn new(name: impl Into<String>, key: &Key) -> Result<Self> {
         Self(Arc::default()).with_old(name, key)
     }
@@ -140,22 +140,22 @@ impl Keyring {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] for a name as for [`new`](Self::new), and for one that is in the ring already.
+    /// [`ErrorKind::Invalid`] if the name is invalid as for [`new`](Self::new), or if the ring already has a key with this name.
     pub fn with_old(mut self, name: impl Into<String>, key: &Key) -> Result<Self> {
         let name = name.into();
         if !is_name(&name) {
-            return Err(invalid("the name of a key is 1 to 64 letters, digits, `-`, `_` and `.`"));
+            return Err(invalid("the name of a key must have 1 to 64 letters, digits, `-`, `_` and `.`"));
         }
         if self.find(name.as_bytes()).is_some() {
-            return Err(invalid(format!("two keys have the name {name}; give each its own")));
+            return Err(invalid(format!("two keys have the name {name}; use a unique name for each key")));
         }
         Arc::make_mut(&mut self.0).push(DerivedKeys::new(name, key));
         wipe_stack();
         Ok(self)
     }
 
-    /// Reads a ring from text: `name = 64 hex digits` on each line, the current key first. Empty lines and those that begin with `#`
-    /// do not count.
+    /// Parses a ring from text. Each line has the form `name = 64 hex digits`, with the current key first. Empty lines, and lines that begin with
+    /// `#`, are ignored.
     ///
     /// # Errors
     ///
@@ -174,7 +174,9 @@ impl Keyring {
             keys = keys.with_old(name.trim(), &key).map_err(at)?;
         }
         match keys.0.is_empty() {
-            true => Err(invalid("there is no key; write `name = 64 hex digits`, the current one first")),
+            true => {
+                Err(invalid("the keyring is empty; write `name = 64 hex digits`, with the current key first"))
+            }
             false => Ok(keys),
         }
     }
@@ -188,12 +190,12 @@ impl Keyring {
         Self::parse(&read(path.as_ref())?)
     }
 
-    /// Returns the name of the key that encrypts.
+    /// Returns the name of the current key.
     pub fn current(&self) -> &str {
         self.0.first().map_or("", |key| &key.name)
     }
 
-    /// Returns what blobs are encrypted with under the key of this name; `None` if it is not in the ring.
+    /// Returns the key for blobs that is derived from the key of this name. Returns `None` if the ring has no such key.
     pub fn blob_key(&self, name: &str) -> Option<&BlobKey> {
         self.find(name.as_bytes()).map(|key| &key.blobs)
     }
@@ -224,11 +226,11 @@ pub(crate) fn is_name(text: &str) -> bool {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Unavailable`] if it cannot be read.
+/// [`ErrorKind::Unavailable`] if the file cannot be read.
 pub(crate) fn read(path: &Path) -> Result<Zeroizing<String>> {
     std::fs::read_to_string(path).map(Zeroizing::new).map_err(|error| {
         let message =
-            format!("the file of keys {} cannot be read; correct its path or its rights", path.display());
+            format!("cannot read the key file {}; correct its path or its permissions", path.display());
         Error::new(ErrorKind::Unavailable, message).with_source(error)
     })
 }
@@ -241,7 +243,7 @@ fn invalid(message: impl Into<String>) -> Error {
 mod tests {
     use super::*;
 
-    /// From RFC 8452, C.2: key, nonce, plaintext, associated data, and what comes out.
+    /// From RFC 8452, C.2: key, nonce, plaintext, associated data, and the result.
     const KNOWN: [[&str; 5]; 4] = [
         [
             "0100000000000000000000000000000000000000000000000000000000000000",
@@ -303,8 +305,8 @@ mod tests {
         assert_eq!(*Key::from_hex(HEX).unwrap().0, std::array::from_fn(|at| u8::try_from(at).unwrap()));
         let secret = "5ec2e7";
         for (text, place) in [
-            (String::new(), "there is no key"),
-            ("# a = b".into(), "there is no key"),
+            (String::new(), "the keyring is empty"),
+            ("# a = b".into(), "the keyring is empty"),
             (format!("a = {HEX}\n{secret}"), "line 2"),
             (format!("a = {secret}"), "line 1"),
             (format!("a = {secret}{}", &HEX[5..]), "line 1"),

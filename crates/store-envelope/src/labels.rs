@@ -1,4 +1,4 @@
-//! Labels and users as the store inside keeps them where they are encrypted: the same text always as the same text, so that stores find it.
+//! Encryption of labels and users for the inner store. Equal texts have equal ciphertexts, so that the inner store can search for them.
 
 use std::fmt;
 use std::path::Path;
@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 
 use crate::keys::{Key, read, wipe_stack};
 
-/// The context string of the label keys. Another string is another format.
+/// The context string for deriving the label keys. Another string would be another format.
 const CIPHER: &str = "ferrata envelope 1 labels cipher";
 const NONCE: &str = "ferrata envelope 1 labels nonce";
 
@@ -22,15 +22,15 @@ const MARK: &str = "enc1:";
 /// The length of a nonce of XChaCha20.
 const NONCE_BYTES: usize = 24;
 
-/// The most bytes of a text that is encrypted: in base64, with nonce, tag and mark, it takes the 256 that a label may have.
+/// The maximum length of a text to encrypt, in bytes. In base64, with nonce, tag and prefix, it takes the 256 bytes that a label may have.
 const MOST: usize = 148;
 
-/// The labels with which Ferrata itself finds runs, and which name no one.
+/// The prefix of the labels that Ferrata itself uses to find runs. They contain no data about people.
 const OWN: &str = "ferrata.";
 
-/// The key of labels and users: one for all tenants of a store, since a listing may ask for all of them.
+/// The key for labels and users. A store has one such key for all tenants, because a listing may cover all tenants.
 ///
-/// Keep it for as long as callers search runs by encrypted labels: a search under another key finds none of them.
+/// Keep the key for as long as callers search for runs by encrypted labels: a search with another key finds none of them.
 #[derive(Clone)]
 pub struct LabelKey {
     cipher: XChaCha20Poly1305,
@@ -38,14 +38,14 @@ pub struct LabelKey {
 }
 
 impl LabelKey {
-    /// Derives it from a secret, which may be the oldest key of a ring or one of its own.
+    /// Derives the key from a secret: the oldest key of a ring, or a separate secret.
     pub fn new(key: &Key) -> Self {
         let made = Self::derive(key);
         wipe_stack();
         made
     }
 
-    /// [`wipe_stack`] overwrites the copies that this leaves on the stack.
+    /// Callers must call [`wipe_stack`], which overwrites the copies that this function leaves on the stack.
     #[inline(never)]
     fn derive(key: &Key) -> Self {
         let cipher = Zeroizing::new(blake3::derive_key(CIPHER, key.bytes()));
@@ -53,12 +53,12 @@ impl LabelKey {
         Self { cipher: XChaCha20Poly1305::new((&*cipher).into()), nonces }
     }
 
-    /// Reads it from a file that holds 64 hex digits.
+    /// Reads the key from a file with 64 hex digits.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`] if the file cannot be read, [`ErrorKind::Invalid`] if its contents are no key. The error does not repeat the
-    /// contents.
+    /// - [`ErrorKind::Unavailable`]: the file cannot be read.
+    /// - [`ErrorKind::Invalid`]: the contents are not a key. The error does not show the contents.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
         Ok(Self::new(&Key::from_hex(read(path.as_ref())?.trim())?))
     }
@@ -67,7 +67,7 @@ impl LabelKey {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] for a text that is too long.
+    /// [`ErrorKind::Invalid`] if a text is too long.
     pub(crate) fn closed(&self, facts: &RunFacts) -> Result<RunFacts> {
         let mut labels = Labels::default();
         for (key, value) in facts.labels.iter() {
@@ -80,7 +80,8 @@ impl LabelKey {
         }
     }
 
-    /// Encrypts what a listing asks for; `None` if no run can have it, since it would be refused as too long.
+    /// Encrypts the labels and the user in a query. Returns `None` if a text is too long: no run can match it, because such a run would have been
+    /// refused.
     pub(crate) fn encrypt_query(&self, query: &RunQuery) -> Result<Option<RunQuery>> {
         let labels = query.labels.iter().filter(|(key, _)| !key.starts_with(OWN)).map(|(_, value)| value);
         if query.user.iter().chain(labels).any(|text| text.len() > MOST) {
@@ -99,7 +100,7 @@ impl LabelKey {
         let opened = |(key, value)| {
             labels.insert(key, self.open(LabelContext::Label(key), value).unwrap_or_else(|| value.to_owned()))
         };
-        // Decrypted text is a label; plain text is checked already.
+        // Decrypted texts are valid labels, and plain texts were checked already.
         if head.facts.labels.iter().try_for_each(opened).is_ok() {
             head.facts.labels = labels;
         }
@@ -125,7 +126,7 @@ impl LabelKey {
     fn close(&self, about: LabelContext<'_>, text: &str) -> Result<String> {
         if text.len() > MOST {
             let message = format!(
-                "{about} has {} bytes; an encrypted one has at most {MOST}, so use a shorter one",
+                "{about} has {} bytes, and the maximum with encryption is {MOST}; use a shorter value",
                 text.len()
             );
             return Err(Error::new(ErrorKind::Invalid, message));
@@ -136,8 +137,7 @@ impl LabelKey {
         hasher.update(&(aad.len() as u64).to_le_bytes()).update(&aad).update(text.as_bytes());
         hasher.finalize_xof().fill(&mut nonce);
         let sealed = self.cipher.encrypt(&nonce, Payload { msg: text.as_bytes(), aad: &aad });
-        let sealed =
-            sealed.map_err(|_| Error::new(ErrorKind::Invalid, format!("{about} cannot be encrypted")))?;
+        let sealed = sealed.map_err(|_| Error::new(ErrorKind::Invalid, format!("cannot encrypt {about}")))?;
         Ok(format!("{MARK}{}", URL_SAFE_NO_PAD.encode([&nonce[..], &sealed].concat())))
     }
 
@@ -156,7 +156,7 @@ impl fmt::Debug for LabelKey {
     }
 }
 
-/// The context of a text: equal texts have different ciphertexts under different labels.
+/// The context of a text. In different labels, equal texts have different ciphertexts.
 #[derive(Clone, Copy)]
 enum LabelContext<'a> {
     User,

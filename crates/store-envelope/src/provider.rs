@@ -1,4 +1,4 @@
-//! Sources of keyrings: one ring for all tenants, one for each tenant, or a key management service.
+//! Sources of keyrings: one ring for all tenants, one ring for each tenant, or a key management service.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,31 +10,32 @@ use ferrata_store::{Clock, Error, ErrorKind, Result, SystemClock, TenantId, with
 
 use crate::keys::Keyring;
 
-/// The time that the cache keeps a result that is otherwise not cacheable: an error, or a ring that lacks a key. It limits the requests to a key
-/// service if a stranger writes key names into a store.
+/// How long the cache keeps an error, or a ring that lacks a key. It limits the requests to a key service, for example if an attacker writes
+/// records with unknown key names.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The maximum number of cached rings. A ring with two keys takes about 400 bytes.
 const MOST: usize = 10_000;
 
-/// Gives the keys of a tenant. A [`Keyring`] gives itself, to each tenant.
+/// A source of the keys of each tenant. A [`Keyring`] is itself a provider, which returns the same ring for every tenant.
 ///
-/// A store asks it for each append and each load, so what takes time belongs behind [`CachedKeys`].
+/// A store asks the provider for each append and each load. So wrap a slow provider in [`CachedKeys`].
 ///
 /// # Errors
 ///
-/// If it returns an error, the append or the load fails with that error and writes nothing. The runtime retries [`ErrorKind::Unavailable`]. For a
-/// tenant with erased keys return [`ErrorKind::Unsupported`], as for a key that no ring has: the runtime then skips its runs.
+/// If the provider returns an error, the append or the load fails with that error and writes nothing. The runtime retries
+/// [`ErrorKind::Unavailable`]. For a tenant whose keys were erased, return [`ErrorKind::Unsupported`]: the runtime then skips the tenant's runs. A
+/// store returns the same kind for a key that is not in the ring.
 ///
 /// # Cancel safety
 ///
-/// Its futures are dropped where the caller's are.
+/// A caller may drop its future, which then drops the provider's future.
 #[async_trait]
 pub trait KeyProvider: fmt::Debug + Send + Sync + 'static {
     /// Returns the ring of a tenant.
     async fn keyring(&self, tenant: &TenantId) -> Result<Arc<Keyring>>;
 
-    /// Returns the ring of a tenant after a record named a key that the last one lacked: the key may be new.
+    /// Returns the ring of a tenant again. The store calls it after a record named a key that the last ring lacked, because the key may be new.
     async fn refresh_keyring(&self, tenant: &TenantId) -> Result<Arc<Keyring>> {
         self.keyring(tenant).await
     }
@@ -60,12 +61,15 @@ impl<P: KeyProvider + ?Sized> KeyProvider for Arc<P> {
 
 /// Caches the answers of another provider.
 ///
-/// - The cache requests a ring again when its lifetime is over, and at once when a record names a key that the ring lacks. So a new key needs no
-///   restart.
-/// - The cache never uses a ring after its lifetime, even if the provider does not answer. Every process loses an erased key within that time.
-/// - The cache keeps an error for a second. It continues to use a valid ring, unless the error is [`ErrorKind::Unsupported`], which means that its
-///   keys were erased. An answer that takes longer than the patience, by default five seconds, is [`ErrorKind::Unavailable`].
-/// - Callers of one tenant share one request. Callers of other tenants do not wait for it, and neither do callers that find a valid ring.
+/// - The cache requests a ring again when the ring's lifetime is over, and at once when a record names a key that the ring lacks. So a new key
+///   needs no restart.
+/// - The cache never uses a ring after its lifetime, even if the provider does not answer. So every process loses an erased key within the
+///   lifetime.
+/// - The cache keeps an error for a second, and continues to use a ring that is still valid. [`ErrorKind::Unsupported`] is an exception: it means
+///   that the keys were erased, so the cache drops the ring.
+/// - If an answer takes longer than the patience (by default five seconds), the call fails with [`ErrorKind::Unavailable`].
+/// - Concurrent callers for one tenant share a request. Callers for other tenants, and callers for which the cache has a valid ring, do not wait
+///   for it.
 ///
 /// # Examples
 ///
@@ -102,21 +106,21 @@ pub struct CachedKeys<P> {
 #[derive(Default)]
 struct CachedKeyring {
     said: Mutex<TenantKeys>,
-    /// The requesting caller locks it during the request.
+    /// Locked by the caller that makes the request.
     asking: tokio::sync::Mutex<()>,
 }
 
 /// The provider's last answer for a tenant.
 #[derive(Default)]
 struct TenantKeys {
-    /// The newest ring, and since when it is known.
+    /// The newest ring, and the time at which it was received.
     ring: Option<(Arc<Keyring>, Duration)>,
-    /// The error of the last request, if it failed, and its time.
+    /// The error of the last request and its time, if that request failed.
     failed: Option<(Error, Duration)>,
 }
 
 impl<P: KeyProvider> CachedKeys<P> {
-    /// Keeps each ring for `life`.
+    /// Creates a cache that keeps each ring for `life`.
     pub fn new(provider: P, life: Duration) -> Self {
         Self {
             provider,
@@ -127,14 +131,14 @@ impl<P: KeyProvider> CachedKeys<P> {
         }
     }
 
-    /// Sets how long an answer of the provider is waited for.
+    /// Sets how long the cache waits for an answer of the provider.
     #[must_use]
     pub fn with_patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Sets the clock, which is that of the machine by default.
+    /// Sets the clock. The default is the system clock.
     #[must_use]
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
@@ -148,26 +152,28 @@ impl<P: KeyProvider> CachedKeys<P> {
     fn entry(&self, tenant: &TenantId) -> Arc<CachedKeyring> {
         let mut known = self.lock_tenants();
         if known.len() >= MOST && !known.contains_key(tenant) {
-            // Pending requests keep their own entry.
+            // Requests in progress keep their own entry.
             known.clear();
         }
         Arc::clone(known.entry(tenant.clone()).or_default())
     }
 
-    /// Returns an answer younger than `life`, and otherwise requests the ring.
+    /// Returns a cached answer that is younger than `life`. Otherwise requests the ring.
     async fn fresh_keyring(&self, tenant: &TenantId, life: Duration) -> Result<Arc<Keyring>> {
         let entry = self.entry(tenant);
         if let Some(said) = self.valid_answer(&entry, life) {
             return said;
         }
         let _asking = entry.asking.lock().await;
-        // Another caller requested it meanwhile.
+        // Another caller has requested it meanwhile.
         if let Some(said) = self.valid_answer(&entry, life) {
             return said;
         }
         let slow = || {
-            let message =
-                format!("the keys of the tenant {tenant} did not come within {:?}; retry", self.patience);
+            let message = format!(
+                "the key provider did not return the keys of the tenant {tenant} within {:?}; retry",
+                self.patience
+            );
             Err(Error::new(ErrorKind::Unavailable, message))
         };
         let asked = self.provider.keyring(tenant);
@@ -177,7 +183,7 @@ impl<P: KeyProvider> CachedKeys<P> {
         match &ring {
             Ok(ring) => *said = TenantKeys { ring: Some((Arc::clone(ring), now)), failed: None },
             Err(error) => {
-                // A question that fails says nothing of the ring that was known, unless that its keys were erased.
+                // A failed request does not invalidate the known ring, unless the error says that its keys were erased.
                 let is_erased = error.kind() == ErrorKind::Unsupported;
                 said.ring.take_if(|(_, at)| is_erased || now.saturating_sub(*at) >= self.life);
                 said.failed = Some((error.clone(), now));

@@ -1,4 +1,4 @@
-//! Re-encryption of records under older keys, so that operators can remove those keys.
+//! Encrypts records under older keys with the current key, so that operators can remove the older keys.
 
 use ferrata_store::{
     At, CheckpointStore, Cursor, Error, ErrorKind, Order, Page, Record, Result, RunHead, RunKey, RunQuery,
@@ -9,18 +9,18 @@ use crate::envelope;
 use crate::keys::Keyring;
 use crate::store::EnvelopeStore;
 
-/// The maximum bytes of bodies that one call of the store replaces, unless one record has more.
+/// The maximum size of the bodies that one call of the store replaces, in bytes, unless one record has more.
 const BATCH: usize = 4 << 20;
 
 /// The runs that [`EnvelopeStore::rekey`] processes, and whether it changes them.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RekeyOptions {
-    /// The tenant whose runs are dealt with; those of all tenants unless set.
+    /// The tenant whose runs to process. The default is `None`: all tenants.
     pub tenant: Option<TenantId>,
-    /// The end of the previous call. Without a cursor, the call starts at the oldest run.
+    /// The cursor from the report of the previous call. Without a cursor, the call starts at the oldest run.
     pub cursor: Option<Cursor>,
-    /// The maximum number of runs. The default is 100.
+    /// The maximum number of runs to process. The default is 100.
     pub runs: u32,
     /// Whether to report only and change nothing. The default is false.
     pub dry_run: bool,
@@ -33,28 +33,28 @@ impl Default for RekeyOptions {
 }
 
 impl RekeyOptions {
-    /// Sets the tenant.
+    /// Sets the tenant whose runs to process; `None` means all tenants.
     #[must_use]
     pub fn with_tenant(mut self, tenant: Option<TenantId>) -> Self {
         self.tenant = tenant;
         self
     }
 
-    /// Goes on where a call ended.
+    /// Continues where the previous call ended.
     #[must_use]
     pub fn with_cursor(mut self, cursor: Cursor) -> Self {
         self.cursor = Some(cursor);
         self
     }
 
-    /// Sets how many runs are dealt with at most.
+    /// Sets the maximum number of runs to process.
     #[must_use]
     pub fn with_runs(mut self, runs: u32) -> Self {
         self.runs = runs;
         self
     }
 
-    /// Sets whether nothing is changed.
+    /// Sets whether the call only reports, and changes nothing.
     #[must_use]
     pub fn with_dry_run(mut self, dry_run: bool) -> Self {
         self.dry_run = dry_run;
@@ -68,13 +68,13 @@ impl RekeyOptions {
 pub struct RekeyReport {
     /// The number of runs read.
     pub runs: u64,
-    /// The number of records re-encrypted with the current key of their tenant.
+    /// The number of records that were encrypted with the current key of their tenant.
     pub records: u64,
-    /// The size of their bodies in the previous envelopes, in bytes.
+    /// The size of these records' bodies in the previous envelopes, in bytes.
     pub bytes: u64,
-    /// The number of records that became bases or were pruned before the call could replace them. Call it again.
+    /// The number of records that became bases or were pruned before the call could replace them. If it is not zero, call again.
     pub changed: u64,
-    /// The runs that could not be dealt with, and why. Of them nothing is promised.
+    /// The runs that failed, each with its error. They may still contain records under an old key.
     pub failed: Vec<(RunKey, Error)>,
     /// The cursor for the next call; `None` after the last runs.
     pub next: Option<Cursor>,
@@ -82,28 +82,28 @@ pub struct RekeyReport {
 
 impl<S: CheckpointStore> EnvelopeStore<S> {
     /// Encrypts the records of a page of runs with the current key of their tenant. Skips records that already use that key. The contents and the
-    /// history of each run stay unchanged. Callers may append to, start, fork, prune and purge runs meanwhile.
+    /// history of each run stay unchanged. Callers may append to, start, fork, prune and purge runs at the same time.
     ///
-    /// Call it until [`next`](RekeyReport::next) is `None`. Every process must already write with the new key: the call misses records that a process
-    /// writes with the old key meanwhile. [`key_usage`](crate::key_usage) reports whether data still needs an old key.
+    /// Call it until [`next`](RekeyReport::next) is `None`. Every process must already write with the new key: the call may miss records that a
+    /// process writes with the old key meanwhile. Then [`key_usage`](crate::key_usage) tells whether some records still need an old key.
     ///
-    /// Plain records are encrypted too if [`accept_plain`](crate::EnvelopeOptions::accept_plain) allows reading them, and otherwise fail their run.
-    /// Labels and users stay under their own key.
+    /// If [`accept_plain`](crate::EnvelopeOptions::accept_plain) is set, the call also encrypts plain records. Otherwise a plain record makes its
+    /// run fail. Labels and users keep their own key.
     ///
-    /// The call reads each record, and writes only records that need it, so repeat an interrupted call. Memory holds the records from one base of a
-    /// run to the next.
+    /// The call reads each record, but writes only the records that need it, so an interrupted call can be repeated. Memory holds the records of a
+    /// run from one base to the next.
     ///
     /// # Errors
     ///
-    /// Of one run: [`failed`](RekeyReport::failed), and the others are dealt with. Of all:
+    /// The error of a single run goes to [`failed`](RekeyReport::failed), and the call continues with the other runs. The call itself fails with:
     ///
-    /// - [`ErrorKind::Unsupported`]: the store inside cannot [put records in other envelopes](CheckpointStore::resealing): prune and purge.
-    /// - [`ErrorKind::Invalid`]: this store has no keys, or the cursor is of other runs.
+    /// - [`ErrorKind::Unsupported`]: the inner store cannot [replace envelopes](CheckpointStore::resealing). Prune and purge runs instead.
+    /// - [`ErrorKind::Invalid`]: this store has no keys, or the cursor belongs to another listing.
     /// - [`ErrorKind::Unavailable`]: the runs cannot be listed.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: some records are replaced, each whole. Call it again.
+    /// Cancel safe: some records may be replaced, each completely or not at all. Call it again.
     ///
     /// # Examples
     ///
@@ -129,13 +129,13 @@ impl<S: CheckpointStore> EnvelopeStore<S> {
     /// ```
     pub async fn rekey(&self, options: RekeyOptions) -> Result<RekeyReport> {
         if self.options().keys.is_none() {
-            let message = "this store has no keys to encrypt with; give it a ring, the new key first";
+            let message = "the store has no keys; configure a keyring with the new key first";
             return Err(Error::new(ErrorKind::Invalid, message).with_operation("store.rekey"));
         }
         self.resealing_inside()?;
         let mut query = RunQuery::default();
         query.tenant = options.tenant;
-        // List the oldest first, so that runs created meanwhile displace none.
+        // List the oldest runs first, so that runs created meanwhile do not shift the pages.
         let page = Page::first(options.runs.clamp(1, Page::MAX)).with_order(Order::OldestFirst);
         let page = match options.cursor {
             Some(cursor) => page.with_cursor(cursor),
@@ -152,7 +152,7 @@ impl<S: CheckpointStore> EnvelopeStore<S> {
         Ok(done)
     }
 
-    /// Goes through what the store keeps of a run, from the newest base backwards.
+    /// Processes the stored records of a run, from the newest base backward.
     async fn rekey_run(&self, head: &RunHead, dry: bool, done: &mut RekeyReport) -> Result<()> {
         let run = &head.run;
         let mut at = At::Latest;
@@ -189,7 +189,7 @@ impl<S: CheckpointStore> EnvelopeStore<S> {
                 continue;
             }
             let before = record.body.len();
-            // Also in a dry run, which tells what cannot be opened.
+            // A dry run does this, too, and so reports records that cannot be decrypted.
             let opened = self.opened(keys, run, record)?;
             if dry {
                 done.records += 1;

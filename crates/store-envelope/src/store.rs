@@ -1,4 +1,4 @@
-//! The store that wraps another.
+//! The store that wraps another store.
 
 use std::any::Any;
 use std::collections::{HashMap, HashSet};
@@ -19,25 +19,26 @@ use crate::keys::Keyring;
 use crate::labels::LabelKey;
 use crate::provider::KeyProvider;
 
-/// Options for the bodies of records in an [`EnvelopeStore`]. By default it compresses bodies of 1 KiB and more, and encrypts nothing.
+/// Options of an [`EnvelopeStore`]. By default it compresses bodies of 1 KiB and more, and encrypts nothing.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct EnvelopeOptions {
     /// The source of keys. With keys, every body is encrypted with the current key of its tenant. The default is `None`.
     pub keys: Option<Arc<dyn KeyProvider>>,
-    /// Whether plain bodies are readable although keys are set. The default is false.
+    /// Whether reads accept plain bodies although keys are set. The default is false.
     ///
-    /// Set it for a store whose older records were written without keys. While it is true, a party with write access to the store can add a record
-    /// without a key.
+    /// Set it for a store with older records from a time without keys. While it is true, anyone with write access to the store can add a record
+    /// without having a key.
     pub accept_plain: bool,
-    /// The minimum size of a body to compress, if that makes it smaller; `None` disables compression. The default is 1,024.
+    /// The minimum size of a body to compress, in bytes. The default is 1,024; `None` disables compression. A body that compression does not make
+    /// smaller stays uncompressed.
     pub compress_from: Option<usize>,
-    /// The maximum size of a decompressed body. The default is 1 GiB. Reads report a larger body as damage, and writes leave a larger body
-    /// uncompressed. Set the same value in all processes.
+    /// The maximum size of a decompressed body, in bytes. The default is 1 GiB. A read reports a larger body as damage, and a write leaves a larger
+    /// body uncompressed. Set the same value in all processes.
     pub max_body: u64,
-    /// The key that encrypts label values and users. The default is `None`: the store inside then gets them in plain text.
+    /// The key that encrypts label values and users. The default is `None`: the inner store then gets them in plain text.
     ///
-    /// Labels of Ferrata itself, which begin with `ferrata.`, and the names of labels stay as they are.
+    /// The names of labels, and Ferrata's own labels, which begin with `ferrata.`, are never encrypted.
     pub labels: Option<LabelKey>,
 }
 
@@ -48,28 +49,28 @@ impl Default for EnvelopeOptions {
 }
 
 impl EnvelopeOptions {
-    /// Sets the keys: a [`Keyring`] for all, or what gives each tenant its own.
+    /// Sets the source of keys: a [`Keyring`] for all tenants, or a provider with a ring for each tenant.
     #[must_use]
     pub fn with_keys(mut self, keys: impl KeyProvider) -> Self {
         self.keys = Some(Arc::new(keys));
         self
     }
 
-    /// Sets whether plain bodies are readable although keys are set.
+    /// Sets whether reads accept plain bodies although keys are set.
     #[must_use]
     pub fn with_accept_plain(mut self, accept: bool) -> Self {
         self.accept_plain = accept;
         self
     }
 
-    /// Sets from how many bytes on a body is compressed.
+    /// Sets the minimum size of a body to compress, in bytes; `None` disables compression.
     #[must_use]
     pub fn with_compress_from(mut self, bytes: Option<usize>) -> Self {
         self.compress_from = bytes;
         self
     }
 
-    /// Sets how many bytes a body may have when it is decompressed.
+    /// Sets the maximum size of a decompressed body, in bytes.
     #[must_use]
     pub fn with_max_body(mut self, bytes: u64) -> Self {
         self.max_body = bytes;
@@ -78,7 +79,8 @@ impl EnvelopeOptions {
 }
 
 impl EnvelopeOptions {
-    /// Encrypts label values and users with this key, and finds runs by them. Searches then miss runs that were written without this key.
+    /// Sets the key that encrypts label values and users. Listings then search for the encrypted texts, so a search misses runs from a time without
+    /// this key.
     #[must_use]
     pub fn with_label_key(mut self, key: LabelKey) -> Self {
         self.labels = Some(key);
@@ -86,10 +88,10 @@ impl EnvelopeOptions {
     }
 }
 
-/// A store whose bodies are compressed and encrypted before the store inside keeps them.
+/// A store that compresses and encrypts bodies before the inner store receives them.
 ///
-/// The promises of the store inside hold. `docs/how-to/at-rest.md` lists the encrypted and the plain data. [`headers`](CheckpointStore::headers) reports
-/// length and checksum of the stored bytes.
+/// This store keeps the guarantees of the inner store. `docs/how-to/at-rest.md` lists which data is encrypted and which is plain.
+/// [`headers`](CheckpointStore::headers) returns the length and the checksum of the stored bytes.
 ///
 /// # Examples
 ///
@@ -114,7 +116,7 @@ impl<S> EnvelopeStore<S> {
         Self { inner, options }
     }
 
-    /// Returns the store inside, whose records are in their envelopes.
+    /// Returns the inner store. Its records are in envelopes.
     pub fn inner(&self) -> &S {
         &self.inner
     }
@@ -123,7 +125,7 @@ impl<S> EnvelopeStore<S> {
         &self.options
     }
 
-    /// Returns the keys of a tenant; none if nothing is to be encrypted.
+    /// Returns the keys of a tenant; `None` if this store has no keys.
     pub(crate) async fn keys(&self, tenant: &TenantId) -> Result<Option<Arc<Keyring>>> {
         match &self.options.keys {
             Some(provider) => provider.keyring(tenant).await.map(Some),
@@ -131,7 +133,7 @@ impl<S> EnvelopeStore<S> {
         }
     }
 
-    /// Returns the keys for what is stored of a run.
+    /// Returns the keys that decrypt these records of a run.
     pub(crate) async fn keys_for(&self, run: &RunKey, records: &[Record]) -> Result<Option<Arc<Keyring>>> {
         let keys = self.keys(&run.tenant).await?;
         match (&self.options.keys, &keys) {
@@ -182,7 +184,7 @@ impl<S: CheckpointStore> EnvelopeStore<S> {
         records.into_iter().map(opened).collect::<Result<_>>().map(Some)
     }
 
-    /// Returns whether the refused records already end the log in other envelopes, because the key or the compression has changed since.
+    /// Returns whether the log already ends with the refused records, in other envelopes because the key or the compression has changed since.
     async fn is_repeat(&self, append: &RunAppend, refused: &Error) -> bool {
         let Some(last) = append.records.last() else { return false };
         if refused.kind() != ErrorKind::Conflict
@@ -194,7 +196,7 @@ impl<S: CheckpointStore> EnvelopeStore<S> {
         for record in append.records.iter().rev() {
             match self.load(&append.run, At::Seq(record.header.seq)).await {
                 Ok(Some(mut records)) => kept.extend(records.pop().map(|record| record.header)),
-                // The records before it are pruned.
+                // The earlier records are pruned.
                 Err(error) if error.kind() == ErrorKind::NotFound => break,
                 _ => return false,
             }
@@ -210,20 +212,21 @@ impl<S: CheckpointStore> CheckpointStore for EnvelopeStore<S> {
         let checked = check_batch(&batch, check_append);
         let closing = batch.iter().zip(&checked).filter(|(_, checked)| checked.is_ok());
         let tenants: HashSet<&TenantId> = closing.map(|(append, _)| &append.run.tenant).collect();
-        // At the same time: of several tenants whose keys do not come, the batch waits for one.
+        // Ask for the keys of all tenants concurrently. If several tenants' keys are slow, the batch then waits only for the slowest.
         let asked = tenants.into_iter().map(|tenant| async move { (tenant, self.keys(tenant).await) });
         let keys: HashMap<&TenantId, _> = join_all(asked).await.into_iter().collect();
         let (mut results, mut sent) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
         for (append, checked) in batch.iter().zip(checked) {
             let closed = checked.and_then(|()| self.closed_append(keys[&append.run.tenant].clone(), append));
-            // A body that fails here never reaches the store inside, which would store it without encryption.
+            // A body that fails here never reaches the inner store, which would store it without encryption.
             results.push(closed.map(|append| sent.push(append)));
         }
         let mut answers = self.inner.append(sent).await.into_iter();
         let mut told = Vec::with_capacity(batch.len());
         for (append, result) in batch.iter().zip(results) {
-            let missing =
-                || Err(Error::new(ErrorKind::Indeterminate, "the store inside gave too few results"));
+            let missing = || {
+                Err(Error::new(ErrorKind::Indeterminate, "the inner store returned too few results; retry"))
+            };
             let answer = match result {
                 Ok(()) => answers.next().unwrap_or_else(missing),
                 Err(refused) => Err(refused),
@@ -268,7 +271,7 @@ impl<S: CheckpointStore> CheckpointStore for EnvelopeStore<S> {
         };
         let closed = |base: &Record| {
             let refuse = |source: Error| {
-                let error = Error::new(ErrorKind::Invalid, "the base given cannot be kept; seal it first");
+                let error = Error::new(ErrorKind::Invalid, "the given base cannot be stored; seal it first");
                 error.with_operation("store.prune").with_run(run).with_seq(cut.at).with_source(source)
             };
             base.verify(run).map_err(refuse)?;
@@ -286,7 +289,7 @@ impl<S: CheckpointStore> CheckpointStore for EnvelopeStore<S> {
         self.inner.resealing().is_some().then_some(self)
     }
 
-    /// Returns no relay if keys are set, because a relay would see the messages in the clear.
+    /// Returns no relay if keys are set, because a relay would send the messages unencrypted.
     fn relay(&self) -> Option<&dyn ferrata_store::Relay> {
         match self.options.keys {
             Some(_) => None,
@@ -307,21 +310,21 @@ impl<S: CheckpointStore> EnvelopeStore<S> {
         self.inner.resealing().ok_or_else(|| {
             let name = self.inner.capabilities().name;
             let message = format!(
-                "a store of kind {name} cannot put records in other envelopes; prune and purge what an old key has encrypted"
+                "a store of kind {name} cannot replace encrypted records; prune or purge the runs that an old key encrypted"
             );
             Error::new(ErrorKind::Unsupported, message).with_operation("store.reseal")
         })
     }
 
     fn transactions_inside(&self) -> Result<&dyn Transactions> {
-        let missing = || Error::new(ErrorKind::Unsupported, "the store inside has no transactions");
+        let missing = || Error::new(ErrorKind::Unsupported, "the inner store does not support transactions");
         self.inner.transactions().ok_or_else(missing)
     }
 }
 
 #[async_trait]
 impl<S: CheckpointStore> Resealing for EnvelopeStore<S> {
-    /// In envelopes made now: with the current key of the tenant.
+    /// Puts the records into new envelopes, with the current key of the tenant.
     async fn reseal(&self, run: &RunKey, records: &[Record]) -> Result<u64> {
         check_reseal(run, records)?;
         let keys = self.keys(&run.tenant).await.map_err(|error| error.with_run(run))?;

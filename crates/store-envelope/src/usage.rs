@@ -1,4 +1,4 @@
-//! Usage of keys by the records of a store, for an operator who wants to remove an old key.
+//! Counts the records that need each key, for an operator who wants to remove an old key.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::keys::is_name;
 pub struct KeyUsage {
     /// The tenant.
     pub tenant: TenantId,
-    /// The name of the key; `None` for what is not encrypted.
+    /// The name of the key; `None` for records that are not encrypted.
     pub key: Option<String>,
     /// The number of records.
     pub records: u64,
@@ -24,25 +24,25 @@ pub struct KeyUsage {
     pub runs: u64,
 }
 
-/// Counts the records and runs of a store by tenant and by the key that they need, plain ones first. Restricts the count to `tenant` if it is given.
-/// Changes nothing and needs no key.
+/// Counts the records and runs of a store by tenant and by the key that they need. Plain records come first. With a `tenant`, counts only that
+/// tenant. Changes nothing and needs no key.
 ///
-/// Give it the store inside, whose records are in their envelopes: an [`EnvelopeStore`](crate::EnvelopeStore) opens them.
+/// Pass the inner store, whose records are in envelopes: an [`EnvelopeStore`](crate::EnvelopeStore) would remove the envelopes.
 ///
-/// A key without counts is no longer needed by this store, once every process writes with another key. Values that `ferrata-blobs` encrypted with a
-/// key need it too, and this count excludes them.
+/// If a key has no count, and every process writes with another key, the records of this store no longer need the key. The count does not include
+/// values that `ferrata-blobs` encrypted; they may still need the key.
 ///
-/// The call reads every record once. Memory holds the result of one load, and a line for each key of a tenant.
+/// The call reads every record once. Memory holds the result of one load, and one entry for each key of a tenant.
 ///
 /// # Errors
 ///
-/// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: the run that the error names, or one of its records, is unreadable, so its key is unknown.
+/// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: a run or one of its records is unreadable, so its key is unknown. The error names the run.
 ///   Restore or purge the run, or upgrade this process.
 /// - [`ErrorKind::Unavailable`] from the store: call it again.
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: nothing is changed.
+/// Cancel safe: the call changes nothing.
 ///
 /// # Examples
 ///
@@ -66,7 +66,7 @@ pub async fn key_usage(store: &dyn CheckpointStore, tenant: Option<&TenantId>) -
     query.tenant = tenant.cloned();
     query.complete = true;
     let mut counted = BTreeMap::new();
-    // List the oldest first, so that runs created meanwhile displace none.
+    // List the oldest runs first, so that runs created meanwhile do not shift the pages.
     let mut page = Page::first(Page::MAX).with_order(Order::OldestFirst);
     loop {
         let listed = store.runs(&query, page.clone()).await?;
@@ -100,11 +100,11 @@ async fn count(store: &dyn CheckpointStore, head: &RunHead, counted: &mut KeyCou
         *runs += u64::from(seen.insert(key));
         Ok(())
     };
-    // A run pruned or purged meanwhile needs no key.
+    // If the run was pruned or purged meanwhile, the removed records need no key.
     for_each_record(store, head, take).await.map(drop)
 }
 
-/// Reads the name of a key. This library wrote no other text, so the error does not repeat it.
+/// Converts a key's name to text. This library writes only valid names, so an error does not show an invalid one.
 fn name_of(name: &[u8]) -> Option<String> {
     std::str::from_utf8(name).ok().filter(|name| is_name(name)).map(str::to_owned)
 }

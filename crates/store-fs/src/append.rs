@@ -1,4 +1,4 @@
-//! Appends: compare the head, write once, sync, and only then acknowledge.
+//! Appends: compare the head, write the records, sync, and only then acknowledge.
 
 use std::collections::HashMap;
 use std::io;
@@ -22,14 +22,14 @@ use crate::log_readers::{ReverseReader, complete_header};
 use crate::slots::RunSlot;
 use crate::tail::IntactTail;
 
-/// The text of one append.
+/// The bytes that an append writes to the log.
 pub(crate) struct AppendLines {
     pub(crate) bytes: Vec<u8>,
-    /// The start of the records: after the opening line, if there is one.
+    /// The offset of the first record: after the opening line, if the bytes have one.
     pub(crate) floor: u64,
 }
 
-/// A written append, locked until it is on stable storage or abandoned.
+/// A written append that is not yet synced. It keeps the run locked until it is durable or abandoned.
 pub(crate) struct StartedAppend<'a> {
     slot: &'a RunSlot,
     entry: &'a RunAppend,
@@ -38,10 +38,10 @@ pub(crate) struct StartedAppend<'a> {
     to: AppendTarget,
 }
 
-/// The target of an append's write.
+/// The file that an append writes to.
 enum AppendTarget {
     Log(LockedLog),
-    /// A file that is not yet a log.
+    /// A new file, which does not have the name of a log yet.
     Unborn(UnnamedLog),
 }
 
@@ -55,7 +55,7 @@ impl StartedAppend<'_> {
     }
 }
 
-/// An append on stable storage; the file's name may not be.
+/// An append with durable content. The name of its file may not be durable yet.
 struct DurableAppend<'a> {
     slot: &'a RunSlot,
     log: CachedLog,
@@ -64,17 +64,17 @@ struct DurableAppend<'a> {
 
 /// The state of an append after its first step.
 pub(crate) enum AppendStart<'a> {
-    /// The log ended with it already, and is on stable storage.
+    /// The log already ended with these records, and they are durable.
     Done(HeadRef),
     Begun(Box<StartedAppend<'a>>),
-    /// Another writer made the run meanwhile.
+    /// Another writer created the run meanwhile. The caller must try again.
     Again,
 }
 
 impl FsInner {
     /// Appends to one run.
     ///
-    /// If the caller stopped waiting, no run is created.
+    /// Does not create a run if the caller has stopped waiting.
     pub(crate) fn append(&self, entry: &RunAppend, caller: &CallerState) -> Result<HeadRef, FsStoreError> {
         check_append(entry).map_err(FsStoreError::Refused)?;
         let lines = encode(entry)?;
@@ -93,7 +93,7 @@ impl FsInner {
         Err(FsStoreError::Restless { path: self.layout.log(&entry.run) })
     }
 
-    /// Compares the head and writes. The caller must have the slot's turn, and waits for the file's lock for as long as it says.
+    /// Compares the head and writes the records. The caller must hold the turn of the slot. `patience` limits the wait for the file's lock.
     pub(crate) fn begin_append<'a>(
         &self,
         slot: &'a RunSlot,
@@ -115,14 +115,14 @@ impl FsInner {
             })));
         }
         if self.ends_with(&writer, entry)? {
-            // The writer of these records may have died before they, or the file's name, were on stable storage.
+            // The writer of these records may have died before the records, or the file's name, were durable.
             self.sync_all(slot, &writer, &entry.run)?;
             return Ok(AppendStart::Done(head));
         }
         Err(FsStoreError::Conflict { expected: entry.expected, actual: Some(head) })
     }
 
-    /// Begins a run that does not exist.
+    /// Writes the first records of a run that does not exist.
     fn begin_new<'a>(
         &self,
         slot: &'a RunSlot,
@@ -155,7 +155,7 @@ impl FsInner {
     ) -> Result<JournalEntry<'a>, FsStoreError> {
         let path = || self.layout.log(&entry.run);
         if writer.is_others {
-            // Without this sync, a crash could lose a part of the records before the new ones and keep the new ones.
+            // Without this sync, a crash could lose some of the earlier records but keep the new ones.
             self.disk.sync(&writer.log.file).map_err(|source| self.mark_suspect(slot, &entry.run, source))?;
         }
         let (log, end) = (&writer.log, writer.log.tail.end);
@@ -163,7 +163,7 @@ impl FsInner {
             slot.drop_cached_log();
             return Err(match self.disk.set_len(&log.file, end) {
                 Ok(()) => FsStoreError::io(FileOperation::Write, &path(), source),
-                // The written part is no whole append, but only the part that the system reported is known.
+                // The system reports how much it wrote. That part is no whole append, so the append can be undone.
                 Err(_) => FsStoreError::Unsure { path: path(), source },
             });
         }
@@ -175,7 +175,7 @@ impl FsInner {
         })
     }
 
-    /// Syncs written appends, together if possible, and returns the result of each.
+    /// Syncs written appends, together if possible, and returns the result of each append.
     pub(crate) fn sync_appends(
         &self,
         row: Vec<StartedAppend<'_>>,
@@ -199,7 +199,7 @@ impl FsInner {
                 self.name_new_log(begun, synced, caller)
             })
             .collect();
-        // The names of all new logs are synced together.
+        // Sync the names of all new logs together.
         let mut named = HashMap::new();
         stored.into_iter().map(|stored| self.finish(stored?, &mut named)).collect()
     }
@@ -234,7 +234,7 @@ impl FsInner {
         let DurableAppend { slot, mut log, _lock } = stored;
         let run = log.opening.run.clone();
         if self.suspect_runs().contains(&run) {
-            // The journal could not sync it meanwhile, and no sync after that one tells the truth.
+            // A sync of this log by the journal has failed meanwhile. After a failed sync, a later sync may return `Ok` although data is lost.
             slot.drop_cached_log();
             let source = io::Error::other("an earlier sync of the file failed");
             return Err(FsStoreError::Unsure { path: self.layout.log(&run), source });
@@ -249,32 +249,32 @@ impl FsInner {
         Ok(head)
     }
 
-    /// Brings to stable storage what another writer may have left unsynced.
+    /// Makes the records durable that another writer may have left unsynced.
     fn sync_all(&self, slot: &RunSlot, writer: &LockedLog, run: &RunKey) -> Result<(), FsStoreError> {
         self.disk.sync(&writer.log.file).map_err(|source| self.mark_suspect(slot, run, source))?;
         self.sync_name(run).map_err(|source| self.mark_suspect(slot, run, source))
     }
 
-    /// Remembers that a sync of the run's log, or of its name, failed.
+    /// Marks the run as suspect, because a sync of its log or of its log's name failed.
     pub(crate) fn mark_suspect(&self, slot: &RunSlot, run: &RunKey, source: std::io::Error) -> FsStoreError {
         slot.drop_cached_log();
         self.suspect_runs().insert(run.clone());
-        // It may be the whole disk that has gone, and come back.
+        // The whole disk may have been away for a moment.
         self.require_recovery();
         FsStoreError::Unsure { path: self.layout.log(run), source }
     }
 
-    /// Returns whether the log ends with the records to append, ignoring those pruned since.
+    /// Returns whether the log ends with the records of `entry`, ignoring records that were pruned since.
     fn ends_with(&self, writer: &LockedLog, entry: &RunAppend) -> Result<bool, FsStoreError> {
         let log = &writer.log;
-        // Most appends that reach this point lost a race, and need no reading for their refusal.
+        // Most appends that get here lost a race. To compare the last id is then enough, without a read.
         if last(entry).header.id != log.head().id {
             return Ok(false);
         }
         let path = self.layout.log(&entry.run);
         let mut walk = ReverseReader::new(&*self.disk, log, &path);
         let mut headers: Vec<RecordHeader> = Vec::with_capacity(entry.records.len() + 1);
-        // And the one before, as the oldest may have left to it to say its id.
+        // Read one record more, because the line of the oldest record may leave its `prev` to the line before.
         while headers.len() <= entry.records.len()
             && let Some((_, line)) = walk.previous()?
         {
@@ -285,7 +285,7 @@ impl FsInner {
     }
 }
 
-/// The same error, for another caller that waited for what failed.
+/// Copies an error for another caller that waited for the same operation.
 fn copy_error(error: &io::Error) -> io::Error {
     error.raw_os_error().map_or(error.kind().into(), io::Error::from_raw_os_error)
 }
@@ -297,7 +297,7 @@ pub(crate) fn last(entry: &RunAppend) -> &Record {
 pub(crate) fn encode(entry: &RunAppend) -> Result<AppendLines, FsStoreError> {
     let RunAppend { run, expected, records, facts } = entry;
     let bodies: usize = records.iter().map(|record| record.body.len()).sum();
-    // A header takes some 250 bytes; a body in base64 a third more, and the buffer grows for it.
+    // A header takes about 250 bytes. A body in base64 takes a third more; the buffer grows for it.
     let mut bytes = Vec::with_capacity(bodies + 320 * (records.len() + 1));
     if let Some(facts) = facts {
         line::write_opening(&mut bytes, run, Seq::new(0), facts);

@@ -1,4 +1,4 @@
-//! Reads a file line by line from its end, holding no more of it than the longest line asks for.
+//! Reads a file line by line from its end. The memory use is limited by the longest line.
 
 use std::fs::File;
 use std::path::Path;
@@ -9,13 +9,13 @@ use crate::disk::Disk;
 use crate::error::{FileOperation, FsStoreError};
 use crate::line::MAX_LINE;
 
-/// The first read: one call fits most tails.
+/// The size of the first read. It is enough for most reads of a log's end.
 const FIRST_READ: u64 = 16 << 10;
 
-/// The largest read ahead.
+/// The size of the largest read.
 const LARGEST_READ: u64 = 1 << 20;
 
-/// An open log and how to name it in errors.
+/// An open log, and its path for errors.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogSource<'a> {
     pub(crate) disk: &'a dyn Disk,
@@ -31,14 +31,14 @@ impl LogSource<'_> {
             .read_at(self.file, buffer, at)
             .map_err(|e| FsStoreError::io(FileOperation::Read, self.path, e))?;
         if read < buffer.len() {
-            // Another writer cut a torn end off meanwhile; a reader under the lock sees the end that is left.
+            // Another writer has cut off a torn end meanwhile. A read under the lock sees the new end.
             return Err(FsStoreError::damaged(self.path, at + read as u64, "the file ends early"));
         }
         Ok(())
     }
 }
 
-/// The lines between two places of a file, the last one first.
+/// The lines between two offsets of a file, from the last line to the first.
 #[derive(Debug)]
 pub(crate) struct BackwardLines<'a> {
     source: LogSource<'a>,
@@ -63,14 +63,14 @@ impl<'a> BackwardLines<'a> {
         self.start + self.left as u64
     }
 
-    /// Hands out what follows the last newline, and where it begins: nothing, if the file ends as it should.
+    /// Returns the bytes after the last newline, and their offset. They are empty if the file ends with a newline, as it should.
     pub(crate) fn remainder(&mut self) -> Result<(u64, &[u8]), FsStoreError> {
         self.left_after_newline(0)
     }
 
-    /// Hands out the line before the one handed out last, without its newline, and where it begins.
+    /// Returns the previous line, without its newline, and its offset.
     ///
-    /// The unread rest must end with a newline. It does after [`remainder`](Self::remainder), and between lines.
+    /// The unread part must end with a newline. It does so after [`remainder`](Self::remainder), and after each call of this method.
     pub(crate) fn previous(&mut self) -> Result<Option<(u64, &[u8])>, FsStoreError> {
         if self.position() == self.floor {
             return Ok(None);
@@ -78,7 +78,7 @@ impl<'a> BackwardLines<'a> {
         self.left_after_newline(1).map(Some)
     }
 
-    /// Hands out what is left after its last newline, not counting as many bytes at its end as `skip` says.
+    /// Returns the bytes of the unread part after its last newline, and their offset. Ignores the last `skip` bytes of the unread part.
     fn left_after_newline(&mut self, skip: usize) -> Result<(u64, &[u8]), FsStoreError> {
         if self.left < skip {
             self.fill()?;
@@ -101,9 +101,9 @@ impl<'a> BackwardLines<'a> {
         Ok((self.start + begin as u64, &self.window[line]))
     }
 
-    /// Reads what lies before the window, and returns how much that is.
+    /// Reads the bytes before the window, and returns their number.
     fn fill(&mut self) -> Result<usize, FsStoreError> {
-        // As much again as there is, so that a line longer than any read is copied a bounded number of times.
+        // Read at least as much as the window has, so that a very long line is copied only a few times.
         let wanted = self.next_read.max(self.left as u64).min(self.start - self.floor);
         self.next_read = (self.next_read * 2).min(LARGEST_READ);
         let read = usize::try_from(wanted).expect("bounded by twice the longest line");

@@ -1,4 +1,4 @@
-//! A batch of appends that several threads work through.
+//! A batch of appends that several threads process.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,7 +7,7 @@ use ferrata_store::{HeadRef, Result, RunAppend, RunKey, refusal};
 
 use crate::error::FsStoreError;
 
-/// The pending entries, and the results of the finished ones.
+/// The pending appends of a batch, and the results of the finished appends.
 #[derive(Debug)]
 pub(crate) struct AppendBatch {
     runs: Vec<RunKey>,
@@ -16,10 +16,11 @@ pub(crate) struct AppendBatch {
 
 #[derive(Debug)]
 struct BatchWork {
-    /// The appends that no row has had, and how many go in one.
+    /// The appends that were not tried yet. Threads take them in rows: groups of appends that a thread writes one after the other and syncs
+    /// together.
     new: VecDeque<(usize, RunAppend)>,
     row: usize,
-    /// The appends that wait for another caller or process.
+    /// The appends that must wait for another caller or process. Threads take them one by one.
     single: VecDeque<(usize, RunAppend)>,
     results: Vec<Option<Result<HeadRef>>>,
 }
@@ -42,19 +43,19 @@ impl AppendBatch {
         (work.new.len().div_ceil(work.row), work.single.len())
     }
 
-    /// Takes the next pending row, each entry with its index.
+    /// Takes the next pending row. Each entry has its index in the batch.
     pub(crate) fn next_row(&self) -> Option<Vec<(usize, RunAppend)>> {
         let work = &mut *self.lock_work();
         let row: Vec<_> = work.new.drain(..work.row.min(work.new.len())).collect();
         Some(row).filter(|row| !row.is_empty())
     }
 
-    /// Takes the next pending single entry, and its index.
+    /// Takes the next pending single append, with its index in the batch.
     pub(crate) fn next(&self) -> Option<(usize, RunAppend)> {
         self.lock_work().single.pop_front()
     }
 
-    /// Postpones appends that wait for another caller or process; each then runs as a single append.
+    /// Postpones appends that must wait for another caller or process. Each of them then runs alone.
     pub(crate) fn postpone(&self, later: Vec<(usize, RunAppend)>) {
         self.lock_work().single.extend(later);
     }
@@ -63,7 +64,7 @@ impl AppendBatch {
         self.lock_work().results[number] = Some(result);
     }
 
-    /// Returns one result for each entry. The outcome of an entry is unknown if its thread did not finish it.
+    /// Returns one result for each entry. If a thread died before it finished an entry, the result is `Indeterminate`.
     pub(crate) fn results(&self) -> Vec<Result<HeadRef>> {
         let results = std::mem::take(&mut self.lock_work().results);
         let given_up = |run| Err(FsStoreError::GivenUp.of_run("store.append", run));

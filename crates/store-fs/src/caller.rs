@@ -1,17 +1,17 @@
-//! Checks whether the caller of an operation still waits for it.
+//! Checks whether the caller of an operation still waits for its result.
 
 use std::sync::{Arc, Weak};
 
 use crate::error::FsStoreError;
 
-/// Held by the future that a caller polls; dropped with it.
+/// Belongs to the future that the caller polls, and is dropped with it.
 #[derive(Debug)]
 pub(crate) struct CallerGuard(Arc<()>);
 
-/// The caller of an operation, as the thread that does it knows it.
+/// Tells the thread of an operation whether the caller of the operation still waits.
 ///
-/// A blocking thread finishes its work even after the caller drops the future. An operation that could harm later changes of others runs only if its
-/// caller still waits.
+/// A blocking thread finishes its work even after the caller drops the future. An operation that could damage later changes of other callers runs
+/// only if its caller still waits.
 #[derive(Debug)]
 pub(crate) struct CallerState(Weak<()>);
 
@@ -28,7 +28,7 @@ impl CallerGuard {
 impl CallerState {
     /// Fails if the caller has stopped waiting.
     ///
-    /// Call it under the lock on the run's file: later changes of others wait for the lock.
+    /// Call it with the lock on the run's file held: later changes of other callers wait for that lock.
     pub(crate) fn check_waiting(&self) -> Result<(), FsStoreError> {
         if self.0.strong_count() > 0 { Ok(()) } else { Err(FsStoreError::GivenUp) }
     }

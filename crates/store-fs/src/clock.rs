@@ -1,4 +1,4 @@
-//! The clock of the machine, whose monotonic time is the same in every process of it.
+//! The clock of the machine. Its monotonic time is the same in all processes of the machine.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use ferrata_store::{Clock, SystemClock, Timestamp};
 use rustix::time::{ClockId, clock_gettime};
 
-/// The system's clock, with the time since the machine's start as its monotonic time. So processes can compare these times, whatever their wall
+/// The system clock, with the time since the start of the machine as its monotonic time. Processes can compare these times, whatever their wall
 /// clocks show.
 #[derive(Debug)]
 pub(crate) struct MachineClock(SystemClock);
@@ -25,7 +25,7 @@ impl Clock for MachineClock {
 
     fn monotonic(&self) -> Duration {
         let time = clock_gettime(ClockId::Monotonic);
-        // Neither is negative, nor are there more nanoseconds than a second has.
+        // Both values are at least zero, and a second has no more nanoseconds than fit.
         let (seconds, nanos) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
         Duration::new(seconds.unwrap_or_default(), nanos.unwrap_or_default())
     }

@@ -1,4 +1,4 @@
-//! The options of the store and the URL that names one.
+//! The options of the store, and its URL.
 
 use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStringExt as _;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ferrata_store::{Error, ErrorKind, Result, url};
 
-/// How a [`FsStore`](crate::FsStore) uses the machine. The defaults suit most.
+/// Options of a [`FsStore`](crate::FsStore). The defaults suit most applications.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FsOptions {
@@ -21,10 +21,10 @@ pub struct FsOptions {
     /// A higher value finishes large batches sooner, because the file system syncs many files together, and uses more threads of Tokio's blocking
     /// pool. A lower value does the reverse.
     pub parallel: NonZeroUsize,
-    /// The timeout for a lock that another process has on a run. The default is 10 seconds.
+    /// The timeout for a lock that another process has on a run's file. The default is 10 seconds.
     ///
-    /// A process locks a file for one append or one prune. A higher value detects a stopped process later. A lower value mistakes a slow disk for a
-    /// stopped process. At the timeout, the call fails with [`ErrorKind::Unavailable`] and changes nothing.
+    /// A process locks a file for one append or one prune. With a higher value, the store detects a stopped process later. With a lower value, it
+    /// may mistake a slow disk for a stopped process. At the timeout, the call fails with [`ErrorKind::Unavailable`] and changes nothing.
     pub lock_wait: Duration,
     /// The number of log syncs of an instance before it creates its own journal. The default is 16.
     ///
@@ -49,7 +49,7 @@ impl Default for FsOptions {
 }
 
 impl FsOptions {
-    /// Sets how many logs to keep open for appending.
+    /// Sets the number of logs that stay open for appending.
     #[must_use]
     pub fn with_open_files(mut self, open_files: NonZeroUsize) -> Self {
         self.open_files = open_files;
@@ -63,14 +63,14 @@ impl FsOptions {
         self
     }
 
-    /// Sets after how many syncs to keep a journal.
+    /// Sets the number of log syncs before the instance creates its own journal.
     #[must_use]
     pub fn with_journal_after(mut self, journal_after: usize) -> Self {
         self.journal_after = journal_after;
         self
     }
 
-    /// Sets how long to wait for a lock.
+    /// Sets the timeout for a lock of another process.
     #[must_use]
     pub fn with_lock_wait(mut self, lock_wait: Duration) -> Self {
         self.lock_wait = lock_wait;
@@ -78,7 +78,7 @@ impl FsOptions {
     }
 }
 
-/// Reads a directory from a URL: `file:///absolute/path`, or `file:relative/path`.
+/// Parses the directory from a URL: `file:///absolute/path`, or `file:relative/path`.
 pub(crate) fn path_of_url(url: &str) -> Result<PathBuf> {
     let path = url::path(url, "file").map_err(|why| {
         let message = format!("the store's URL {why}; write file:///absolute/path or file:relative/path");

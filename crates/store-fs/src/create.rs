@@ -1,4 +1,4 @@
-//! Creation of a run's log: written and synced under another name, then renamed, so that no reader sees a partial run.
+//! Creates a run's log. Writes and syncs the content under another name, then renames the file, so that no reader sees a partial run.
 
 use std::io;
 use std::path::Path;
@@ -17,21 +17,22 @@ use crate::lock::{FileLock, FileLockMode};
 use crate::log::CachedLog;
 use crate::tail::IntactTail;
 
-/// A file that is not yet a log, locked by its creator.
+/// A new file that does not have the name of a log yet. Its creator has it locked.
 pub(crate) struct UnnamedLog {
     pub(crate) file: Arc<std::fs::File>,
     pub(crate) ident: FileIdent,
-    /// The time of the write, in nanoseconds since the machine's start. Of two logs with the same name, the later replaced the other.
+    /// The time of the write, in nanoseconds since the machine's start. If two logs had the same name, the log with the later time replaced the
+    /// other.
     pub(crate) made: u64,
-    /// The start of the records.
+    /// The offset of the first record.
     floor: u64,
     lock: FileLock,
 }
 
 impl FsInner {
-    /// Writes what is to be the run's log; `None` if another writer has made the run meanwhile.
+    /// Writes the content of a new log under another name. Returns `None` if another writer has created the run meanwhile.
     ///
-    /// The caller must have the slot's turn, and waits for the file's lock for as long as it says.
+    /// The caller must hold the turn of the slot. `patience` limits the wait for the file's lock.
     pub(crate) fn write_unborn(
         &self,
         run: &RunKey,
@@ -55,7 +56,7 @@ impl FsInner {
                 self.disk.write_at(&unborn.file, &lines.bytes, 0).map_err(failed(FileOperation::Write))
             });
         if let Err(fault) = written {
-            // If the file stays, the next creation or purge of the run finds it.
+            // If the file remains, the next creation or purge of the run removes it.
             let _removed = self.remove(&path);
             return Err(fault);
         }
@@ -64,9 +65,9 @@ impl FsInner {
         Ok(Some(unborn))
     }
 
-    /// Gives the file its name, once what it holds is on stable storage. A failure is plain: what did not become a log was not appended.
+    /// Renames the file to the name of the log, once its content is durable. After an error, the append did not happen.
     ///
-    /// The name is free: every creator of the run first locks the same file, and then checks.
+    /// No other file can have the name: every creator of the run locks the same file first, and then checks the name.
     pub(crate) fn name_log(
         &self,
         unborn: UnnamedLog,
@@ -88,11 +89,11 @@ impl FsInner {
         let facts = entry.facts.clone().expect("a new run comes with facts, as was checked first");
         let opening = Arc::new(Opening { run: entry.run.clone(), first: Seq::new(0), facts });
         let UnnamedLog { file, ident, floor, lock, .. } = unborn;
-        // The run can be seen from here on, and its name is still to be synced.
+        // From here on, readers see the run, but its name is not synced yet.
         Ok((CachedLog { file, ident, opening, floor, tail, named: false }, lock))
     }
 
-    /// Opens the file in which the run's log is created, and locks it against other creations and purges of the run.
+    /// Opens the file in which the run's log is created. Locks it against other creations and purges of the run.
     fn lock_unnamed_log(&self, path: &Path, patience: Duration) -> Result<UnnamedLog, FsStoreError> {
         for _ in 0..MOVES {
             let file = self
@@ -111,7 +112,7 @@ impl FsInner {
         Err(FsStoreError::Restless { path: path.into() })
     }
 
-    /// Removes the remains of a crashed creation of the run. Waits for an active creation.
+    /// Removes the remains of a crashed creation of the run. Waits for a creation in progress.
     pub(crate) fn remove_unborn(&self, path: &Path) -> Result<(), FsStoreError> {
         if self.stat(path)?.is_some() {
             let _unborn = self.lock_unnamed_log(path, self.options.lock_wait)?;

@@ -1,4 +1,4 @@
-//! The one door to the file system, so that tests can fail, cut short or undo any call that goes through it.
+//! The interface to the file system. All calls go through it, so that tests can make any call fail, stop halfway or lose its effect.
 
 use std::fmt;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -14,18 +14,18 @@ use rustix::io::Errno;
 /// The purpose of opening a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileAccess {
-    /// Reading only, so that a reader needs no right to write.
+    /// Opens a file only for reading, so that a reader needs no permission to write.
     Read,
-    /// Reading and writing what exists, if its name is no link.
+    /// Opens an existing file for reading and writing. Fails if the name is a link.
     Write,
-    /// Reading and writing. Creates a missing file, never truncates. Neither its name nor another one of it may be a link: otherwise a user who can
-    /// create links in the folder could make the store overwrite any file that this process may write.
+    /// Opens a file for reading and writing. Creates a missing file, and never truncates a file. Fails if the name is a link, or if the file has
+    /// another name. Otherwise a user who can create links in the folder could make the store overwrite any file that this process may write.
     Create,
 }
 
-/// The identity of a path's or an open file's file, independent of its names.
+/// The identity of a file, whatever its names are.
 ///
-/// Comparing two identities is safe while one of the files is open, because the system does not reuse the number of an open file.
+/// Two identities may be compared while one of the files is open, because the system does not reuse the number of an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileIdent {
     device: u64,
@@ -42,29 +42,29 @@ impl FileIdent {
     }
 }
 
-/// The calls the store makes.
+/// The calls that the store makes to the file system.
 pub(crate) trait Disk: fmt::Debug + Send + Sync + 'static {
     fn open(&self, path: &Path, access: FileAccess) -> io::Result<File>;
 
     fn stat(&self, path: &Path) -> io::Result<Metadata>;
 
-    /// Returns the identity of the named file, and reads nothing else: after a read of a file's times, Linux updates them at its next write, which
-    /// adds a block to its next sync.
+    /// Returns the identity of the file with this name. It must not read the times of the file: Linux would then update them at the next write,
+    /// which adds a block to the next sync.
     fn ident(&self, path: &Path) -> io::Result<FileIdent> {
         self.stat(path).map(|metadata| FileIdent::of(&metadata))
     }
 
-    /// Reads up to `buffer.len()` bytes; fewer than that only at the end of the file.
+    /// Reads up to `buffer.len()` bytes. Reads fewer only at the end of the file.
     fn read_at(&self, file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize>;
 
     fn write_at(&self, file: &File, bytes: &[u8], at: u64) -> io::Result<()>;
 
     fn set_len(&self, file: &File, len: u64) -> io::Result<()>;
 
-    /// Brings the file's content and length to stable storage.
+    /// Makes the file's content and length durable.
     fn sync(&self, file: &File) -> io::Result<()>;
 
-    /// Brings the names in a directory to stable storage.
+    /// Makes the names in a directory durable.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
 
     /// Creates a directory; `Ok` if it exists.
@@ -76,7 +76,7 @@ pub(crate) trait Disk: fmt::Debug + Send + Sync + 'static {
     fn remove(&self, path: &Path) -> io::Result<()>;
 }
 
-/// Syncs files concurrently, and returns the result of each: the file system writes many files to the disk together.
+/// Syncs files concurrently, and returns the result of each sync. The file system then writes many files to the disk together.
 pub(crate) fn sync_each(disk: &dyn Disk, files: &[Arc<File>], parallel: usize) -> Vec<io::Result<()>> {
     if files.len() < 2 || parallel < 2 {
         return files.iter().map(|file| disk.sync(file)).collect();
@@ -99,7 +99,7 @@ pub(crate) fn sync_each(disk: &dyn Disk, files: &[Arc<File>], parallel: usize) -
     done.into_iter().map(|(_, synced)| synced).collect()
 }
 
-/// The machine's own file system.
+/// The file system of the machine.
 #[derive(Debug)]
 pub(crate) struct RealDisk;
 

@@ -1,4 +1,4 @@
-//! The errors of file operations, one variant each, and the one table from them to the error kinds of the library.
+//! The errors of file operations, and the table that maps them to the error kinds of the library.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use crate::fd_limits::is_exhaustion;
 
-/// The operation on a file that the system refused.
+/// The operation on a file that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileOperation {
     Open,
@@ -22,7 +22,7 @@ pub(crate) enum FileOperation {
     Rename,
     Remove,
     List,
-    /// Making the root ready, where a refusal means that the setting is wrong.
+    /// Setup of the root. If the system refuses it, the setting is wrong.
     SetUp,
 }
 
@@ -44,22 +44,22 @@ impl FileOperation {
     }
 }
 
-/// Everything that can fail here.
+/// An error of this store.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FsStoreError {
     #[error("cannot {} {}: {}", doing.words(), path.display(), remedy(*doing, source))]
     Io { doing: FileOperation, path: PathBuf, source: io::Error },
     #[error(
-        "it is unknown whether {} reached stable storage; retry with the same records, and look at the disk",
+        "it is unknown whether {} is durable; retry with the same records, and check the disk",
         path.display()
     )]
     Unsure { path: PathBuf, source: io::Error },
     #[error(
-        "another process has held the lock on {} for {waited:?}; look for one that is stopped, or retry",
+        "another process has held the lock on {} for {waited:?}; check for a stopped process, or retry",
         path.display()
     )]
     Locked { path: PathBuf, waited: Duration },
-    #[error("{} was replaced again and again while it was being opened; retry", path.display())]
+    #[error("{} was replaced repeatedly while it was opened; retry", path.display())]
     Restless { path: PathBuf },
     #[error(
         "{} is gone: it was removed, or its file system is not mounted; bring it back, or start a process on it to make an empty \
@@ -82,26 +82,26 @@ pub(crate) enum FsStoreError {
     )]
     DamagedJournal { path: PathBuf, at: usize, what: String },
     #[error(
-        "{} may lack its newest records, which a journal holds, and could be neither read nor written; see the log for why, and mend that",
+        "{} may lack its newest records, which are in a journal, and recovery failed; correct the cause, which the program's log names",
         path.display()
     )]
     Withheld { path: PathBuf },
-    #[error("{} has layout {found}, this version reads up to {known}; upgrade this process", path.display())]
+    #[error("{} has layout {found}, and this version reads up to {known}; upgrade this process", path.display())]
     NewerLayout { path: PathBuf, found: u64, known: u64 },
     #[error(
-        "{} is of a folder that an unreleased version wrote, which no release reads; move the folder away and start with an empty one",
+        "{} belongs to a folder of an unreleased version, which no release reads; move the folder away, and start with an empty folder",
         path.display()
     )]
     Unreleased { path: PathBuf },
-    #[error("{} holds a line of version {found}, this version reads up to {known}; upgrade this process", path.display())]
+    #[error("{} has a line of version {found}, and this version reads up to {known}; upgrade this process", path.display())]
     NewerRecord { path: PathBuf, seq: Option<Seq>, found: u64, known: u64 },
     #[error(
-        "the file system of {} takes upper and lower case for the same; use one that tells them apart",
+        "the file system of {} ignores case in names; use a case-sensitive file system",
         path.display()
     )]
     FoldsCase { path: PathBuf },
     #[error(
-        "a lock on {} does not keep others out, as on many network file systems; use a local one",
+        "locks on {} do not exclude other processes, as on many network file systems; use a local file system",
         path.display()
     )]
     NoLocks { path: PathBuf },
@@ -109,57 +109,61 @@ pub(crate) enum FsStoreError {
     Conflict { expected: Option<HeadRef>, actual: Option<HeadRef> },
     #[error("{}", refusal::NO_RUN)]
     NoRun,
-    #[error("the run has no {at}: it keeps records {first} to {last}")]
+    #[error("the run has no {at}; it has records {first} to {last}")]
     NoRecord { at: At, first: Seq, last: Seq },
     #[error(
-        "the body has {len} bytes, a line holds at most {max}; store the value elsewhere and refer to it"
+        "the body has {len} bytes, and a line has at most {max}; store the value elsewhere, and store a reference"
     )]
     LargeBody { seq: Seq, len: usize, max: usize },
     #[error("{}", Listing::foreign().message())]
     Cursor,
-    #[error("the work was given up before it ended, as the async runtime was shut down; retry")]
+    #[error("the async runtime shut down during the operation; retry")]
     GivenUp,
     #[error("{0}")]
     Refused(#[source] Error),
 }
 
-/// Returns the error kind of the system's refusal, and the advice for the caller.
+/// Returns the error kind for an error of the system, and the advice for the caller.
 fn verdict(doing: FileOperation, source: &io::Error) -> (ErrorKind, &'static str) {
     use io::ErrorKind as Io;
     match source.kind() {
         Io::StorageFull | Io::QuotaExceeded => {
-            (ErrorKind::Unavailable, "no space is left; free some on that file system or raise the quota")
+            (ErrorKind::Unavailable, "no space is left; free space on that file system, or raise the quota")
         }
         Io::FileTooLarge => (
             ErrorKind::TooLarge,
             "the file may not grow further; raise the limit on file sizes, or prune the run",
         ),
-        Io::Unsupported => {
-            (ErrorKind::Unsupported, "the file system cannot do it; use a local one with locks")
-        }
+        Io::Unsupported => (
+            ErrorKind::Unsupported,
+            "the file system does not support the operation; use a local file system with locks",
+        ),
         Io::PermissionDenied | Io::ReadOnlyFilesystem if doing == FileOperation::SetUp => (
             ErrorKind::Invalid,
-            "it may not be written to; name another directory, or give this process the right",
+            "it is not writable; use another directory, or grant this process permission",
         ),
         Io::PermissionDenied => {
-            (ErrorKind::Unavailable, "permission denied; give this process the right, then retry")
+            (ErrorKind::Unavailable, "permission denied; grant this process permission, then retry")
         }
         Io::ReadOnlyFilesystem => {
             (ErrorKind::Unavailable, "the file system is read-only; remount it for writing, then retry")
         }
-        _ if is_link(source) => (
-            ErrorKind::Corrupt,
-            "a link is where the store keeps a file or a folder of its own; remove the link",
-        ),
-        Io::IsADirectory => (ErrorKind::Corrupt, "a directory is where a file should be; move it away"),
-        Io::NotADirectory => (ErrorKind::Corrupt, "a file is where a directory should be; move it away"),
+        _ if is_link(source) => {
+            (ErrorKind::Corrupt, "the store does not follow links in its directory; remove the link")
+        }
+        Io::IsADirectory => {
+            (ErrorKind::Corrupt, "expected a file, and found a directory; move the directory away")
+        }
+        Io::NotADirectory => {
+            (ErrorKind::Corrupt, "expected a directory, and found a file; move the file away")
+        }
         Io::NotFound if doing == FileOperation::SetUp => {
-            (ErrorKind::Invalid, "the directory above it does not exist; make it, or name another")
+            (ErrorKind::Invalid, "the parent directory does not exist; create it, or use another path")
         }
         _ if is_exhaustion(source) => {
             (ErrorKind::Unavailable, "too many files are open; lower `open_files` or raise the limit")
         }
-        _ => (ErrorKind::Unavailable, "look at the disk, then retry"),
+        _ => (ErrorKind::Unavailable, "check the disk, then retry"),
     }
 }
 
@@ -181,7 +185,7 @@ impl FsStoreError {
         Self::Damaged { path: path.into(), at, seq: None, what: what.into() }
     }
 
-    /// Names the record, where only the place was known.
+    /// Sets the number of the record, if the error had only the offset.
     pub(crate) fn with_seq(mut self, number: Seq) -> Self {
         if let Self::Damaged { seq, .. } | Self::NewerRecord { seq, .. } = &mut self {
             seq.get_or_insert(number);
@@ -189,12 +193,12 @@ impl FsStoreError {
         self
     }
 
-    /// Returns whether the file was missing.
+    /// Returns whether the file does not exist.
     pub(crate) fn is_absence(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 
-    /// Returns whether this process has too many open files, which says nothing about this file.
+    /// Returns whether this process has too many open files. The error says nothing about this file.
     pub(crate) fn is_exhaustion(&self) -> bool {
         matches!(self, Self::Io { source, .. } if is_exhaustion(source))
     }
@@ -210,7 +214,7 @@ impl FsStoreError {
         matches!(self, Self::Io { doing: FileOperation::List, .. })
     }
 
-    /// Returns whether a directory's path is a file.
+    /// Returns whether the path of a directory names a file instead.
     pub(crate) fn is_no_directory(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotADirectory)
     }
@@ -247,10 +251,10 @@ impl FsStoreError {
         }
     }
 
-    /// Turns into the library's error for an operation on `run`.
+    /// Converts the error to the library's error for an operation on `run`.
     pub(crate) fn of_run(self, operation: &'static str, run: &RunKey) -> Error {
         match self {
-            // It names its run and record already.
+            // The error already names its run and record.
             Self::Refused(error) => error.with_operation(operation),
             fault => Error::from(fault).with_operation(operation).with_run(run),
         }

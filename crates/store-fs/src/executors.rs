@@ -1,4 +1,4 @@
-//! Heartbeats: a file per executor with the time it expires, locked by the executor's process for as long as it lives.
+//! Heartbeats. Each executor has a file with its expiry time, which its process keeps locked until the process ends.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -16,31 +16,32 @@ use crate::inner::{FsInner, MOVES};
 use crate::line::{check_sum, write_sum};
 use crate::lock::{FileLock, FileLockMode};
 
-/// The files of this process's executors. A lock means that the process is alive, so it belongs to the process and not to the instance that took it.
+/// The heartbeat files of this process's executors. A lock means that the process is alive, so it belongs to the process and not to the store
+/// instance that took it.
 static HELD: LazyLock<Mutex<HashMap<PathBuf, Arc<File>>>> = LazyLock::new(Mutex::default);
 
-/// The length of each of a file's two lines, and of every file: one write replaces all of it.
+/// The length of each line. Every file has two lines, so one write replaces the whole content.
 const LINE: usize = 64;
 const LENGTH: usize = 2 * LINE;
 
-/// The maximum number of reads of a heartbeat during a write.
+/// The maximum number of reads of a heartbeat that is being written.
 const READS: usize = 10;
 
-/// The time of attempts to lock the executor's own file, which other processes lock briefly for a check.
+/// How long to try to lock the executor's own file. Other processes lock it briefly when they check the executor.
 const OWN_LOCK: Duration = Duration::from_millis(20);
 
-/// The time that an expired file stays, and the number of files checked when an executor starts. Old files have no meaning and cost little, so
-/// removal is slow.
+/// How long an expired file remains, and how many files are checked when an executor starts. Old files have no meaning and cost little, so the
+/// store removes them slowly.
 const KEEP_EXPIRED: Duration = Duration::from_secs(24 * 60 * 60);
 const SWEEP: usize = 256;
 
-/// The first line: when it expires by the wall clock, which tells how old the file of an ended executor is.
+/// The first line: the expiry by the wall clock. It shows how old the file of an ended executor is.
 #[derive(Deserialize)]
 struct HeartbeatLine {
     expires_ms: i64,
 }
 
-/// The second line: when it expires by the time since the machine was started, which no wall clock moves.
+/// The second line: the expiry by the time since the machine's start. Changes of the wall clock do not affect it.
 #[derive(Deserialize)]
 struct ExpiryLine {
     until_ms: u64,
@@ -62,7 +63,7 @@ impl FsInner {
             return Ok(());
         }
         let line = lines(self.clock.now().plus(ttl), self.clock.monotonic().saturating_add(ttl));
-        // Held by this process already, unless it was removed.
+        // The process already has the file, unless the file was removed.
         let known = lock_files().get(&path).cloned();
         if let Some(file) = known
             && self.is_named(&file, &path)?
@@ -79,13 +80,13 @@ impl FsInner {
                 .open(&path, FileAccess::Create)
                 .map_err(|e| FsStoreError::io(FileOperation::Open, &path, e))?;
             let file = Arc::new(file);
-            // Only this process, through another path, locks the file for longer than a check, so it is alive.
+            // Only this process, through another path, can lock the file for longer than a check takes. So the executor is alive.
             let lock = match FileLock::wait(Arc::clone(&file), &path, FileLockMode::Exclusive, OWN_LOCK) {
                 Ok(lock) => Some(lock),
                 Err(FsStoreError::Locked { .. }) => None,
                 Err(fault) => return Err(fault),
             };
-            // Never synced: after a crash of the machine no executor lives, and none of their ids comes again.
+            // Never synced: no executor survives a crash of the machine, and their ids are never used again.
             self.disk
                 .write_at(&file, &line, 0)
                 .map_err(|e| FsStoreError::io(FileOperation::Write, &path, e))?;
@@ -102,13 +103,13 @@ impl FsInner {
 
     /// Returns whether the executor's process is alive and its heartbeat has not expired.
     ///
-    /// An executor is certainly dead only if its file is missing or not locked. A stopped process with an expired heartbeat also counts as dead, by
-    /// the time since the machine's start and never by a wall clock. An unreadable file under a lock counts as alive, because its owner has the
-    /// lock.
+    /// An executor is certainly dead only if its file is missing or not locked. A stopped process with an expired heartbeat also counts as dead.
+    /// The expiry is compared with the time since the machine's start, never with a wall clock. An unreadable file under a lock counts as alive,
+    /// because its owner has the lock.
     ///
     /// # Errors
     ///
-    /// If no more files can be opened: that says nothing about the executor.
+    /// Fails if no more files can be opened: that says nothing about the executor.
     pub(crate) fn is_alive(&self, executor: &ExecutorId) -> Result<bool, FsStoreError> {
         let path = self.layout.executor(executor);
         let alive = || -> Result<bool, FsStoreError> {
@@ -117,7 +118,7 @@ impl FsInner {
                     .open(&path, FileAccess::Read)
                     .map_err(|e| FsStoreError::io(FileOperation::Open, &path, e))?,
             );
-            // Checks share the lock with one another; only the executor excludes them.
+            // Checks use a shared lock, so that only the executor excludes them.
             if FileLock::try_now(Arc::clone(&file), &path, FileLockMode::Shared)?.is_some() {
                 return Ok(false);
             }
@@ -129,7 +130,7 @@ impl FsInner {
         });
         match alive {
             Err(fault) if !fault.is_exhaustion() => {
-                tracing::warn!(path = %path.display(), error = %fault, "took an executor for alive, as its file cannot be read");
+                tracing::warn!(path = %path.display(), error = %fault, "cannot read the heartbeat file of a process; treating the process as alive");
                 Ok(true)
             }
             known => known,
@@ -154,7 +155,7 @@ impl FsInner {
         Ok(None)
     }
 
-    /// Removes a few files of executors that ended long ago. The next call retries failures.
+    /// Removes a few files of executors that ended long ago. The next call retries files that could not be removed.
     fn sweep(&self) {
         let Ok(entries) = with_room(&self.slots, || fs::read_dir(self.layout.executors())) else {
             return;
@@ -164,7 +165,7 @@ impl FsInner {
                 continue;
             };
             if let Err(fault) = self.remove_expired(&executor) {
-                tracing::debug!(error = %fault, "left the file of an executor");
+                tracing::debug!(error = %fault, "could not remove the heartbeat file of a process");
             }
         }
     }
@@ -196,7 +197,7 @@ fn lock_files() -> MutexGuard<'static, HashMap<PathBuf, Arc<File>>> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the file's content. Its length is the same for all times, so one write replaces it.
+/// Returns the content of the file. Its length is the same for all times, so one write replaces it.
 fn lines(expires: Timestamp, until: Duration) -> Vec<u8> {
     let until_ms = u64::try_from(until.as_millis()).unwrap_or(u64::MAX);
     let mut lines = line(format!("{{\"expires_ms\":{}", expires.unix_ms()));

@@ -1,5 +1,5 @@
-//! Opens files in a process with a low limit of open files. The number of concurrent calls is limited so that each has enough descriptors. If other
-//! code of the process takes these, the store closes files that are open only as a cache, and retries.
+//! Limits the number of open files, for processes with a low limit. It bounds the number of concurrent calls, so that each call has enough
+//! descriptors. If other code of the process uses up the descriptors, the store closes files that are open only as a cache, and retries.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -12,24 +12,24 @@ use rustix::process::{Resource, getrlimit};
 use crate::disk::{Disk, FileAccess, FileIdent};
 use crate::slots::RunSlots;
 
-/// The pause before the second attempt, and the longest pause: about the time of a caller that writes to a file and closes it.
+/// The pause before the second attempt, and the longest pause. They are similar to the time in which a caller writes to a file and closes it.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
-/// The total time of the attempts. Waiting calls may use what others wait for, and must release it.
+/// The total time of the attempts. It is limited because a waiting call may keep files open that another waiting call needs.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The number of files left to the rest of the process if its limit is low.
+/// The number of files that remain for other code of the process if the limit is low.
 const OTHERS: u64 = 20;
 
-/// The maximum number of files that one call has open, a listing: two folders and a log.
+/// The maximum number of files that one call has open. A listing has the most: two folders and a log.
 const EACH: usize = 3;
 
-/// The maximum number of concurrent calls, and their share of all files.
+/// The maximum number of concurrent calls, and the part of all files (one eighth) that bounds this number.
 const CALLS: usize = 128;
 const PART: usize = 8;
 
-/// The limits of concurrent calls and of cached logs; as many logs again may wait in the journal.
+/// The maximum number of concurrent calls and of cached logs. The journal may keep as many logs open again.
 pub(crate) struct FdLimits {
     pub(crate) calls: usize,
     pub(crate) logs: usize,
@@ -42,7 +42,7 @@ pub(crate) fn fd_limits() -> FdLimits {
     FdLimits { calls, logs: (most.saturating_sub(calls * EACH) / 2).max(1) }
 }
 
-/// The turns of the calls: one that needs a second file must not wait for others that do.
+/// The permits of concurrent calls. With them, a call that needs a second file never waits for other calls that also do.
 #[derive(Debug)]
 pub(crate) struct CallPermits {
     most: usize,
@@ -50,7 +50,7 @@ pub(crate) struct CallPermits {
     changed: Condvar,
 }
 
-/// A turn, or several, until it is dropped.
+/// One permit or several permits. Dropping it returns them.
 pub(crate) struct CallPermit<'t>(&'t CallPermits, usize);
 
 impl CallPermits {
@@ -62,12 +62,12 @@ impl CallPermits {
         self.most
     }
 
-    /// Waits for a turn.
+    /// Waits for one permit.
     pub(crate) fn acquire(&self) -> CallPermit<'_> {
         self.take_some(1)
     }
 
-    /// Waits for as many turns as that at once, which must be no more than there are.
+    /// Waits until `number` permits are free, and takes them together. `number` must be at most the total.
     pub(crate) fn take_some(&self, number: usize) -> CallPermit<'_> {
         // A panic leaves the count valid.
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
@@ -80,7 +80,7 @@ impl CallPermits {
 impl Drop for CallPermit<'_> {
     fn drop(&mut self) {
         *self.0.free.lock().unwrap_or_else(PoisonError::into_inner) += self.1;
-        // Not all callers that wait need as many.
+        // The waiting callers need different numbers of permits, so wake all of them.
         self.0.changed.notify_all();
     }
 }
@@ -90,7 +90,7 @@ pub(crate) fn is_exhaustion(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(23 | 24))
 }
 
-/// Opens something, with the logs closed that no caller works on if there is no room otherwise.
+/// Opens a file. If the process has too many open files, closes cached logs that no caller uses, and retries.
 pub(crate) fn with_room<T>(slots: &RunSlots, mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let (mut waited, mut pause) = (Duration::ZERO, FIRST_PAUSE);
     loop {
@@ -106,7 +106,7 @@ pub(crate) fn with_room<T>(slots: &RunSlots, mut open: impl FnMut() -> io::Resul
     }
 }
 
-/// A disk that makes room for what it is to open.
+/// A disk that closes cached logs if it has too many open files.
 #[derive(Debug)]
 pub(crate) struct FdLimitedDisk {
     pub(crate) inner: Arc<dyn Disk>,

@@ -1,4 +1,4 @@
-//! Reads a file line by line from some place on, holding no more of it than the longest line asks for.
+//! Reads a file line by line from an offset on. The memory use is limited by the longest line.
 
 use memchr::memchr;
 
@@ -6,19 +6,19 @@ use crate::backward::LogSource;
 use crate::error::FsStoreError;
 use crate::line::MAX_LINE;
 
-/// The read size: large enough that the calls cost little next to the work on the data.
+/// The size of a read: large enough that the calls cost little next to the processing of the data.
 const READ: usize = 64 << 10;
 
-/// The lines between two places of a file, in order.
+/// The lines between two offsets of a file, in order.
 #[derive(Debug)]
 pub(crate) struct ForwardLines<'a> {
     source: LogSource<'a>,
     /// The offset of `window` in the file.
     start: u64,
     window: Vec<u8>,
-    /// The number of bytes of `window` that are returned.
+    /// The number of bytes of `window` that are already returned.
     done: usize,
-    /// The end of the read.
+    /// The offset at which reading ends.
     end: u64,
 }
 
@@ -32,7 +32,7 @@ impl<'a> ForwardLines<'a> {
         self.start + self.done as u64
     }
 
-    /// Hands out the next line without its newline, and where it begins; `None` when no newline follows.
+    /// Returns the next line, without its newline, and its offset. Returns `None` if no newline follows.
     pub(crate) fn next(&mut self) -> Result<Option<(u64, &[u8])>, FsStoreError> {
         let mut seen = self.done;
         let newline = loop {
@@ -52,13 +52,13 @@ impl<'a> ForwardLines<'a> {
         Ok(Some((at, &self.window[line])))
     }
 
-    /// Drops what has been handed out and reads on; returns whether there was more.
+    /// Drops the returned bytes from the window and reads more. Returns whether there was more to read.
     fn fill(&mut self) -> Result<bool, FsStoreError> {
         self.start += self.done as u64;
         self.window.drain(..self.done);
         self.done = 0;
         let from = self.start + self.window.len() as u64;
-        // As much again as there is, so that a long line is searched a bounded number of times.
+        // Read at least as much as the window has, so that a long line is searched only a few times.
         let wanted = (READ.max(self.window.len()) as u64).min(self.end.saturating_sub(from));
         let old = self.window.len();
         self.window.resize(old + usize::try_from(wanted).expect("bounded by twice the longest line"), 0);

@@ -1,4 +1,4 @@
-//! The header of a record in its line, without common values and without values that the line implies.
+//! The header of a record in its line. It omits common values and values that other parts of the line imply.
 
 use ferrata_store::codec::{Field, JsonHeader, JsonLayout, Value};
 use ferrata_store::{FORMAT, RecordHeader, RecordId, RecordKind, RunStatus};
@@ -8,10 +8,10 @@ use crate::line::{Flaw, content};
 /// The version of a line.
 pub(crate) const LINE: u64 = 1;
 
-// A line of version 1 holds a record of format 1; a newer format asks for a newer version of lines.
+// A line of version 1 holds a record of format 1. A newer format needs a newer version of lines.
 const _: () = assert!(FORMAT == 1, "give records of another format a version of lines");
 
-/// The line's version replaces the header's format; length and checksum follow from the body.
+/// The layout of headers in lines. The line's version replaces the header's format. Length and checksum follow from the body.
 enum HeaderLine {}
 
 impl JsonLayout for HeaderLine {
@@ -22,7 +22,7 @@ impl JsonLayout for HeaderLine {
     }
 }
 
-/// Omit the values that most records have.
+/// The values of most records, which a line omits.
 fn assumed(field: Field) -> Option<Value> {
     match field {
         Field::Kind => Some(Value::Kind(RecordKind::Node)),
@@ -33,7 +33,7 @@ fn assumed(field: Field) -> Option<Value> {
     }
 }
 
-/// Appends the part before the body, without its closing brace.
+/// Writes the part of a line before the body, without its closing brace.
 pub(crate) fn write(out: &mut Vec<u8>, header: &RecordHeader, prev: Option<RecordId>) {
     let mut said = JsonHeader::<HeaderLine>::of(header, assumed);
     said.set(Field::Format, Some(Value::Number(LINE)));
@@ -43,10 +43,10 @@ pub(crate) fn write(out: &mut Vec<u8>, header: &RecordHeader, prev: Option<Recor
     out.pop();
 }
 
-/// Reads the part before the body in a line of this version, with its brace restored.
+/// Parses the part of a line before the body, after its closing brace was added again.
 pub(crate) fn read(json: &[u8], body: &[u8]) -> Result<RecordHeader, Flaw> {
     let wrong = |error: serde_json::Error| content(error.to_string());
-    // Check the text once; a reader of bytes would check each string in it again.
+    // Check once that the text is UTF-8. A parser of bytes would check each string again.
     let json = std::str::from_utf8(json).map_err(|error| content(error.to_string()))?;
     let mut said: JsonHeader<HeaderLine> = serde_json::from_str(json).map_err(wrong)?;
     said.set(Field::Format, Some(Value::Number(FORMAT.into())));

@@ -1,4 +1,4 @@
-//! The shared state of all operations on one store's folder, and the opening of logs for reading and writing.
+//! The state that all operations on one store's folder share. Also opens logs for reading and writing.
 
 use std::collections::HashSet;
 use std::fs::Metadata;
@@ -21,13 +21,14 @@ use crate::lock::{FileLock, FileLockMode};
 use crate::log::CachedLog;
 use crate::slots::{RunSlot, RunSlots};
 
-/// The maximum number of times to reopen a file that was replaced during the open. Each time another caller pruned, purged or recreated the run.
+/// The maximum number of attempts to open a file that is replaced at the same time. For each attempt, another caller must have pruned, purged or
+/// recreated the run.
 pub(crate) const MOVES: usize = 100;
 
-/// The number of tenants cached as durably named; forgetting a tenant costs a sync at its next new run.
+/// The maximum number of tenants whose folders are known to have a durable name. A tenant outside this cache costs a sync at its next new run.
 const NAMED_TENANTS: usize = 4_096;
 
-/// One store's folder. Its methods block; each is in the file named after its operation.
+/// The folder of a store. Its methods block. Each method is in the file named after its operation.
 #[derive(Debug)]
 pub(crate) struct FsInner {
     pub(crate) disk: Arc<dyn Disk>,
@@ -36,11 +37,12 @@ pub(crate) struct FsInner {
     pub(crate) options: FsOptions,
     pub(crate) slots: Arc<RunSlots>,
     pub(crate) turns: CallPermits,
-    /// Whether the marker was seen to name a layout that this version knows.
+    /// Whether this instance has read a marker with a layout that this version supports.
     pub(crate) marked: AtomicBool,
-    /// Whether this instance has set up the folder. The marker does not prove it: its writer may have died before the rest was durable.
+    /// Whether this instance has set up the folder. The marker alone does not prove it: its writer may have died before the other parts were
+    /// durable.
     pub(crate) ready: AtomicBool,
-    /// Whether this instance has searched the journals for records that a crash of the machine took from logs.
+    /// Whether this instance has searched the journals for records that logs lost in a crash of the machine.
     pub(crate) recovered: AtomicBool,
     pub(crate) journal: Journal,
     suspects: Mutex<HashSet<RunKey>>,
@@ -48,7 +50,7 @@ pub(crate) struct FsInner {
     tenants: Mutex<NamedTenants>,
 }
 
-/// Tenants whose folders are safely named, in a folder of runs.
+/// Tenants whose folders have durable names in a folder of runs.
 #[derive(Debug, Default)]
 struct NamedTenants {
     runs: Option<FileIdent>,
@@ -59,7 +61,7 @@ struct NamedTenants {
 #[derive(Debug)]
 pub(crate) struct LockedLog {
     pub(crate) log: CachedLog,
-    /// Whether others may have written its end, and have died before they had synced it.
+    /// Whether other writers may have written the end of the log and died before they synced it.
     pub(crate) is_others: bool,
     pub(crate) lock: FileLock,
 }
@@ -93,9 +95,9 @@ impl FsInner {
         }
     }
 
-    /// Opens and locks the run's log, and cuts off what a crash left of a write; `None` if there is no such run.
+    /// Opens and locks the run's log, and cuts off the remains of a write that crashed. Returns `None` if the run does not exist.
     ///
-    /// The caller must have the slot's turn, and waits for the file's lock for as long as it says.
+    /// The caller must hold the turn of the slot. `patience` limits the wait for the file's lock.
     pub(crate) fn writer(
         &self,
         slot: &RunSlot,
@@ -118,7 +120,7 @@ impl FsInner {
                 },
             };
             let lock = FileLock::wait(Arc::clone(&file), &path, FileLockMode::Exclusive, patience)?;
-            // Only now is it certain that no other caller removes or replaces the file, so only now its name is compared.
+            // Compare the file's name only now: from here on, no other caller removes or replaces the file.
             let ident = match &known {
                 Some(log) => log.ident,
                 None => FileIdent::of(
@@ -144,7 +146,7 @@ impl FsInner {
                 }
             };
             if self.suspect_runs().contains(run) {
-                // The copy has the log's name now, and no caller has a lock on it.
+                // The copy has the log's name, and no caller has a lock on it yet.
                 slot.cache_log(self.replace_suspect(slot, &log)?);
                 continue;
             }
@@ -160,18 +162,19 @@ impl FsInner {
         }
         tracing::warn!(
             path = %path.display(), bytes = torn, at = log.tail.end,
-            "cut off a write that was never acknowledged"
+            "removed a partial write that was never acknowledged"
         );
         self.disk
             .set_len(&log.file, log.tail.end)
             .map_err(|e| FsStoreError::io(FileOperation::Cut, path, e))?;
-        // Otherwise a crash could restore a part of the removed tail after the next write.
+        // Otherwise a crash could restore a part of the removed end after the next write.
         self.disk.sync(&log.file).map_err(|e| FsStoreError::io(FileOperation::Sync, path, e))
     }
 
-    /// Shows the run's log to `read` without locking it; `None` if there is no such run.
+    /// Passes the run's log to `read` without locking it. Returns `None` if the run does not exist.
     ///
-    /// While a writer cuts off a torn end and writes again, a reader may see a mix of both. So a read that finds damage runs again under the lock.
+    /// If a writer cuts off a torn end and writes again at the same time, a reader may see a mix of both. So a read that finds damage runs again
+    /// under the lock.
     pub(crate) fn read_log<T>(
         &self,
         run: &RunKey,
@@ -229,8 +232,8 @@ impl FsInner {
             return Err(FsStoreError::io(FileOperation::Read, path, io::ErrorKind::IsADirectory.into()));
         }
         if !metadata.is_file() {
-            // Opening a pipe would wait for its writer.
-            return Err(FsStoreError::damaged(path, 0, "it is not a file"));
+            // Do not open anything else: opening a pipe would wait for its writer.
+            return Err(FsStoreError::damaged(path, 0, "the path is not a file"));
         }
         let file = match self.disk.open(path, FileAccess::Read) {
             Ok(file) => Arc::new(file),
@@ -248,7 +251,7 @@ impl FsInner {
         read(&log, path).map(Some)
     }
 
-    /// Brings the name of the run's log to stable storage.
+    /// Makes the name of the run's log durable.
     pub(crate) fn sync_name(&self, run: &RunKey) -> io::Result<()> {
         self.disk.sync_dir(&self.layout.tenant(&run.tenant))?;
         let runs = self.disk.ident(self.layout.runs())?;
@@ -281,7 +284,7 @@ impl FsInner {
         }
     }
 
-    /// Removes a file; returns whether it was there.
+    /// Removes a file. Returns whether the file existed.
     pub(crate) fn remove(&self, path: &Path) -> Result<bool, FsStoreError> {
         match self.disk.remove(path) {
             Ok(()) => Ok(true),
@@ -290,20 +293,20 @@ impl FsInner {
         }
     }
 
-    /// Runs with a failed sync: the durable part of their log is unknown.
+    /// Returns the suspect runs: a sync of their log failed, so the durable part of the log is unknown.
     ///
-    /// After a failed sync the system may take the lost pages for written, and the next sync returns `Ok`. So a writer copies such a log to a new
-    /// file before it acknowledges any record of it. A reader gets the log unchanged, as during each sync.
+    /// After a failed sync the system may count the lost pages as written, and the next sync returns `Ok`. So a writer copies the log of a suspect
+    /// run to a new file before it acknowledges any record in it. A reader gets the log unchanged, as it does during every sync.
     pub(crate) fn suspect_runs(&self) -> MutexGuard<'_, HashSet<RunKey>> {
         self.suspects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs whose journal may have records that their log lacks, and whose recovery failed.
+    /// Returns the runs with a failed recovery. A journal may have records that the log of such a run lacks.
     pub(crate) fn withheld_runs(&self) -> MutexGuard<'_, HashSet<RunKey>> {
         self.withheld.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether this instance has created a run of the tenant in this folder of runs, so that the tenant's folder existed.
+    /// Returns whether this instance has created a run of the tenant in this folder of runs. If so, the tenant's folder must exist.
     pub(crate) fn has_named(&self, tenant: &TenantId, runs: FileIdent) -> bool {
         let named = self.tenants();
         named.runs == Some(runs) && named.tenants.contains(tenant)

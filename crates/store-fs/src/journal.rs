@@ -1,8 +1,9 @@
-//! The journal of one instance: a second, sequential copy of the bytes appended to logs. One sync makes many appends durable and never extends a
-//! file.
+//! The journal of a store instance: a second, sequential copy of the bytes that the instance appends to logs. One sync of the journal makes many
+//! appends durable. The journal is filled with zeros in advance, so that an append never extends the file.
 //!
-//! Readers never use the journal: the logs have all data unless the machine crashes. The next process that opens the folder then restores the lost
-//! part ([`recover`](crate::recover)). When the journal is full, the store syncs the logs and the journal restarts from its beginning.
+//! Readers never use the journal, because the logs have all data unless the machine crashes. After a crash, the next process that opens the folder
+//! restores the lost data ([`recover`](crate::recover)). When the journal is full, the store syncs the logs, and the journal starts again from its
+//! beginning. Each such round is a *lap*.
 
 mod format;
 
@@ -27,14 +28,15 @@ use format::{EntryGroup, JournalHeading, SECTOR};
 /// The maximum age of an entry while the instance has an executor.
 const OLDEST: Duration = Duration::from_secs(60);
 
-/// How large a journal is, and what goes through it.
+/// The size limits of a journal and of the appends that go through it.
 #[derive(Clone, Debug)]
 pub(crate) struct JournalLimits {
-    /// The growth step, filled with zeros: overwriting them takes two thirds of the time of a write at the end of the file.
+    /// The step by which the journal grows. The new part is filled with zeros: a write over zeros takes two thirds of the time of a write at the
+    /// end of the file.
     pub(crate) step: usize,
-    /// How large it becomes.
+    /// The maximum size of the journal.
     pub(crate) most: usize,
-    /// The longest append that goes through it: what is longer takes more time to write twice than to sync.
+    /// The maximum length of an append that goes through the journal. A longer append takes more time to write twice than to sync.
     pub(crate) longest: usize,
 }
 
@@ -44,22 +46,24 @@ impl Default for JournalLimits {
     }
 }
 
-/// The journal of an instance, made when it is worth it.
+/// The journal of an instance. The instance creates it only after several syncs of logs.
 #[derive(Debug)]
 pub(crate) struct Journal {
     limits: JournalLimits,
-    /// The maximum number of logs in the journal that wait for their sync. Each stays open, because the system reports all failures only to a
-    /// process that has the file open.
+    /// The maximum number of logs in the journal that wait for their sync. Each of them stays open, because the system reports every failure only
+    /// to a process that has the file open.
     logs: usize,
-    /// The number of syncs without a journal.
+    /// The number of log syncs since the instance last had no journal.
     direct: AtomicUsize,
     state: Mutex<JournalState>,
-    /// The caller that syncs it holds this. Taken after `state`, if both are.
+    /// The lock of the caller that syncs the journal. A caller that needs both locks takes `state` first.
     syncing: Mutex<()>,
-    /// The number of bytes ever written to it, with its first heading, and the number of those on stable storage, in it or in the logs.
+    /// The number of bytes ever written to the journal, including its first heading, and the number of those bytes that are durable, in the journal
+    /// or in the logs.
     written: AtomicU64,
     synced: AtomicU64,
-    /// A sync has failed, and the journal's content is unknown. It stays unchanged for the next process that opens the folder.
+    /// True after a failed sync, when the journal's content is unknown. The journal then stays unchanged for the next process that opens the
+    /// folder.
     broken: AtomicBool,
 }
 
@@ -75,20 +79,20 @@ struct OpenJournal {
     path: PathBuf,
     ident: FileIdent,
     lap: u64,
-    /// The offset of the next group, and the length of the file that was ever written.
+    /// The offset of the next group, and the length of the part of the file that was ever written.
     at: usize,
     size: usize,
-    /// The value of `written` at the beginning of the lap, less where that is in the file.
+    /// The value of `written` at the beginning of the lap, minus the offset of that beginning in the file.
     origin: u64,
-    /// The logs written to since the lap began.
+    /// The logs with appends since the lap began.
     logs: HashMap<RunKey, (FileIdent, Arc<File>)>,
-    /// The runs with entries in the journal, and the time from which it may have some.
+    /// The runs with entries in the journal, and the time since which the journal may have entries.
     runs: HashSet<RunKey>,
     since: Duration,
     _lock: FileLock,
 }
 
-/// The bytes that an append has written to its log.
+/// An append whose bytes are in its log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WrittenAppend<'a> {
     pub(crate) entry: &'a JournalEntry<'a>,
@@ -96,7 +100,7 @@ pub(crate) struct WrittenAppend<'a> {
     pub(crate) ident: FileIdent,
 }
 
-/// Returns the machine's current start, where the system reports it.
+/// Returns the id of the machine's current boot, where the system reports it.
 pub(crate) fn boot() -> Option<&'static str> {
     static BOOT: LazyLock<Option<String>> = LazyLock::new(|| {
         let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
@@ -119,16 +123,16 @@ impl Journal {
         }
     }
 
-    /// Whether an append of so many bytes may go through it.
+    /// Returns whether an append of `len` bytes may go through the journal.
     pub(crate) fn accepts(&self, len: usize) -> bool {
         len <= self.limits.longest
     }
 
-    /// Makes written appends durable. Returns `false` if the journal has no room, so the caller must sync the logs.
+    /// Makes written appends durable. Returns `false` if the journal has no room; the caller must then sync the logs.
     ///
     /// # Errors
     ///
-    /// The error of the sync; the outcome of the entries is then unknown.
+    /// The error of the sync. The outcome of the appends is then unknown.
     pub(crate) fn write_durably(&self, folder: &FsInner, row: &[WrittenAppend<'_>]) -> io::Result<bool> {
         let mut group = EntryGroup::default();
         row.iter().for_each(|written| group.add(written.entry));
@@ -140,7 +144,7 @@ impl Journal {
         if self.broken.load(Ordering::Acquire) {
             return Ok(false);
         }
-        // The sync includes all writes of others up to now.
+        // The sync includes all writes of other callers up to now.
         let written = self.written.load(Ordering::Acquire);
         if let Err(error) = folder.disk.sync(&file) {
             self.broken.store(true, Ordering::Release);
@@ -150,7 +154,7 @@ impl Journal {
         Ok(true)
     }
 
-    /// Writes a group, and returns what to sync, and how far.
+    /// Writes a group of appends. Returns the file to sync, and the value of `written` that the sync must reach.
     fn write(
         &self,
         folder: &FsInner,
@@ -175,7 +179,7 @@ impl Journal {
         Some((Arc::clone(&made.file), end))
     }
 
-    /// Makes room for a group of this size, and for the logs of its row.
+    /// Makes room in the journal for a group of this size, and for the logs of its row.
     fn make_room<'s>(
         &self,
         state: &'s mut JournalState,
@@ -186,7 +190,7 @@ impl Journal {
         if self.broken.load(Ordering::Acquire) || SECTOR + room > self.limits.most || row.len() > self.logs {
             return None;
         }
-        // Another process may have taken the folder away, and the journal with it.
+        // Another process may have removed the folder together with the journal.
         if let JournalState::Made(made) = state
             && folder.disk.ident(&made.path).ok() != Some(made.ident)
         {
@@ -202,14 +206,14 @@ impl Journal {
             match OpenJournal::new(folder, self.written.load(Ordering::Acquire)) {
                 Ok(made) => *state = JournalState::Made(made),
                 Err(fault) => {
-                    tracing::warn!(error = %fault, "syncs each log by itself, as no journal can be made");
+                    tracing::warn!(error = %fault, "cannot create a journal; syncing each log separately");
                     return None;
                 }
             }
         }
         let JournalState::Made(made) = state else { return None };
         if made.at + room > made.size {
-            // Without room on the disk, what there is has to do.
+            // If the disk has no room, use the room that the journal has.
             let _grown = made.grow(folder, room, &self.limits);
         }
         let new = row.iter().filter(|written| !made.logs.contains_key(&written.entry.run)).count();
@@ -227,7 +231,7 @@ impl Journal {
         let synced = sync_each(&*folder.disk, &files, folder.options.parallel.get());
         if synced.iter().any(Result::is_err) {
             self.broken.store(true, Ordering::Release);
-            // The durable part of these logs is unknown, so each is copied before the next acknowledgment.
+            // The durable part of these logs is unknown, so each log is copied before the next acknowledgment.
             let failed = runs.into_iter().zip(synced).filter(|(_, synced)| synced.is_err());
             folder.suspect_runs().extend(failed.map(|(run, _)| run));
             return None;
@@ -236,19 +240,19 @@ impl Journal {
         Some(())
     }
 
-    /// Begins again from its start, where nothing of the lap before is left.
+    /// Starts the journal again from its beginning, without the entries of the previous lap.
     fn start_lap(&self, made: &mut OpenJournal, folder: &FsInner) -> Option<()> {
         self.sync_logs(made, folder)?;
         if let Err(error) = made.begin_again(folder, self.written.load(Ordering::Acquire)) {
-            tracing::warn!(path = %made.path.display(), %error, "syncs each log by itself, as the journal cannot be begun again");
+            tracing::warn!(path = %made.path.display(), %error, "cannot restart the journal; syncing each log separately");
             self.broken.store(true, Ordering::Release);
             return None;
         }
         Some(())
     }
 
-    /// Forgets a replaced or removed log while it is still open: another log may already have its name, and receive writes. Removes all entries of
-    /// the run.
+    /// Forgets a log that was replaced or removed, while its file is still open: another log may already have its name, and receive writes. Removes
+    /// all entries of the run.
     pub(crate) fn forget_log(&self, folder: &FsInner, run: &RunKey, log: Option<FileIdent>) {
         let JournalState::Made(made) = &mut *self.state() else { return };
         if made.logs.get(run).is_some_and(|(known, _)| Some(*known) == log) {
@@ -259,7 +263,7 @@ impl Journal {
         }
     }
 
-    /// Begins again if it holds what is older than a minute, which another process may have removed from the logs since.
+    /// Starts the journal again if it has entries older than a minute. Another process may have removed their records from the logs since.
     pub(crate) fn restart_if_old(&self, folder: &FsInner) {
         let JournalState::Made(made) = &mut *self.state() else { return };
         let age = folder.clock.monotonic().saturating_sub(made.since);
@@ -268,19 +272,19 @@ impl Journal {
         }
     }
 
-    /// Syncs the logs and removes it, as its instance ends.
+    /// Syncs the logs and removes the journal, when its instance ends.
     pub(crate) fn remove_journal(&self, folder: &FsInner) {
         let mut state = self.state();
         let JournalState::Made(made) = &mut *state else { return };
         if !self.broken.load(Ordering::Acquire) && self.sync_logs(made, folder).is_some() {
-            // If it stays, the next to open the folder finds nothing in it that is missing.
+            // If the file remains, the next process to open the folder finds no missing records in it.
             let _removed = folder.remove(&made.path);
         }
         *state = JournalState::Unmade;
     }
 
     fn state(&self) -> MutexGuard<'_, JournalState> {
-        // A panic can only interrupt a write, and the next write replaces it.
+        // A panic can only interrupt a write, and the next write replaces the interrupted one.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -289,7 +293,7 @@ impl OpenJournal {
     fn new(folder: &FsInner, written: u64) -> Result<Self, FsStoreError> {
         static IDS: LazyLock<RandomIds> = LazyLock::new(RandomIds::new);
         let journals = folder.layout.journals();
-        // Another program may have removed it. The logs of a live process have all of its journal's data, so nothing is lost.
+        // Another program may have removed the folder. The logs of a live process have all of its journal's data, so nothing is lost.
         folder.disk.make_dir(journals).map_err(|e| FsStoreError::io(FileOperation::MakeDir, journals, e))?;
         let path = folder.layout.journal(IDS.next(folder.clock.now()));
         let failed = |doing| {
@@ -298,7 +302,7 @@ impl OpenJournal {
         };
         let file =
             Arc::new(folder.disk.open(&path, FileAccess::Create).map_err(failed(FileOperation::Open))?);
-        // Another process that finds it without a lock takes it for that of a dead one, and removes it.
+        // Without a lock, another process would take the journal for that of a dead process, and remove it.
         let lock = FileLock::try_now(Arc::clone(&file), &path, FileLockMode::Exclusive)?
             .ok_or_else(|| FsStoreError::Restless { path: path.clone() })?;
         let ident = FileIdent::of(&file.metadata().map_err(failed(FileOperation::Open))?);
@@ -323,7 +327,8 @@ impl OpenJournal {
         Ok(made)
     }
 
-    /// Begins at the start again, which must be on stable storage before a group is: else what is left of the lap before would count.
+    /// Starts again from the beginning of the file. The heading must be durable before the first group; otherwise groups of the previous lap would
+    /// count.
     fn begin_again(&mut self, folder: &FsInner, written: u64) -> io::Result<()> {
         self.lap += 1;
         folder.disk.set_len(&self.file, 0)?;
@@ -349,7 +354,7 @@ impl OpenJournal {
     }
 }
 
-/// The paths of all journals in the folder.
+/// Returns the paths of all journals in the folder.
 pub(crate) fn all(journals: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(journals)? {

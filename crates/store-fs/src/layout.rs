@@ -38,7 +38,7 @@ impl FsLayout {
         self.root.join("ferrata.json")
     }
 
-    /// The marker's name as only a file system that ignores case finds it.
+    /// Returns the path of the marker in capital letters. The file exists there only if the file system ignores case.
     pub(crate) fn marker_in_capitals(&self) -> PathBuf {
         self.root.join("FERRATA.JSON")
     }
@@ -55,7 +55,7 @@ impl FsLayout {
         &self.journals
     }
 
-    /// The journal of an instance.
+    /// Returns the path of the journal of an instance.
     pub(crate) fn journal(&self, id: Uuid) -> PathBuf {
         self.journals.join(format!("{id}.journal"))
     }
@@ -64,17 +64,17 @@ impl FsLayout {
         self.runs.join(tenant.as_str())
     }
 
-    /// The log of a run.
+    /// Returns the path of the log of a run.
     pub(crate) fn log(&self, run: &RunKey) -> PathBuf {
         self.sibling_path(run, "", SUFFIX)
     }
 
-    /// A log that is being made; it gets its name once it is on stable storage.
+    /// Returns the path of a log during its creation. The log gets its name once its content is durable.
     pub(crate) fn unnamed_log(&self, run: &RunKey) -> PathBuf {
         self.sibling_path(run, ".", ".new")
     }
 
-    /// A log that is being copied, to replace the one in place.
+    /// Returns the path of a log's copy, which then replaces the log.
     pub(crate) fn copy(&self, run: &RunKey) -> PathBuf {
         self.sibling_path(run, ".", ".cut")
     }
@@ -87,7 +87,7 @@ impl FsLayout {
         self.tenant(&run.tenant).join([before, run.run.as_str(), after].concat())
     }
 
-    /// The run whose log a file name is, if it is one.
+    /// Returns the run whose log has this file name, if the name is that of a log.
     pub(crate) fn run_of(file_name: &str) -> Option<RunId> {
         RunId::new(file_name.strip_suffix(SUFFIX)?).ok()
     }

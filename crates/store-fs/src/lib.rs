@@ -1,7 +1,7 @@
-//! Keeps the runs of [Ferrata](ferrata_store) on a disk of this machine: one append-only file of JSON lines per run.
+//! Stores the runs of [Ferrata](ferrata_store) on a disk of this machine: one append-only file of JSON lines per run.
 //!
-//! The store needs no server and no installation; `jq` reads every file. It is the default for services on one machine, and for tests that need a
-//! store that outlives a process.
+//! The store needs no server and no installation, and `jq` can read every file. It is the default for services on one machine, and for tests that
+//! need a store that outlives the process.
 //!
 //! ```
 //! use ferrata_store::{CheckpointStore, Page, RunQuery};
@@ -20,26 +20,27 @@
 //!
 //! # Guarantees
 //!
-//! - **Durable.** An append is acknowledged after `fdatasync` of the file, or of a journal with the same bytes. For a new file, `fsync` of the
-//!   directories that name it comes first, too. If the machine crashes, the next process that opens the folder restores lost data from journals
-//!   before it reads anything. This relies on the disk: a disk that acknowledges a write too early can lose it.
-//! - **Whole.** An append becomes visible with its last line. Readers skip the remains of a write that a crash cut short, and the next writer cuts
-//!   them off with a warning. Reads report any other damage, and no writer cuts it off.
-//! - **One winner.** Appends to a run take turns by a lock on its file (`flock`), also among processes.
+//! - **Durable.** The store acknowledges an append after `fdatasync` of the log, or of a journal with the same bytes. Before it acknowledges a new
+//!   log, it also calls `fsync` on the directories that name the log. If the machine crashes, the next process that opens the folder restores lost
+//!   data from journals before it reads anything. This relies on the disk: a disk that acknowledges a write too early can lose it.
+//! - **Atomic.** An append becomes visible with its last line. Readers skip the remains of a write that a crash cut short. The next writer cuts
+//!   these remains off and logs a warning. Reads report any other damage, and no writer cuts it off.
+//! - **One winner.** Writers to a run exclude each other by a lock on its file (`flock`), also across processes. So one of several appends that
+//!   expect the same head succeeds.
 //! - **Failures are reported.** A failed write leaves the file unchanged. A failed sync returns
 //!   [`Indeterminate`](ferrata_store::ErrorKind::Indeterminate). This process then copies the log to a new file before it reports anything else
-//!   about the run, because a second sync would return `Ok` even if the data is lost.
-//! - **Immediate detection of dead processes.** An executor's heartbeat includes a lock that ends with its process, so other processes can claim its
-//!   runs before the heartbeat expires.
+//!   about the run, because a second sync would return `Ok` even if data was lost.
+//! - **Immediate detection of dead processes.** An executor's heartbeat includes a lock that ends with its process. So other processes can claim
+//!   its runs before the heartbeat expires.
 //!
 //! # Limits
 //!
-//! - Local file systems on Unix, with `flock` and case-sensitive names: ext4, XFS, Btrfs, ZFS, tmpfs. Network file systems are unsupported: their
-//!   locks apply on one machine, or for one process, or not at all.
-//! - A listing of runs reads every log's first and last lines: fit for tens of thousands of runs, not for millions.
-//! - A reader may see an append a moment before it is on stable storage. A later append to the run makes it durable too.
-//! - A body may have 256 MiB.
-//! - The store creates files and directories with the process's usual rights (`umask`); logs contain the same data as the state.
+//! - The store needs a local file system on Unix with `flock` and case-sensitive names: ext4, XFS, Btrfs, ZFS, tmpfs. Network file systems are
+//!   unsupported: their locks work only on one machine, or only within one process, or not at all.
+//! - A listing of runs reads the first and the last lines of every log. This is fast enough for tens of thousands of runs, not for millions.
+//! - A reader may see an append shortly before it is durable. A later append to the run makes it durable, too.
+//! - A body may have at most 256 MiB.
+//! - The store creates files and directories with the process's default permissions (`umask`). Logs contain the same data as the state.
 //!
 //! `docs/reference/format-fs.md` describes the files byte by byte.
 

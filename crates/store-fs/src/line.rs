@@ -1,4 +1,4 @@
-//! The lines of a log: how the opening line and a record become one, and back. `docs/reference/format-fs.md` has them byte by byte.
+//! The lines of a log: encodes the opening line and records as lines, and decodes them. `docs/reference/format-fs.md` describes them byte by byte.
 
 use std::borrow::Cow;
 use std::io::Write as _;
@@ -13,10 +13,10 @@ use serde_json::value::RawValue;
 
 use crate::header::{self, LINE};
 
-/// The version of the opening line that this library writes, and the newest that it reads.
+/// The version of the opening line that this library writes. It is also the newest version that it reads.
 pub(crate) const OPENING: u64 = 1;
 
-/// The maximum size of a body: a read needs several copies of a line in memory, for any file content.
+/// The maximum size of a body. A read needs several copies of a line in memory, whatever the file contains, so this limits the memory of a read.
 pub(crate) const MAX_BODY: usize = 256 << 20;
 
 /// The maximum length of a line: the longest body in base64, plus the header.
@@ -33,9 +33,9 @@ const PART: &[u8] = br#","part":["#;
 /// The reason why a line cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
-    /// The checksum differs, or there is none: damage, or a write that was cut short.
+    /// The checksum differs, or the line has none: the line is damaged, or its write was cut short.
     Sum,
-    /// The checksum is right, but the line is not what this version writes.
+    /// The checksum is right, but this version does not write such a line.
     Content(String),
     /// A newer version wrote the line.
     Newer(u64),
@@ -45,16 +45,16 @@ pub(crate) fn content(what: impl Into<String>) -> Flaw {
     Flaw::Content(what.into())
 }
 
-/// The index of a line in its append: the records of an append become visible with its last line.
+/// The position of a line in its append. All records of an append become visible with its last line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
-    /// From 1.
+    /// The position, counted from 1.
     pub(crate) number: u32,
     pub(crate) of: u32,
 }
 
 impl Part {
-    /// The only line of its append; not written.
+    /// The only line of its append. The line does not store this value.
     pub(crate) const WHOLE: Self = Self { number: 1, of: 1 };
 
     pub(crate) fn is_first(self) -> bool {
@@ -70,7 +70,7 @@ impl Part {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Opening {
     pub(crate) run: RunKey,
-    /// The oldest record kept.
+    /// The number of the oldest stored record.
     pub(crate) first: Seq,
     pub(crate) facts: RunFacts,
 }
@@ -94,7 +94,7 @@ pub(crate) fn write_opening(out: &mut Vec<u8>, run: &RunKey, first: Seq, facts: 
     write_sum(out, start);
 }
 
-/// Reads an opening line, given without its newline.
+/// Parses an opening line, without its newline.
 pub(crate) fn read_opening(line: &[u8]) -> Result<Opening, Flaw> {
     let inside = check_sum(line)?;
     version(inside, br#"{"ferrata":"#, OPENING)?;
@@ -105,8 +105,8 @@ pub(crate) fn read_opening(line: &[u8]) -> Result<Opening, Flaw> {
 
 /// Appends the line of a record to `out`.
 ///
-/// `before` is the id that the line before gives; a record that names it leaves its `prev` out. A base always names the
-/// record before it, so that reading can begin there.
+/// `before` is the id of the record in the previous line. If the record's `prev` is that id, the line omits `prev`. A base always has its `prev`,
+/// so that reading can begin at a base.
 pub(crate) fn write_record(out: &mut Vec<u8>, record: &Record, before: Option<RecordId>, part: Part) {
     let start = out.len();
     let header = &record.header;
@@ -127,13 +127,13 @@ pub(crate) fn write_record(out: &mut Vec<u8>, record: &Record, before: Option<Re
     write_sum(out, start);
 }
 
-/// A record's line, its body not yet decoded.
+/// The parsed line of a record, with a body that is not decoded yet.
 #[derive(Debug)]
 pub(crate) struct RecordLine<'a> {
-    /// `prev` is absent if the line left it out.
+    /// The header. `prev` is `None` if the line omits it.
     pub(crate) header: RecordHeader,
     pub(crate) part: Part,
-    /// The written header without the part.
+    /// The header as written, without the part.
     head: &'a [u8],
     body: LineBody<'a>,
 }
@@ -144,11 +144,11 @@ enum LineBody<'a> {
     Base64(&'a [u8]),
 }
 
-/// Reads a record's line, given without its newline.
+/// Parses a record's line, without its newline.
 pub(crate) fn read_record(line: &[u8]) -> Result<RecordLine<'_>, Flaw> {
     let inside = check_sum(line)?;
     version(inside, br#"{"v":"#, LINE)?;
-    // No text in a header can hold a quote, so the first of these is the key and not part of a value.
+    // No text in a header can contain a quote. So the first match is the key and not part of a value.
     let key = find(inside, &JSON_BODY[..6]).ok_or_else(|| content("no body"))?;
     let (head, rest) = inside.split_at(key);
     let body = if let Some(json) = rest.strip_prefix(JSON_BODY) {
@@ -175,7 +175,7 @@ impl<'a> LineBody<'a> {
 }
 
 impl RecordLine<'_> {
-    /// Copies or decodes the body; the caller compares it with the header.
+    /// Returns the body, copied or decoded. The caller compares it with the header.
     pub(crate) fn body(&self) -> Result<Bytes, Flaw> {
         self.body.bytes().map(|body| match body {
             Cow::Borrowed(json) => Bytes::copy_from_slice(json),
@@ -183,7 +183,7 @@ impl RecordLine<'_> {
         })
     }
 
-    /// Appends the same line as a standalone one.
+    /// Appends the record to `out` as a line that is an append of its own.
     pub(crate) fn write_whole(&self, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(self.head);
@@ -202,7 +202,7 @@ impl RecordLine<'_> {
     }
 }
 
-/// Ends a line of a file that is not a log with the same checksum.
+/// Ends a line with the same kind of checksum, for files that are not logs.
 pub(crate) fn write_sum(out: &mut Vec<u8>, start: usize) {
     let sum = hex(crc32c::crc32c(&out[start..]));
     out.extend_from_slice(br#","sum":""#);
@@ -225,7 +225,7 @@ pub(crate) fn check_sum(line: &[u8]) -> Result<&[u8], Flaw> {
     let (inside, sum) = line.split_at(line.len().checked_sub(SUM).ok_or(Flaw::Sum)?);
     let digits =
         sum.strip_prefix(br#","sum":""#).and_then(|sum| sum.strip_suffix(br#""}"#)).ok_or(Flaw::Sum)?;
-    // Compare as text: the same number in capitals, or with a sign, is not the written text.
+    // Compare the text: the same number in capitals, or with a sign, is another text.
     match hex(crc32c::crc32c(inside)) == digits {
         true => Ok(inside),
         false => Err(Flaw::Sum),
@@ -247,15 +247,15 @@ fn is_line_of_json(body: &[u8]) -> bool {
         && serde_json::from_slice::<&RawValue>(body).is_ok_and(|value| value.get().len() == body.len())
 }
 
-/// Checks a line's version: the first field of a line in every version.
+/// Checks the version of a line. It is the first field of a line in every version.
 pub(crate) fn version(inside: &[u8], key: &[u8], known: u64) -> Result<(), Flaw> {
-    let rest = inside.strip_prefix(key).ok_or_else(|| content("it does not begin with its version"))?;
+    let rest = inside.strip_prefix(key).ok_or_else(|| content("the line does not start with its version"))?;
     let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let version = std::str::from_utf8(&rest[..digits]).ok().and_then(|digits| digits.parse::<u64>().ok());
     match version {
         Some(version) if version > known => Err(Flaw::Newer(version)),
         Some(version) if version == known => Ok(()),
-        _ => Err(content("its version is not one that was ever written")),
+        _ => Err(content("the version of the line is unknown")),
     }
 }
 

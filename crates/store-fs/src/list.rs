@@ -1,4 +1,4 @@
-//! Listing runs: goes through every log of the folder, and holds no more heads than a page needs.
+//! Lists runs. A listing goes through every log of the folder, and keeps at most about two pages of heads in memory.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,15 +14,15 @@ use crate::inner::FsInner;
 use crate::layout::FsLayout;
 use crate::slots::RunSlots;
 
-/// The maximum number of restarts of a listing because a name in the root changed: the store creates one there only once.
+/// The maximum number of restarts of a listing because a name in the root changed. The store itself creates a name there only once.
 const LISTINGS: usize = 3;
 
-/// The first heads of a listing, in its order, as far as a page and one more go.
+/// The first heads of a listing, in its order: one more than a page has.
 struct TopHeads {
     order: Order,
     after: Option<RunPlace>,
     limit: usize,
-    /// At most twice the limit, so that sorting is paid for by what is added between.
+    /// At most twice the limit. Sorting only when it is full keeps the cost of each insertion low.
     heads: Vec<(RunPlace, RunHead)>,
 }
 
@@ -45,7 +45,7 @@ impl FsInner {
                 }
                 Ok(())
             })?;
-            // A folder that was away for a moment had runs in it that were not seen.
+            // If a folder was away for a moment, the listing may have missed its runs.
             if self.stamp(query.tenant.as_ref())? == stamp {
                 best.trim();
                 return Ok(listing.cut(page, best.heads.into_iter().map(|(_, head)| head).collect()));
@@ -54,7 +54,7 @@ impl FsInner {
         Err(FsStoreError::Restless { path: self.layout.root().into() })
     }
 
-    /// Reads a run's head unless it cannot be in the page. Skips an unreadable run with a warning, unless the listing must be complete.
+    /// Reads the head of a run, unless the run cannot be on the page. Skips an unreadable run with a warning, unless the listing must be complete.
     fn readable_head(
         &self,
         run: &RunKey,
@@ -86,14 +86,14 @@ impl FsInner {
             Err(fault) => {
                 tracing::warn!(
                     path = %self.layout.log(run).display(), error = %fault,
-                    "left a run out of a listing, as it cannot be read"
+                    "skipped an unreadable run in a listing"
                 );
                 Ok(None)
             }
         }
     }
 
-    /// Shows every run that has a file to `see`, in no order: those of the tenant, if the query has one.
+    /// Passes every run that has a log to `see`, in no particular order. Passes only the tenant's runs if the query has a tenant.
     fn for_each_log(
         &self,
         query: &RunQuery,
@@ -108,15 +108,15 @@ impl FsInner {
         match &query.tenant {
             Some(tenant) => in_tenant(tenant),
             None => for_each_name(&self.slots, self.layout.runs(), |name| {
-                // Not ours.
+                // Not a folder of this store.
                 let Ok(tenant) = TenantId::new(name) else { return Ok(()) };
                 match in_tenant(&tenant) {
-                    // A file of a name that a tenant could have is not ours either.
+                    // A file with a name that a tenant could have does not belong to this store either.
                     Err(fault) if fault.is_of_listing() && fault.is_no_directory() => Ok(()),
                     Err(fault) if fault.is_of_listing() && !fault.is_exhaustion() && !query.complete => {
                         tracing::warn!(
                             path = %self.layout.tenant(&tenant).display(), error = %fault,
-                            "left a tenant out of a listing, as its folder cannot be listed"
+                            "skipped a tenant in a listing, because its folder is unreadable"
                         );
                         Ok(())
                     }
@@ -127,7 +127,7 @@ impl FsInner {
     }
 }
 
-/// Shows every name in a directory to `see`; none if there is no such directory.
+/// Passes every name in a directory to `see`; passes nothing if the directory does not exist.
 fn for_each_name(
     slots: &RunSlots,
     path: &Path,
@@ -147,7 +147,7 @@ fn for_each_name(
 }
 
 impl TopHeads {
-    /// Returns whether a run may be in the page.
+    /// Returns whether a run may be on the page.
     fn wants(&self, place: &RunPlace) -> bool {
         self.after.as_ref().is_none_or(|after| self.is_before(after, place))
     }

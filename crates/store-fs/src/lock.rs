@@ -7,30 +7,30 @@ use std::time::Duration;
 
 use crate::error::{FileOperation, FsStoreError};
 
-/// The pause before the second attempt: the typical time that an append has the lock.
+/// The pause before the second attempt. An append typically has the lock for about this time.
 const FIRST_PAUSE: Duration = Duration::from_micros(100);
 
-/// The longest pause between attempts: it limits the delay of a waiter and the load of a long wait.
+/// The longest pause between attempts. It limits both the delay of a waiter and the cost of a long wait.
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 
-/// How a file is locked.
+/// The mode of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileLockMode {
-    /// No other holder may write or read under a lock.
+    /// No other caller may write, or read under a lock.
     Exclusive,
-    /// Others may read, too.
+    /// Other callers may have a shared lock, too.
     Shared,
 }
 
-/// A lock on a file, among processes and among the open files of this one, until it is dropped.
+/// A lock on a file, which also excludes other processes and other open files of this process. Dropping it releases the lock.
 #[derive(Debug)]
 pub(crate) struct FileLock(Option<Arc<File>>);
 
 impl FileLock {
-    /// Waits for the lock for as long as `patience` says.
+    /// Waits for the lock for at most `patience`.
     ///
-    /// The system's own waiting has no end, and one stopped process would keep a thread here for ever. So this tries and
-    /// pauses in turn, and counts the pauses. It runs on threads made for blocking, and runs are seldom contended.
+    /// The system's own call waits without a limit, so one stopped process would block a thread forever. So this function tries, pauses, and counts
+    /// the pauses. It runs on threads that may block, and callers seldom wait for each other.
     pub(crate) fn wait(
         file: Arc<File>,
         path: &Path,
@@ -49,7 +49,7 @@ impl FileLock {
         Ok(Self(Some(file)))
     }
 
-    /// Takes the lock if no holder has one that excludes it.
+    /// Takes the lock if no other holder has a lock that excludes it.
     pub(crate) fn try_now(
         file: Arc<File>,
         path: &Path,
@@ -58,7 +58,7 @@ impl FileLock {
         Ok(try_lock(&file, path, mode)?.then(|| Self(Some(file))))
     }
 
-    /// Keeps the lock for as long as the file is open.
+    /// Holds the lock for as long as the file is open.
     pub(crate) fn into_permanent(mut self) {
         self.0 = None;
     }
@@ -67,7 +67,7 @@ impl FileLock {
 impl Drop for FileLock {
     fn drop(&mut self) {
         if let Some(file) = &self.0 {
-            // It fails only for what is no open file; and the lock ends with the file in any case.
+            // Unlocking fails only for a file that is not open, and closing the file ends the lock anyway.
             let _unlocked = file.unlock();
         }
     }

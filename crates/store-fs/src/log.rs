@@ -19,15 +19,15 @@ pub(crate) struct CachedLog {
     pub(crate) file: Arc<File>,
     pub(crate) ident: FileIdent,
     pub(crate) opening: Arc<Opening>,
-    /// The start of the records.
+    /// The offset of the first record.
     pub(crate) floor: u64,
     pub(crate) tail: IntactTail,
-    /// Whether the name of the file is known to be on stable storage.
+    /// Whether the name of the file is known to be durable.
     pub(crate) named: bool,
 }
 
 impl CachedLog {
-    /// Reads what there is to know of an open log.
+    /// Reads the opening line and the end of an open log.
     pub(crate) fn read(
         disk: &dyn Disk,
         file: Arc<File>,
@@ -38,7 +38,11 @@ impl CachedLog {
         let source = LogSource { disk, file: &file, path };
         let (opening, floor) = read_opening(source, metadata.len())?;
         if opening.run != *run {
-            return Err(FsStoreError::damaged(path, 0, format!("it is the log of run {}", opening.run)));
+            return Err(FsStoreError::damaged(
+                path,
+                0,
+                format!("the file is the log of run {}", opening.run),
+            ));
         }
         let tail = read_tail(source, floor, opening.first, metadata.len())?;
         Ok(Self {
@@ -64,18 +68,18 @@ impl CachedLog {
         LogSource { disk, file: &self.file, path }
     }
 
-    /// The records' lines, the last one first.
+    /// Returns a reader of the records' lines from the last line backward.
     pub(crate) fn backward<'a>(&'a self, disk: &'a dyn Disk, path: &'a Path) -> BackwardLines<'a> {
         BackwardLines::new(self.source(disk, path), self.floor, self.tail.end)
     }
 
-    /// The records' lines from `from` on, which must be the start of a line.
+    /// Returns a reader of the records' lines from offset `from` on, which must be the start of a line.
     pub(crate) fn forward<'a>(&'a self, disk: &'a dyn Disk, path: &'a Path, from: u64) -> ForwardLines<'a> {
         ForwardLines::new(self.source(disk, path), from, self.tail.end)
     }
 }
 
-/// Reads the first line of a file, and where the second begins.
+/// Reads the first line of a file. Also returns the offset of the second line.
 fn read_opening(source: LogSource<'_>, len: u64) -> Result<(Opening, u64), FsStoreError> {
     let mut lines = ForwardLines::new(source, 0, len);
     let Some((_, bytes)) = lines.next()? else {

@@ -1,4 +1,4 @@
-//! Goes through a log's records in either direction, and holds each against its neighbour.
+//! Reads a log's records in either direction, and checks each record against its neighbor.
 
 use std::path::Path;
 
@@ -12,20 +12,20 @@ use crate::line::{self, RecordLine};
 use crate::log::CachedLog;
 use crate::tail::flaw_error;
 
-/// The records of a log, the last one first: dense, chained, each with a right checksum, or an error that names the one
-/// that is not.
+/// Reads the records of a log from the last to the first. Checks that they are dense and chained and have the right checksums. Otherwise returns an
+/// error that names the faulty record.
 #[derive(Debug)]
 pub(crate) struct ReverseReader<'a> {
     lines: BackwardLines<'a>,
     path: &'a Path,
     first: Seq,
-    /// The number that comes next, and the id that the record after it says it has.
+    /// The number that the next record must have, and the id that the record after it names as its `prev`.
     next: Option<Seq>,
     id: Option<RecordId>,
 }
 
 impl<'a> ReverseReader<'a> {
-    /// Starts at the head.
+    /// Creates a reader that begins at the head.
     pub(crate) fn new(disk: &'a dyn Disk, log: &'a CachedLog, path: &'a Path) -> Self {
         Self {
             lines: log.backward(disk, path),
@@ -36,7 +36,7 @@ impl<'a> ReverseReader<'a> {
         }
     }
 
-    /// Hands out the record before the one handed out last, and where its line begins. Its `prev` may be left out.
+    /// Returns the previous record, and the offset of its line. Its `prev` may be missing.
     pub(crate) fn previous(&mut self) -> Result<Option<(u64, RecordLine<'_>)>, FsStoreError> {
         let Some(seq) = self.next else {
             return Ok(None);
@@ -49,13 +49,13 @@ impl<'a> ReverseReader<'a> {
         let record = line::read_record(bytes).map_err(|flaw| flaw_error(path, at, flaw).with_seq(seq))?;
         let RecordHeader { id, prev, .. } = record.header;
         if record.header.seq != seq {
-            return damaged(at, "another record stands in its place");
+            return damaged(at, "another record is at its position");
         }
         if self.id.is_some_and(|expected| expected != id) {
-            return damaged(at, "the record after it names another one before it");
+            return damaged(at, "the next record names another previous record");
         }
         if prev.is_none() && record.header.base && seq.get() > 0 {
-            return damaged(at, "a base does not name the record before it");
+            return damaged(at, "a base does not name its previous record");
         }
         self.id = prev;
         self.next = (seq > self.first).then(|| Seq::new(seq.get() - 1));
@@ -63,29 +63,29 @@ impl<'a> ReverseReader<'a> {
     }
 }
 
-/// The headers of a log's records in order, held to the same as [`ReverseReader`]'s records.
+/// Reads the headers of a log's records in order, with the same checks as [`ReverseReader`].
 #[derive(Debug)]
 pub(crate) struct HeaderReader<'a> {
     lines: ForwardLines<'a>,
     path: &'a Path,
-    /// The number that comes next, unless it is the first of a walk that begins in the middle.
+    /// The number that the next header must have; `None` at the first header of a reader that begins in the middle of the log.
     next: Option<Seq>,
     before: Option<RecordId>,
 }
 
 impl<'a> HeaderReader<'a> {
-    /// Starts at the oldest record.
+    /// Creates a reader that begins at the oldest record.
     pub(crate) fn new(disk: &'a dyn Disk, log: &'a CachedLog, path: &'a Path) -> Self {
         let lines = log.forward(disk, path, log.floor);
         Self { lines, path, next: Some(log.opening.first), before: None }
     }
 
-    /// Starts at the record whose line begins at `at`. Of that one the header may lack its `prev`.
+    /// Creates a reader that begins at the record whose line is at offset `at`. The first header may lack its `prev`.
     pub(crate) fn at(disk: &'a dyn Disk, log: &'a CachedLog, path: &'a Path, at: u64) -> Self {
         Self { lines: log.forward(disk, path, at), path, next: None, before: None }
     }
 
-    /// Hands out the next header, and where its line begins.
+    /// Returns the next header, and the offset of its line.
     pub(crate) fn next(&mut self) -> Result<Option<(u64, RecordHeader)>, FsStoreError> {
         let (path, next) = (self.path, self.next);
         let named = |fault: FsStoreError| match next {
@@ -98,12 +98,12 @@ impl<'a> HeaderReader<'a> {
         let line = line::read_record(bytes).map_err(|flaw| named(flaw_error(path, at, flaw)))?;
         let mut header = line.header;
         if next.is_some_and(|seq| seq != header.seq) {
-            return Err(named(FsStoreError::damaged(path, at, "another record stands in its place")));
+            return Err(named(FsStoreError::damaged(path, at, "another record is at its position")));
         }
         if let Some(before) = self.before
             && *header.prev.get_or_insert(before) != before
         {
-            return Err(named(FsStoreError::damaged(path, at, "it names another record before it")));
+            return Err(named(FsStoreError::damaged(path, at, "the record names another previous record")));
         }
         self.next = header.seq.get().checked_add(1).map(Seq::new);
         self.before = Some(header.id);
@@ -111,7 +111,7 @@ impl<'a> HeaderReader<'a> {
     }
 }
 
-/// Gives a header whose line left out the record before it that record's id.
+/// Sets `before` as the `prev` of a header whose line omits it.
 pub(crate) fn complete_header(newer: Option<&mut RecordHeader>, before: RecordId) {
     if let Some(header) = newer {
         header.prev.get_or_insert(before);

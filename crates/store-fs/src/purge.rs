@@ -1,4 +1,4 @@
-//! Removes a run with all of its files, in any state.
+//! Removes a run with all of its files, whatever their state is.
 
 use std::fs;
 use std::io;
@@ -16,13 +16,13 @@ use crate::lock::FileLockMode;
 use crate::log::CachedLog;
 use crate::rewrite::tally;
 
-/// A log that has no name any more, held open so that no other file gets its number.
+/// A log whose name was removed. It stays open, so that no other file gets its inode number.
 type UnlinkedLog = (Arc<fs::File>, FileIdent);
 
 impl FsInner {
-    /// Removes the run's log if its head is the expected one, and the remains of crashes.
+    /// Removes the run's log if its head is the expected head, and the remains of crashes.
     ///
-    /// If the caller stopped waiting, nothing newer is removed.
+    /// If the caller has stopped waiting, the purge removes nothing, because the run may be newer than the call.
     pub(crate) fn purge(
         &self,
         run: &RunKey,
@@ -47,14 +47,15 @@ impl FsInner {
         }
         let Some((purged, log)) = purged else { return Err(FsStoreError::Restless { path }) };
         self.suspect_runs().remove(run);
-        // Also if nothing was there: a purge before this one may have failed just here.
+        // Do this even if no log existed: an earlier purge may have failed exactly here.
         let tenant = self.layout.tenant(&run.tenant);
         match self.disk.sync_dir(&tenant) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(FsStoreError::io(FileOperation::Sync, &tenant, error))
             }
             _ => {
-                // Before that, a crash could bring the name back, and what only the journal holds is still part of the run.
+                // Only now: before the name is durably removed, a crash could restore it, and records that only the journal holds still belong to
+                // the run.
                 self.journal.forget_log(self, run, log.as_ref().map(|(_, ident)| *ident));
                 Ok(purged)
             }
@@ -75,10 +76,11 @@ impl FsInner {
                 return Ok((Removed::default(), None));
             }
             Some(metadata) if expected.is_some() && !metadata.is_file() => {
-                return Err(FsStoreError::damaged(path, 0, "it is not a file"));
+                return Err(FsStoreError::damaged(path, 0, "the path is not a file"));
             }
             Some(metadata) if metadata.is_dir() => {
-                // This store creates no directory of this name. It removes an empty one, and never a foreign directory's contents.
+                // The store creates no directory with this name. The purge removes an empty directory, and never the contents of a foreign
+                // directory.
                 fs::remove_dir(path).map_err(|_| {
                     FsStoreError::io(FileOperation::Remove, path, io::ErrorKind::IsADirectory.into())
                 })?;
@@ -90,7 +92,7 @@ impl FsInner {
             }
             Some(_) => {}
         }
-        // Reading is enough to lock and to count, so that a file without the right to write goes as well.
+        // A file opened for reading can be locked and counted, so the purge needs no permission to write the file.
         let file = match self.disk.open(path, FileAccess::Read) {
             Ok(file) => Arc::new(file),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {

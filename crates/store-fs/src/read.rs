@@ -1,4 +1,4 @@
-//! Reads of one run: its records from a base on, the headers of a range, its head.
+//! Reads of one run: its records from a base on, the headers of a range, and its head.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use crate::log::CachedLog;
 use crate::log_readers::{HeaderReader, ReverseReader, complete_header};
 use crate::tail::flaw_error;
 
-/// The distance to read sequentially instead of searching: the size of one read.
+/// The distance up to which reading in sequence is faster than searching: the size of one read.
 const NEAR: u64 = 64 << 10;
 
 impl FsInner {
-    /// Loads the newest base at or before `at` and what follows it up to there.
+    /// Loads the newest base at or before `at`, and the records after it up to `at`.
     pub(crate) fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>, FsStoreError> {
         self.read_log(run, |log, path| self.load_from(log, path, at))
     }
 
-    /// Loads the records after a record. Loads like a load of the head if that record is gone, or if a later base exists.
+    /// Loads the records after `known`. Loads from the newest base on if the run does not have `known` any more, or if a later base exists.
     pub(crate) fn load_since(
         &self,
         run: &RunKey,
@@ -37,7 +37,7 @@ impl FsInner {
         self.load_until(log, path, wanted, None)
     }
 
-    /// Reads back from a record to a base, or to the one behind the record that is known.
+    /// Reads backward from a record to a base, or to the record after `known`.
     fn load_until(
         &self,
         log: &CachedLog,
@@ -84,7 +84,7 @@ impl FsInner {
         if records.is_empty() {
             return Err(absent());
         }
-        Err(FsStoreError::damaged(path, log.floor, "there is no base").with_seq(first))
+        Err(FsStoreError::damaged(path, log.floor, "the log has no base").with_seq(first))
     }
 
     /// Lists the headers of a range.
@@ -106,7 +106,7 @@ impl FsInner {
         })
     }
 
-    /// Reads headers from the head back to a record.
+    /// Reads the headers from the head back to the record `begin`.
     fn newest(&self, log: &CachedLog, path: &Path, begin: Seq) -> Result<Vec<RecordHeader>, FsStoreError> {
         let mut headers: Vec<RecordHeader> = Vec::new();
         let mut walk = ReverseReader::new(&*self.disk, log, path);
@@ -121,7 +121,7 @@ impl FsInner {
         Ok(headers)
     }
 
-    /// Reads headers from one record to another, both included.
+    /// Reads the headers from one record to another, including both.
     fn onward(
         &self,
         log: &CachedLog,
@@ -130,7 +130,7 @@ impl FsInner {
         end: Seq,
     ) -> Result<Vec<RecordHeader>, FsStoreError> {
         let mut walk = match begin.get().checked_sub(1).map(Seq::new) {
-            // The record before tells the first one's `prev`, if its line leaves that out.
+            // The previous record provides the `prev` of the first record, if its line omits it.
             Some(before) if before >= log.opening.first => {
                 HeaderReader::at(&*self.disk, log, path, self.place_before(log, path, before)?)
             }
@@ -149,20 +149,20 @@ impl FsInner {
         Ok(headers)
     }
 
-    /// Finds the start of a line shortly before the record's line, or of that line. Sequence numbers ascend with the offset, so each line read
-    /// halves the range.
+    /// Finds the offset of a line shortly before the record's line, or of the record's line itself. Numbers ascend with the offset, so each line
+    /// read halves the range.
     fn place_before(&self, log: &CachedLog, path: &Path, seq: Seq) -> Result<u64, FsStoreError> {
         let (mut low, mut high) = (log.floor, log.tail.end);
         while high - low > NEAR {
             let middle = low + (high - low) / 2;
             let mut lines = log.forward(&*self.disk, path, middle);
-            // The rest of the line that `middle` is in.
+            // Skip the rest of the line that contains `middle`.
             lines.next()?;
             match lines.next()?.map(|(at, bytes)| (at, line::read_record(bytes))) {
                 Some((at, Ok(found))) if found.header.seq <= seq => low = at,
-                // No other line begins between the two.
+                // No other line begins between `middle` and `high`.
                 Some((_, Ok(_))) | None => high = middle,
-                // The scan towards the record reports the flaw.
+                // Stop the search. The sequential read toward the record reports the flaw.
                 Some((_, Err(_))) => break,
             }
         }

@@ -1,9 +1,12 @@
-//! Recovery after a crash of the machine: restores lost records from the journals of dead processes, before any read.
+//! Recovery after a crash of the machine: restores lost records from the journals of dead processes, before this instance reads any log.
 //!
-//! Recovery restores a journal entry after the record that it was appended to, if the bytes after that record are not whole. So it restores nothing
-//! into a log that was purged, created again or pruned since. In such a log the record is missing, or the sync of the record included its
-//! successors. Recovery restores the beginning of a log if its file exists without a whole beginning. A name is durable before a run is
-//! acknowledged, and gone before a purge is. For the same reasons, repeating a recovery is harmless, and so is a recovery without a crash.
+//! A journal entry names the record that its bytes follow in the log. Recovery writes the bytes after that record if the bytes in the log are
+//! incomplete. So it restores nothing into a log that was purged, created again or pruned since: either the log does not have that record, or the
+//! sync that made the record durable included the records after it.
+//!
+//! Recovery restores the beginning of a log if its file exists but its beginning is incomplete. The store makes a name durable before it
+//! acknowledges a run, and removes the name durably before it acknowledges a purge. So recovery is harmless if it is repeated, or if there was no
+//! crash.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -29,10 +32,10 @@ struct DeadJournal {
     _lock: FileLock,
 }
 
-/// The creation time of a run: whether it is since the machine's start, and the time after a start.
+/// The creation time of a run. The flag is true if the run was created since the current boot; the number is the time after the boot.
 type CreationTime = (bool, u64);
 
-/// The latest creation of each run in any journal. A log without its beginning had this one.
+/// The latest creation of each run in any journal. If the beginning of a log is lost, this was the log's creation.
 type Newest = HashMap<RunKey, CreationTime>;
 
 fn newest(found: &[Option<JournalContents<'_>>]) -> Newest {
@@ -50,10 +53,10 @@ fn newest(found: &[Option<JournalContents<'_>>]) -> Newest {
 }
 
 impl DeadJournal {
-    /// Returns the contents; `None` if the journal was never started.
+    /// Returns the contents of the journal; `None` if the journal was never started.
     fn read_contents(&self) -> Result<Option<JournalContents<'_>>, FsStoreError> {
         match journal::read(&self.bytes) {
-            // A copy of the folder taken during a write has gaps, and the copied logs lack none of the journal's data.
+            // A copy of the folder, made during a write, has gaps. The copied logs then have all data of the journal.
             Ok(Some(JournalContents { heading, gap: Some(at), .. })) if heading.is_of(self.ident.inode()) => {
                 Err(unreadable(&self.path, at, Flaw::Sum))
             }
@@ -66,7 +69,7 @@ impl DeadJournal {
 impl FsInner {
     /// Restores the records that only journals of dead processes have. Runs once, before this instance reads any log.
     ///
-    /// While a process lives, its logs hold all that its journal does, so such a journal is passed over.
+    /// The logs of a live process hold all data of its journal, so recovery skips such a journal.
     pub(crate) fn recover(&self) -> Result<(), FsStoreError> {
         if self.recovered.load(Ordering::Acquire) {
             return Ok(());
@@ -103,7 +106,7 @@ impl FsInner {
         Ok(())
     }
 
-    /// Fails for a run whose journal may have records that its log lacks, after one more attempt to restore them.
+    /// Fails if a journal may have records that the log of the run lacks. Tries once more to restore them first.
     pub(crate) fn check_recovered(&self, run: &RunKey) -> Result<(), FsStoreError> {
         if !self.withheld_runs().contains(run) {
             return Ok(());
@@ -116,12 +119,12 @@ impl FsInner {
         }
     }
 
-    /// Makes the next operation search the journals again: data from before may have been lost since.
+    /// Makes the next operation search the journals again, because logs may have lost data since the last search.
     pub(crate) fn require_recovery(&self) {
         self.recovered.store(false, Ordering::Release);
     }
 
-    /// Locks and reads a journal, unless its process lives.
+    /// Locks and reads a journal. Returns `None` if its process is alive.
     fn take_over(&self, path: PathBuf) -> Result<Option<DeadJournal>, FsStoreError> {
         // Opening a pipe would wait for its writer.
         if !self.stat(&path)?.is_some_and(|metadata| metadata.is_file()) {
@@ -136,13 +139,13 @@ impl FsInner {
             return Ok(None);
         };
         let metadata = file.metadata().map_err(|e| FsStoreError::io(FileOperation::Open, &path, e))?;
-        let too_long = |_| FsStoreError::damaged(&path, 0, "it is longer than any journal");
+        let too_long = |_| FsStoreError::damaged(&path, 0, "the file is longer than any journal");
         let mut bytes = vec![0; usize::try_from(metadata.len()).map_err(too_long)?];
         LogSource { disk: &*self.disk, file: &file, path: &path }.read(&mut bytes, 0)?;
         Ok(Some(DeadJournal { path, ident: FileIdent::of(&metadata), bytes, _lock: lock }))
     }
 
-    /// Does for one journal what there is to do, and says whether it was removed.
+    /// Recovers one journal. Returns whether the journal was removed.
     fn restore_journal(
         &self,
         dead: &DeadJournal,
@@ -155,7 +158,7 @@ impl FsInner {
             false => Ok(false),
         });
         match done {
-            // The machine still has all writes, and a reader needs no permission to write.
+            // The machine has not restarted, so the logs have all writes. A reader needs no permission to write.
             Err(fault)
                 if fault.is_of_permission()
                     && found.is_none_or(|found| found.heading.is_since(journal::boot())) =>
@@ -166,7 +169,7 @@ impl FsInner {
         }
     }
 
-    /// Puts all entries in their places, and syncs the logs; `false` if some log could be neither read nor written.
+    /// Restores all entries, and syncs the logs. Returns `false` if a read or a write of a log failed.
     fn restore_entries(
         &self,
         journal: &Path,
@@ -187,7 +190,7 @@ impl FsInner {
                     self.withheld_runs().remove(run);
                     tracing::warn!(
                     path = %self.layout.log(run).display(), journal = %journal.display(), bytes,
-                    "put back what a crash of the machine had taken from a log"
+                    "restored records that a machine crash had removed from a log"
                     );
                 }
                 Err(fault) if fault.is_of_permission() => return Err(fault),
@@ -195,7 +198,7 @@ impl FsInner {
                     // One unreadable file must not block other runs.
                     tracing::error!(
                         path = %self.layout.log(run).display(), journal = %journal.display(), error = %fault,
-                        "cannot put back what a crash may have taken from a log"
+                        "cannot restore the records that a machine crash may have removed from a log"
                     );
                     self.withheld_runs().insert(run.clone());
                     whole = false;
@@ -205,7 +208,7 @@ impl FsInner {
         Ok(whole)
     }
 
-    /// The same for one run with this last creation time. Returns the number of missing bytes.
+    /// Restores the entries of one run with this last creation time. Returns the number of missing bytes.
     fn restore_run_entries(
         &self,
         run: &RunKey,
@@ -252,7 +255,7 @@ impl FsInner {
     }
 }
 
-/// Returns whether the log has whole lines of the same records at the entry's position, even in other envelopes.
+/// Returns whether the log has complete lines of the same records at the entry's position. Their envelopes may differ.
 fn is_whole(source: LogSource<'_>, len: u64, entry: &JournalEntry<'_>) -> Result<bool, FsStoreError> {
     if entry.at + entry.bytes.len() as u64 <= len {
         let mut there = vec![0; entry.bytes.len()];
@@ -273,12 +276,12 @@ fn is_whole(source: LogSource<'_>, len: u64, entry: &JournalEntry<'_>) -> Result
     Ok(true)
 }
 
-/// Returns whether a log has its opening line and its first append, which are created and synced together.
+/// Returns whether a log has its opening line and its first append, which the store writes and syncs together.
 fn has_intact_start(source: LogSource<'_>, len: u64) -> Result<bool, FsStoreError> {
     let mut lines = ForwardLines::new(source, 0, len);
     let Some((_, opening)) = lines.next()? else { return Ok(false) };
     match line::read_opening(opening) {
-        // It was pruned: only a whole log is.
+        // The log was pruned. The store renames a pruned log only once it is complete.
         Ok(opening) if opening.first > Seq::new(0) => return Ok(true),
         Ok(_) => {}
         Err(_) => return Ok(false),
@@ -292,7 +295,7 @@ fn has_intact_start(source: LogSource<'_>, len: u64) -> Result<bool, FsStoreErro
     Ok(true)
 }
 
-/// Returns whether the line that ends at `at` is whole and belongs to the record.
+/// Returns whether the line that ends at `at` is complete and belongs to the record.
 fn ends_at(source: LogSource<'_>, len: u64, at: u64, record: RecordId) -> Result<bool, FsStoreError> {
     if at > len || at == 0 {
         return Ok(false);
@@ -306,7 +309,7 @@ fn ends_at(source: LogSource<'_>, len: u64, at: u64, record: RecordId) -> Result
         }))
 }
 
-/// Converts a flaw in a journal.
+/// Returns the error for a flaw in a journal.
 fn unreadable(path: &Path, at: usize, flaw: Flaw) -> FsStoreError {
     match flaw {
         Flaw::Newer(found) => FsStoreError::NewerLayout { path: path.into(), found, known: journal::VERSION },

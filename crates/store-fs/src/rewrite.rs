@@ -1,4 +1,4 @@
-//! Replacing a log by a copy: to drop its beginning, to put records in other envelopes, and to bring to the disk what a failed sync left in doubt.
+//! Replaces a log by a copy: to remove its beginning, to replace envelopes of records, and to make a log durable after a failed sync.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,22 +19,22 @@ use crate::log_readers::ReverseReader;
 use crate::slots::RunSlot;
 use crate::tail::{IntactTail, flaw_error};
 
-/// The buffer size before a write.
+/// The size of the buffer for one write.
 const WRITE: usize = 1 << 20;
 
-/// The part of a log that a copy retains.
+/// The part of a log that a copy keeps.
 struct RetainedRange<'a> {
-    /// The oldest record kept, and the line where copying begins.
+    /// The oldest record to keep, and the line at which copying begins.
     first: Seq,
     from: u64,
-    /// The base that replaces a record that was no base, before the copied lines.
+    /// The base that replaces the oldest record, if that record was no base. It comes before the copied lines.
     base: Option<&'a Record>,
-    /// The replacements of the same records, in the order of their numbers.
+    /// The records in new envelopes, which replace the same records. They are in the order of their numbers.
     resealed: &'a [Record],
 }
 
 impl FsInner {
-    /// Drops the records before the cut, if the caller still waits: an old cut may belong to a run that is gone.
+    /// Removes the records before the cut, if the caller still waits. An old cut may belong to a run that was purged since.
     pub(crate) fn prune(
         &self,
         run: &RunKey,
@@ -46,7 +46,7 @@ impl FsInner {
         let writer = self.writer(&slot, run, self.options.lock_wait)?.ok_or(FsStoreError::NoRun)?;
         caller.check_waiting()?;
         let path = self.layout.log(run);
-        // The remains of a crashed prune.
+        // Remove the remains of a crashed prune.
         self.remove(&self.layout.copy(run))?;
         let log = &writer.log;
         if cut.at < log.opening.first {
@@ -64,7 +64,7 @@ impl FsInner {
         Ok(Removed { records, bytes })
     }
 
-    /// Puts those of the records that are there in the envelopes given, all at once, and says how many.
+    /// Replaces the envelopes of those given records that the log still has, all at once. Returns their number.
     pub(crate) fn reseal(&self, run: &RunKey, records: &[Record]) -> Result<u64, FsStoreError> {
         let slot = self.slots.slot_of(run);
         let _turn = slot.lock_turn();
@@ -81,13 +81,13 @@ impl FsInner {
         Ok(replaced)
     }
 
-    /// Replaces a log with a failed sync by a durable copy.
+    /// Replaces a log whose sync failed by a durable copy.
     pub(crate) fn replace_suspect(&self, slot: &RunSlot, log: &CachedLog) -> Result<CachedLog, FsStoreError> {
         let run = &log.opening.run;
         let path = self.layout.log(run);
         let kept = RetainedRange { first: log.opening.first, from: log.floor, base: None, resealed: &[] };
         let (renewed, _) = self.copy(slot, log, &path, &kept).map_err(|fault| match fault {
-            // The records in doubt still are.
+            // It is still unknown whether these records are durable.
             FsStoreError::Io { source, .. } => FsStoreError::Unsure { path: path.clone(), source },
             fault => fault,
         })?;
@@ -95,7 +95,7 @@ impl FsInner {
         Ok(renewed)
     }
 
-    /// Finds a record's line: where it begins, where it ends, and its whole header.
+    /// Finds the line of a record. Returns where it begins, where it ends, and its complete header.
     fn find(&self, log: &CachedLog, path: &Path, seq: Seq) -> Result<(u64, u64, RecordHeader), FsStoreError> {
         let mut walk = ReverseReader::new(&*self.disk, log, path);
         let mut end = log.tail.end;
@@ -115,9 +115,9 @@ impl FsInner {
         Err(FsStoreError::NoRecord { at: At::Seq(seq), first: log.opening.first, last: log.head().seq })
     }
 
-    /// Writes the retained range to another file, syncs it, and replaces the log with it. Also returns the number of resealed records.
+    /// Writes the retained part to another file, syncs it, and replaces the log with it. Also returns the number of resealed records.
     ///
-    /// The caller must lock the log first. The new file is not locked: each process that opens it syncs its name before it acknowledges anything in
+    /// The caller must lock the log first. The new file is not locked. Each process that opens it syncs its name before it acknowledges anything in
     /// it.
     fn copy(
         &self,
@@ -137,7 +137,7 @@ impl FsInner {
         let (mut copy, resealed) = match written {
             Ok(copy) => copy,
             Err(fault) => {
-                // Should it stay, the next prune or purge removes it.
+                // If the file remains, the next prune or purge removes it.
                 let _removed = self.remove(&copy_path);
                 return Err(fault);
             }
@@ -188,7 +188,7 @@ impl FsInner {
                         head = new.header.clone();
                     }
                 }
-                // Its append may have lost its first lines, and was complete long ago, so write a standalone line.
+                // The first lines of its append may be removed. The append was complete long ago, so write the record as an append of its own.
                 None => record.write_whole(&mut bytes),
             }
             if bytes.len() >= WRITE {
@@ -206,7 +206,7 @@ impl FsInner {
     }
 }
 
-/// Takes from those given what takes the place of a record, if there is one; `before` is the record before it, which a line may leave out.
+/// Returns the given record that replaces a stored record, if there is one. `before` is the id of the previous record, because a line may omit it.
 fn next_for<'a>(
     header: &RecordHeader,
     before: Option<RecordId>,
@@ -222,7 +222,7 @@ fn next_for<'a>(
     None
 }
 
-/// Counts the records and the bytes of bodies between two offsets of a file, to the extent that they are readable.
+/// Counts the readable records, and the bytes of their bodies, between two offsets of a file.
 pub(crate) fn tally(source: LogSource<'_>, from: u64, to: u64) -> (u64, u64) {
     let mut lines = ForwardLines::new(source, from, to);
     let (mut records, mut bytes) = (0, 0);

@@ -1,4 +1,4 @@
-//! The appends of a batch: written in sequence, and synced together.
+//! A row: some appends of a batch, which this module writes one after the other and syncs together.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,14 +12,13 @@ use crate::error::FsStoreError;
 use crate::inner::FsInner;
 use crate::slots::RunSlot;
 
-/// The maximum number of appends in a row: each has a log open, and all end with the last of them.
+/// The maximum number of appends in a row. Each append has a log open, and all of them end with the last one.
 pub(crate) const LONGEST: usize = 64;
 
 impl FsInner {
-    /// Does what it can of a row, and gives back the appends that would have to wait for another caller or process.
+    /// Executes the appends of a row that can run at once. Returns the appends that would have to wait for another caller or process.
     ///
-    /// It holds the locks of all runs of the row. So it waits for none of them: two rows with the same runs would wait for each
-    /// other.
+    /// A row holds the locks of all of its runs. So it must not wait for any lock: two rows with the same runs would wait for each other.
     pub(crate) fn append_row(
         &self,
         row: Vec<(usize, RunAppend)>,
@@ -28,7 +27,7 @@ impl FsInner {
     ) -> Vec<(usize, RunAppend)> {
         let _turns = self.turns.take_some(row.len());
         let done = |number: usize, entry: &RunAppend, done: Result<_, FsStoreError>| {
-            // The acknowledged folder existed.
+            // The folder existed when it was acknowledged, so a missing folder is an error.
             let done = done.or_else(|fault| self.check_still_there(Err(fault)));
             batch.set_result(number, done.map_err(|fault| fault.of_run("store.append", &entry.run)));
         };

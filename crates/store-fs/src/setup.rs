@@ -12,7 +12,7 @@ use crate::inner::FsInner;
 use crate::layout::VERSION;
 use crate::lock::{FileLock, FileLockMode};
 
-/// Longer than any marker, which limits the read of a wrong file.
+/// The maximum number of bytes to read of a marker. It is longer than any marker, and limits the read of a wrong file.
 const MARKER: usize = 4_096;
 
 #[derive(Serialize)]
@@ -20,7 +20,7 @@ struct RootMarker {
     version: u64,
 }
 
-/// The fields of a marker. Folders of before the first release have a `layout` in the place of the version.
+/// The fields of a marker. Folders from before the first release have `layout` instead of the version.
 #[derive(Deserialize)]
 struct FoundMarker {
     version: Option<u64>,
@@ -28,11 +28,12 @@ struct FoundMarker {
 }
 
 impl FsInner {
-    /// Creates the missing parts of the root. Any number of processes may do so at once. If nothing is missing, a process needs no permission to
-    /// write.
+    /// Creates the missing parts of the root. Any number of processes may do so at the same time. If nothing is missing, a process needs no
+    /// permission to write.
     ///
-    /// The marker is written last. So a root with a marker and without a folder has lost the folder. An empty folder of runs in its place would
-    /// start every run a second time, and an empty folder of journals would lose the data of a crash.
+    /// The setup writes the marker last. So if a root has a marker but lacks a folder, the folder was lost. The store must not replace a lost
+    /// folder with an empty one: without the folder of runs it would start every run a second time, and without the folder of journals it would
+    /// lose the data of a crash.
     pub(crate) fn set_up(&self) -> Result<(), FsStoreError> {
         let root = self.layout.root();
         if self.has_marker(&self.layout.marker())? {
@@ -50,12 +51,12 @@ impl FsInner {
         }
         self.check_locks(&path)?;
         if self.stat(&self.layout.marker_in_capitals())?.is_some() {
-            // Two runs whose ids differ in nothing else would share a file.
+            // Two runs whose ids differ only in case would share a file.
             return Err(FsStoreError::FoldsCase { path });
         }
         if let Some(above) = root.parent() {
             match self.disk.sync_dir(above) {
-                // The root's own name is in a directory that may not be ours to read, and was there before in that case.
+                // The root's name is in a directory that this process may not be allowed to read. In that case, the root existed before.
                 Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {}
                 done => done.map_err(|e| FsStoreError::io(FileOperation::SetUp, above, e))?,
             }
@@ -66,8 +67,8 @@ impl FsInner {
         Ok(())
     }
 
-    /// Checks that a lock excludes another open file, as everything here rests on it. Where locks belong to a process or
-    /// mean nothing, as on many network file systems, the second is granted as well.
+    /// Checks that a lock excludes another open file of this process, because the safety of the store relies on locks. On file systems where locks
+    /// belong to a process or have no effect, such as many network file systems, the second lock succeeds as well.
     fn check_locks(&self, path: &Path) -> Result<(), FsStoreError> {
         let open = || {
             self.disk.open(path, FileAccess::Read).map_err(|e| FsStoreError::io(FileOperation::Open, path, e))
@@ -80,7 +81,7 @@ impl FsInner {
         }
     }
 
-    /// Sets up the root before the first write, unless a reader has found it set up and it is gone.
+    /// Sets up the root before the first write. Fails if a reader has seen the root set up and the root is now gone.
     pub(crate) fn ready_to_write(&self) -> Result<(), FsStoreError> {
         if !self.ready.load(Ordering::Relaxed) {
             self.check_still_there(Ok(()))?;
@@ -89,7 +90,8 @@ impl FsInner {
         self.recover()
     }
 
-    /// Checks the marker before the first read. Writes only data restored after a crash, because a reader may lack the permission to write.
+    /// Checks the marker before the first read. Writes nothing except data restored after a crash, because a reader may lack the permission to
+    /// write.
     pub(crate) fn ready_to_read(&self) -> Result<(), FsStoreError> {
         if !self.marked.load(Ordering::Relaxed) && self.has_marker(&self.layout.marker())? {
             self.marked.store(true, Ordering::Relaxed);
@@ -121,7 +123,7 @@ impl FsInner {
         self.disk.sync(&file).map_err(failed)
     }
 
-    /// Reads the marker; `false` if it is incomplete.
+    /// Reads the marker. Returns `false` if it is incomplete.
     fn read_marker(&self, file: &std::fs::File, path: &Path) -> Result<bool, FsStoreError> {
         let mut bytes = vec![0; MARKER];
         let read = self
@@ -140,7 +142,7 @@ impl FsInner {
                 Err(FsStoreError::NewerLayout { path: path.into(), found, known: VERSION })
             }
             (None, Some(_)) => Err(FsStoreError::Unreleased { path: path.into() }),
-            _ => Err(FsStoreError::damaged(path, 0, "it holds no version of a layout")),
+            _ => Err(FsStoreError::damaged(path, 0, "the file has no layout version")),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The logs this instance holds open: at most so many, those used last.
+//! The logs that this instance keeps open: up to a limit, those that were used last.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -8,10 +8,10 @@ use ferrata_store::RunKey;
 
 use crate::log::CachedLog;
 
-/// The slot of one run: the order of its writers, and the cached log.
+/// The slot of one run in this instance: a lock for its writers, and the cached log.
 ///
-/// It only saves work. Two slots of one run, as after one was dropped from the cache while in use, keep apart by the lock
-/// on the file as two processes do.
+/// A slot only saves work. Two slots of the same run may exist if one was dropped from the cache while in use. They exclude each other by the lock
+/// on the file, as two processes do.
 #[derive(Debug, Default)]
 pub(crate) struct RunSlot {
     turn: Mutex<()>,
@@ -19,13 +19,13 @@ pub(crate) struct RunSlot {
 }
 
 impl RunSlot {
-    /// Waits until no other caller of this instance writes to the run.
+    /// Waits until no other caller of this instance writes to the run, and takes the turn.
     pub(crate) fn lock_turn(&self) -> MutexGuard<'_, ()> {
-        // The lock guards no data. The next writer checks a panicking writer's remains under the file's lock.
+        // The lock guards no data. If a writer panics, the next writer checks what it left, under the file's lock.
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same, if no other does just now.
+    /// Takes the turn if no other caller of this instance writes to the run.
     pub(crate) fn try_lock_turn(&self) -> Option<MutexGuard<'_, ()>> {
         match self.turn.try_lock() {
             Ok(turn) => Some(turn),
@@ -51,7 +51,7 @@ impl RunSlot {
     }
 }
 
-/// The slots of the runs used last.
+/// The slots of the runs that were used last.
 #[derive(Debug)]
 pub(crate) struct RunSlots {
     capacity: NonZeroUsize,
@@ -69,7 +69,7 @@ impl RunSlots {
         Self { capacity, used: Mutex::default() }
     }
 
-    /// Returns the run's slot, making one if there is none.
+    /// Returns the slot of the run. Creates the slot if it does not exist.
     pub(crate) fn slot_of(&self, run: &RunKey) -> Arc<RunSlot> {
         let mut used = self.lock_recent();
         used.tick += 1;
@@ -86,13 +86,13 @@ impl RunSlots {
         slot
     }
 
-    /// Returns what is known of the run's log, if anything is.
+    /// Returns the cached log of the run, if there is one.
     pub(crate) fn cached_log(&self, run: &RunKey) -> Option<Arc<CachedLog>> {
         let slot = Arc::clone(&self.lock_recent().slots.get(run)?.0);
         slot.cached_log()
     }
 
-    /// Closes every log once its active call ends. The next call opens it again.
+    /// Closes every log as soon as no call uses it. The next call opens the log again.
     pub(crate) fn close(&self) {
         let slots: Vec<Arc<RunSlot>> =
             self.lock_recent().slots.values().map(|(slot, _)| Arc::clone(slot)).collect();
@@ -105,7 +105,7 @@ impl RunSlots {
 }
 
 impl RecentSlots {
-    /// Drops the eighth that was not used for the longest time, so that finding it is paid for by many.
+    /// Drops the eighth of the slots that was unused for the longest time. The cost of finding these slots is spread over many insertions.
     fn drop_oldest(&mut self) {
         let mut ticks: Vec<u64> = self.slots.values().map(|(_, tick)| *tick).collect();
         let last = ticks.len() / 8;

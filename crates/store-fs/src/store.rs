@@ -1,4 +1,4 @@
-//! The store: the contract's methods, each moved to a thread that may block.
+//! The store. Each method of the contract runs on a thread that may block.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -23,22 +23,22 @@ use crate::journal::JournalLimits;
 use crate::layout::FsLayout;
 use crate::row;
 
-/// Keeps each run as one append-only file of JSON lines below a directory.
+/// A store that keeps each run as one append-only file of JSON lines below a directory.
 ///
-/// A clone is cheap and shares the open files. Any number of instances, in any number of processes of one machine, may use a directory at once.
-/// Dropping the last clone syncs the logs that its journal has entries of, which takes some milliseconds. If the process is killed instead, the next
-/// process that opens the directory does that.
+/// A clone is cheap and shares the open files. Any number of instances, in any number of processes of one machine, may use a directory at the same
+/// time. Dropping the last clone syncs the logs that have entries in its journal, which takes some milliseconds. If the process is killed instead,
+/// the next process that opens the directory does that.
 #[derive(Clone)]
 pub struct FsStore {
     folder: Arc<FsInner>,
 }
 
 impl FsStore {
-    /// Creates a store in a directory, which [`setup`](CheckpointStore::setup) or the first append creates. Touches no file.
+    /// Creates a store in a directory. Touches no file: [`setup`](CheckpointStore::setup) or the first append creates the directory.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the path is empty, or the current directory of a relative one is unknown.
+    /// [`ErrorKind::Invalid`] if the path is empty, or if the path is relative and the current directory is unknown.
     pub fn open(directory: impl AsRef<Path>) -> Result<Self> {
         Self::open_with(directory, FsOptions::default())
     }
@@ -47,12 +47,15 @@ impl FsStore {
     ///
     /// # Errors
     ///
-    /// As for [`open`](Self::open).
+    /// The errors of [`open`](Self::open).
     pub fn open_with(directory: impl AsRef<Path>, options: FsOptions) -> Result<Self> {
         let directory = directory.as_ref();
-        // Made absolute, so that the store stays where it is when the process changes its directory.
+        // Make the path absolute, so that the store stays the same when the process changes its current directory.
         let root = std::path::absolute(directory).map_err(|source| {
-            let message = format!("\"{}\" is no directory for a store; name one", directory.display());
+            let message = format!(
+                "\"{}\" is not a valid directory for a store; use the path of a directory",
+                directory.display()
+            );
             Error::new(ErrorKind::Invalid, message).with_source(source)
         })?;
         Ok(Self::with_disk(root, options, Arc::new(RealDisk), Arc::new(MachineClock::new())))
@@ -62,12 +65,12 @@ impl FsStore {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if it is not such a URL.
+    /// [`ErrorKind::Invalid`] if the URL does not have this form.
     pub fn from_url(url: &str, options: FsOptions) -> Result<Self> {
         Self::open_with(path_of_url(url)?, options)
     }
 
-    /// Replaces the machine's clock. The monotonic time must be the same for every process that uses the folder. Call it before the store is used or
+    /// Replaces the system clock. The monotonic time must be the same in every process that uses the folder. Call it before the store is used or
     /// cloned.
     #[must_use]
     pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
@@ -110,7 +113,7 @@ impl FsStore {
         spawn_blocking(work).await.unwrap_or(Err(FsStoreError::GivenUp))
     }
 
-    /// The same for one run, whose name goes into the error.
+    /// Runs `work` for one run on a thread that may block. The run's name goes into the error.
     async fn block_on_run<T: Send + 'static>(
         &self,
         operation: &'static str,
@@ -158,7 +161,7 @@ impl CheckpointStore for FsStore {
                     }
                 }));
             }
-            // Each thread takes the next entry when it finishes one, so a slow run delays only itself.
+            // Each thread takes the next entry when it finishes an entry, so a slow run delays only itself.
             for _ in 0..singles.min(parallel) {
                 let (folder, batch, caller) =
                     (Arc::clone(&self.folder), Arc::clone(&batch), waiting.caller());
@@ -166,7 +169,7 @@ impl CheckpointStore for FsStore {
                     while let Some((number, entry)) = batch.next() {
                         let _turn = folder.turns.acquire();
                         let done = folder.ready_to_write().and_then(|()| folder.append(&entry, &caller));
-                        // The acknowledged folder existed.
+                        // The folder existed when it was acknowledged, so a missing folder is an error.
                         let done = done.or_else(|fault| folder.check_still_there(Err(fault)));
                         batch.set_result(
                             number,
@@ -176,7 +179,7 @@ impl CheckpointStore for FsStore {
                 }));
             }
             for worker in workers {
-                // One that did not end has left its entries without a result, which says the same.
+                // A thread that did not finish has left its entries without a result, which `results` reports.
                 let _ended = worker.await;
             }
         }
@@ -287,7 +290,7 @@ impl CheckpointStore for FsStore {
 
 #[async_trait]
 impl ferrata_store::Resealing for FsStore {
-    /// Reseal all records at once, because each reseal rewrites the run's file.
+    /// Reseals all records in one call, because each call rewrites the run's file.
     async fn reseal(&self, run: &RunKey, records: &[Record]) -> Result<u64> {
         ferrata_store::check_reseal(run, records)?;
         let records = records.to_vec();

@@ -1,4 +1,4 @@
-//! The store keeps the contract, as the suite for every store states it.
+//! The store passes the conformance suite.
 
 use std::path::PathBuf;
 use std::sync::Arc;

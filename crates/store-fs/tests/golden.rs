@@ -1,4 +1,4 @@
-//! A log as this version writes it, to the byte, and read again from wherever it was cut.
+//! A log of this version, byte for byte, and its recovery from any truncation.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! What keeps logs small or copies them, killed at every write, on files.
+//! Prunes, purges and copies on files, with crashes at every write.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

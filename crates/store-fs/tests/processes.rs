@@ -1,4 +1,4 @@
-//! Several processes on one folder: races, killing, limits and rights. The other processes are this binary, run again.
+//! Several processes on one folder: races, kills, limits and permissions. The other processes run this binary.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -242,8 +242,8 @@ async fn append_beyond_file_size_limit_changes_nothing() {
     append(&store, author.write_base("1")).await.unwrap();
 }
 
-/// A process that may open 64 files kept the logs of idle runs open and failed at whatever came next: 147 of 600 runs were never driven.
-/// Owners whose file could not be opened were taken for dead.
+/// A process with a limit of 64 open files drives 600 runs: it does not keep the logs of idle runs open, and does not treat owners as dead because
+/// their file cannot be opened.
 ///
 /// Guarantees: FS-17.
 #[tokio::test]
@@ -269,7 +269,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// A copy of the folder that is made while a process writes to it is a store with a beginning of each run, and nobody lives in it.
+/// A copy of the folder, made while a process writes to it, is a store with a prefix of each run and no live process.
 ///
 /// Guarantees: FS-15.
 #[tokio::test]
@@ -299,8 +299,8 @@ async fn copy_of_active_folder_holds_prefix_of_runs() {
     process.wait().unwrap();
 }
 
-/// A folder that is taken away is unavailable: nothing is acknowledged, and no empty store is made in its place. When it is back all goes
-/// on. One that was removed is a store without runs once it is set up again.
+/// A moved folder is unavailable: no append is acknowledged, and no empty store is created in its place. When the folder is back, all processes
+/// continue. A removed folder is a store without runs after the next setup.
 ///
 /// Guarantees: FS-16.
 #[tokio::test]
@@ -351,8 +351,7 @@ async fn removed_folder_is_unavailable_until_it_returns() {
     store.heartbeat(&executor, hour).await.unwrap();
 }
 
-/// Runs the job as a user who has no rights but those of others: as nobody, if this process is root, whom rights do not
-/// hold back.
+/// Runs the job as a user without permissions: as nobody if this process is root, because root bypasses permissions.
 fn without_rights(job: &str, folder: &Path) -> Output {
     let place = tempfile::tempdir().expect("a folder for the program");
     let set_mode = |path: &Path, mode| {

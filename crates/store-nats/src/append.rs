@@ -1,4 +1,4 @@
-//! Appending: one message that is stored only after the message that the writer knows as the run's last.
+//! Appends. An append is one message. The server stores it only if the run's last message is the one that the writer knows.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,17 +20,17 @@ use crate::stream::BodyDelivery;
 
 const OPERATION: &str = "store.append";
 
-/// The number of cached runs. Each takes some 500 bytes; a forgotten run costs its next append a read.
+/// The maximum number of cached runs. Each takes about 500 bytes. A run that was dropped from the cache costs its next append a read.
 const MOST: usize = 10_000;
 
-/// The pause before the next read for a message that is on its way to the replicas.
+/// The pause before another read while a message is on its way to the replicas.
 const LANDING: Duration = Duration::from_millis(20);
 
-/// The state of a run with its last message, valid while that is its last.
+/// The state of a run after its last message. It is valid while that message is the last.
 #[derive(Clone, Debug)]
 pub(crate) struct NatsKnownHead {
     at: u64,
-    /// The connection of that read or write: a restarted server may lack its last messages.
+    /// The connection over which the message was read or written. A restarted server may lack its last messages.
     connection: u64,
     head: HeadRef,
     first: Seq,
@@ -46,7 +46,7 @@ impl NatsKnownHead {
     }
 }
 
-/// The runs that this process wrote last, by their subjects.
+/// The runs that this process wrote last, by subject.
 #[derive(Debug, Default)]
 pub(crate) struct NatsKnownHeads(Mutex<HashMap<String, NatsKnownHead>>);
 
@@ -56,7 +56,7 @@ impl NatsKnownHeads {
         self.runs().get(subject).filter(is_so).cloned()
     }
 
-    /// Returns the place of the last message that is known of a subject; 0 if there is none.
+    /// Returns the position of the last known message of a subject; 0 if none is known.
     pub(crate) fn last(&self, subject: &str) -> u64 {
         self.runs().get(subject).map_or(0, |stood| stood.at)
     }
@@ -64,7 +64,7 @@ impl NatsKnownHeads {
     fn remember(&self, subject: &str, stood: NatsKnownHead) {
         let mut runs = self.runs();
         if runs.len() >= MOST && !runs.contains_key(subject) {
-            // Clear everything: to track the order of use would cost every append more than a clear costs one append in ten thousand.
+            // Remove all runs at once: to track the order of use would cost every append more than this costs one append in ten thousand.
             runs.clear();
         }
         runs.insert(subject.to_owned(), stood);
@@ -75,7 +75,7 @@ impl NatsKnownHeads {
     }
 
     fn runs(&self) -> MutexGuard<'_, HashMap<String, NatsKnownHead>> {
-        // The server compares the cached value before it applies.
+        // The server checks every cached value when it is used.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -96,7 +96,7 @@ impl NatsInner {
         let subject = self.subject(run).await.map_err(fail(NatsCallEffect::None))?;
         for attempt in 0..ATTEMPTS {
             let connection = self.link.connection().await.map_err(fail(NatsCallEffect::None))?;
-            // Start from the known state, or from the state of a missing run; then read the actual state.
+            // First use the cached state, or assume that the run is missing. In later attempts, read the actual state.
             let known = append.expected.and_then(|head| self.known.at(&subject, connection, head));
             let (at, stood) = if attempt == 0 && (known.is_some() || append.expected.is_none()) {
                 (known.as_ref().map_or(0, |known| known.at), known)
@@ -121,14 +121,14 @@ impl NatsInner {
                     self.notice(run, Some(said.head.head()));
                     return Ok(said.head.head());
                 }
-                // Another writer was there, or a cut: the head says which.
+                // Another caller has appended or pruned. The head shows which.
                 Err(fault) => self.check_retry(fault).await.map_err(fail(NatsCallEffect::Written))?,
             }
         }
         Err(fail(NatsCallEffect::None)(NatsStoreError::CHANGES))
     }
 
-    /// Answers an append that expects another head than there is: it may be the end of the log already.
+    /// Answers an append whose expected head is not the actual head. The log may already end with the append.
     async fn other_head(&self, append: &RunAppend, subject: &str, end: &SubjectEnd) -> Result<HeadRef> {
         let run = &append.run;
         let given = append.records.last().map(|record| record.header.head());
@@ -143,17 +143,17 @@ impl NatsInner {
         if is_repeat { Ok(head) } else { conflict() }
     }
 
-    /// Decides whether to read again and retry a failed change: the run has another last message than expected, will have one soon, or may have one
-    /// since the connection was lost.
+    /// Decides whether a failed change may be retried after another read. It may if the run has another last message than expected, if it will soon
+    /// have one, or if it may have one since the connection was lost.
     pub(crate) async fn check_retry(&self, fault: NatsStoreError) -> std::result::Result<(), NatsStoreError> {
         match (&fault, fault.code()) {
             (NatsStoreError::Busy { .. }, _) | (_, Some(WRONG_LAST)) => return Ok(()),
-            // Until the message has reached the replicas, no read returns it.
+            // No read returns the message before the replicas have it.
             (_, Some(IN_FLIGHT)) => {
                 self.clock.sleep(LANDING).await;
                 return Ok(());
             }
-            // There is no stream. While a program listens to every subject, no server says that, and no reply comes.
+            // The stream does not exist. If some program listens to all subjects, no server reports a missing stream, and no reply comes.
             (NatsStoreError::Absent | NatsStoreError::Lost { .. }, _) | (_, Some(NO_STREAM)) => {
                 *self.cached_life() = None;
             }
@@ -162,7 +162,7 @@ impl NatsInner {
         Err(fault)
     }
 
-    /// Notifies listeners of a changed run and its head. If the notice is lost, listeners poll.
+    /// Notifies listeners of a changed run and its head. If the notice is lost, listeners learn of the change by polling.
     pub(crate) fn notice(&self, run: &RunKey, head: Option<HeadRef>) {
         if !self.options.notices {
             return;
@@ -175,15 +175,16 @@ impl NatsInner {
         let sent =
             OutgoingMessage { headers: notices::headers(head), ..OutgoingMessage::plain(run.to_string()) };
         let told = self.link.send_unacknowledged(self.layout.notices(), sent);
-        // A stored append does not wait for room in the connection, and Tokio's task budget must not look like a full one.
+        // The append is stored, so it must not wait for space in the connection. `unconstrained` prevents that an exhausted task budget of Tokio
+        // looks like a full connection.
         match unconstrained(told).now_or_never() {
             Some(Ok(())) => {}
-            told => tracing::debug!(%run, ?told, "a notice was not sent"),
+            told => tracing::debug!(%run, ?told, "could not send a notice"),
         }
     }
 }
 
-/// Returns the contents of an append's message; `None` if the append needs a run and there is none.
+/// Returns the contents of an append's message. Returns `None` if the append needs an existing run but the run does not exist.
 fn message_content(append: &RunAppend, stood: Option<&NatsKnownHead>) -> Option<MessageContent> {
     let records: Vec<_> = append.records.iter().map(|record| record.header.clone()).collect();
     let own = records.iter().rev().find(|header| header.base);

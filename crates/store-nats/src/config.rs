@@ -1,4 +1,4 @@
-//! The options of the store and the URL that names one.
+//! The options of the store, and its URL.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,30 +9,32 @@ use ferrata_store::{Error, ErrorKind, Result, url};
 /// The maximum length of a namespace, which every subject contains.
 const MAX_NAMESPACE: usize = 32;
 
-/// The most replicas that a stream can have.
+/// The maximum number of replicas of a stream.
 const MAX_REPLICAS: u32 = 5;
 
-/// How a [`NatsStore`](crate::NatsStore) uses its servers. The defaults suit a single server.
+/// Options of a [`NatsStore`](crate::NatsStore). The defaults suit a single server.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NatsOptions {
     /// The common part of the names of streams and subjects. The default is `ferrata`; `?namespace=` in a URL.
     ///
-    /// 1 to 32 of `A-Z a-z 0-9 _ -`. Stores with other namespaces on the same servers see nothing of each other.
+    /// A namespace has 1 to 32 characters from `A-Z a-z 0-9 _ -`. Stores with different namespaces on the same servers do not see each other's
+    /// data.
     pub namespace: String,
     /// The number of servers that store each record. The default is 1 and the maximum 5; `?replicas=` in a URL.
     ///
-    /// `setup` makes the streams so, and refuses streams that have fewer, and servers before 2.11 for more than one. With 3, any one
-    /// server may be lost with all it has. Raised: every append waits for a majority of them.
+    /// `setup` creates the streams with this number of replicas. It refuses streams with fewer replicas. It also refuses servers before version
+    /// 2.11 if the number is more than one. With 3 replicas, any one server may be lost with all its data. With a higher number, every append waits
+    /// for a majority of the servers.
     pub replicas: u32,
     /// The timeout for a connection. The default is 5 seconds.
     ///
-    /// A higher value detects unavailable servers later. A lower value mistakes a slow network for unavailable servers.
+    /// With a higher value, the store detects unavailable servers later. With a lower value, it may mistake a slow network for unavailable servers.
     pub connect_timeout: Duration,
     /// The timeout for a reply. The default is 10 seconds; `?response_timeout_ms=` in a URL.
     ///
-    /// At the timeout, an append is [`ErrorKind::Indeterminate`]. A higher value detects a hanging server later. With a lower value, the election of
-    /// a new leader, which takes some seconds, causes unknown outcomes and repeats.
+    /// At the timeout, an append fails with [`ErrorKind::Indeterminate`]. With a higher value, the store detects a hanging server later. With a
+    /// lower value, the election of a new leader, which takes some seconds, causes unknown outcomes and repeated appends.
     pub response_timeout: Duration,
     /// Whether to send and receive notices of changed runs. The default is true.
     ///
@@ -40,7 +42,7 @@ pub struct NatsOptions {
     pub notices: bool,
     /// The text of a credentials file (`.creds`), a JWT and its key. The default is `None`.
     pub credentials: Option<String>,
-    /// A file (PEM) of the authorities to trust with `tls:` URLs, in addition to the system's. The default is `None`.
+    /// A file (PEM) with the authorities to trust for `tls:` URLs, in addition to those of the system. The default is `None`.
     pub root_certificates: Option<PathBuf>,
 }
 
@@ -59,28 +61,28 @@ impl Default for NatsOptions {
 }
 
 impl NatsOptions {
-    /// Sets what the names of streams and subjects hold.
+    /// Sets the common part of the names of streams and subjects.
     #[must_use]
     pub fn with_namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = namespace.into();
         self
     }
 
-    /// Sets the number of servers that store each record; more than one needs NATS 2.11 or later.
+    /// Sets the number of servers that store each record. More than one needs NATS 2.11 or later.
     #[must_use]
     pub fn with_replicas(mut self, replicas: u32) -> Self {
         self.replicas = replicas;
         self
     }
 
-    /// Sets how long to wait for a connection.
+    /// Sets the timeout for a connection.
     #[must_use]
     pub fn with_connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// Sets how long to wait for a reply.
+    /// Sets the timeout for a reply.
     #[must_use]
     pub fn with_response_timeout(mut self, timeout: Duration) -> Self {
         self.response_timeout = timeout;
@@ -94,14 +96,14 @@ impl NatsOptions {
         self
     }
 
-    /// Sets the text of a credentials file.
+    /// Sets the text of a credentials file (`.creds`).
     #[must_use]
     pub fn with_credentials(mut self, credentials: impl Into<String>) -> Self {
         self.credentials = Some(credentials.into());
         self
     }
 
-    /// Sets the file of the authorities to trust.
+    /// Sets the file with the authorities to trust.
     #[must_use]
     pub fn with_root_certificates(mut self, pem: impl Into<PathBuf>) -> Self {
         self.root_certificates = Some(pem.into());
@@ -113,22 +115,20 @@ impl NatsOptions {
         let Self { namespace, replicas, connect_timeout, response_timeout, .. } = self;
         if namespace.is_empty() || namespace.len() > MAX_NAMESPACE || !namespace.chars().all(is_plain) {
             return Err(invalid(format!(
-                "the namespace is none; use 1 to {MAX_NAMESPACE} of A-Z a-z 0-9 _ -"
+                "the namespace is invalid; use 1 to {MAX_NAMESPACE} of A-Z a-z 0-9 _ -"
             )));
         }
         if !(1..=MAX_REPLICAS).contains(replicas) {
-            return Err(invalid(format!("{replicas} replicas cannot be kept; ask for 1 to {MAX_REPLICAS}")));
+            return Err(invalid(format!("{replicas} replicas are not supported; use 1 to {MAX_REPLICAS}")));
         }
         match connect_timeout.is_zero() || response_timeout.is_zero() {
-            true => {
-                Err(invalid("a timeout is zero, so that nothing could ever answer; give it some seconds"))
-            }
+            true => Err(invalid("a timeout is zero; use a longer one")),
             false => Ok(()),
         }
     }
 }
 
-/// The credentials are secret.
+/// Hides the credentials, which are secret.
 impl fmt::Debug for NatsOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NatsOptions")
@@ -154,13 +154,13 @@ pub(crate) enum ConnectionUser {
 /// The contents of a URL: servers, user, and options.
 #[derive(Clone)]
 pub(crate) struct NatsTarget {
-    /// With their scheme, and without a user.
+    /// The addresses with their scheme, without a user.
     pub(crate) servers: Vec<String>,
     pub(crate) user: ConnectionUser,
     pub(crate) options: NatsOptions,
 }
 
-/// Reads a URL; what it says counts more than `options`. No error shows any of it, as it may hold a password.
+/// Parses a URL. The URL overrides `options`. No error shows any part of it, because it may contain a password.
 pub(crate) fn target(url: &str, mut options: NatsOptions) -> Result<NatsTarget> {
     let bad =
         |why: &str| invalid(format!("the store's URL {why}; write nats://host:port, or tls:// for TLS"));
@@ -168,10 +168,10 @@ pub(crate) fn target(url: &str, mut options: NatsOptions) -> Result<NatsTarget> 
     let scheme = match scheme.to_ascii_lowercase().as_str() {
         "nats" => "nats",
         "tls" => "tls",
-        _ => return Err(bad("names another kind of store")),
+        _ => return Err(bad("has the scheme of another kind of store")),
     };
     if rest.contains('#') {
-        return Err(bad("has a fragment, which means nothing here (write %23 in a password)"));
+        return Err(bad("has a fragment, which this store does not support (write %23 in a password)"));
     }
     let (rest, given) = url::split(rest);
     for option in given {
@@ -181,16 +181,15 @@ pub(crate) fn target(url: &str, mut options: NatsOptions) -> Result<NatsTarget> 
                     option.text().ok_or_else(|| bad("has a percent sign without two hex digits"))?;
             }
             "replicas" => {
-                options.replicas =
-                    option.number().ok_or_else(|| bad("has a number of replicas that is none"))?;
+                options.replicas = option.number().ok_or_else(|| bad("has an invalid number of replicas"))?;
             }
             "response_timeout_ms" => {
                 options.response_timeout =
-                    option.millis().ok_or_else(|| bad("has a timeout that is no number"))?;
+                    option.millis().ok_or_else(|| bad("has a timeout that is not a number"))?;
             }
             _ => {
                 return Err(bad(
-                    "has an unknown option; there are namespace, replicas and response_timeout_ms",
+                    "has an unknown option; the options are namespace, replicas and response_timeout_ms",
                 ));
             }
         }
@@ -198,7 +197,11 @@ pub(crate) fn target(url: &str, mut options: NatsOptions) -> Result<NatsTarget> 
     options.check()?;
     let authority = match rest.split_once('/') {
         Some((authority, "")) => authority,
-        Some(_) => return Err(bad("has a path, which means nothing here; the namespace is an option")),
+        Some(_) => {
+            return Err(bad(
+                "has a path, which this store does not support; set the namespace with its option",
+            ));
+        }
         None => rest,
     };
     let (user, hosts) = match authority.rsplit_once('@') {
@@ -216,7 +219,7 @@ pub(crate) fn target(url: &str, mut options: NatsOptions) -> Result<NatsTarget> 
     };
     let servers = hosts.split(',').map(|host| {
         let server = format!("{scheme}://{host}");
-        // Its error may repeat what it read.
+        // Drop the parser's error, which may repeat the text.
         let is_address = !host.is_empty() && server.parse::<async_nats::ServerAddr>().is_ok();
         is_address.then_some(server).ok_or_else(|| bad("names no host"))
     });

@@ -1,4 +1,5 @@
-//! Cuts: messages after which a log means something else, and which messages it then needs no more.
+//! Cuts. A cut is a message that changes the log before it: it removes records from the beginning of the log, or replaces records. Some earlier
+//! messages are then not needed any more.
 
 use std::collections::HashSet;
 
@@ -8,12 +9,12 @@ use crate::error::NatsStoreError;
 use crate::message::{BasePosition, MessageContent, OutgoingMessage};
 use crate::read::{LogEntry, SubjectLog};
 
-/// The place of a message that is not stored yet.
+/// The position of a message that is not stored yet.
 const SENT: u64 = 0;
 
 impl SubjectLog {
-    /// Creates the message which states that the log starts at the record at `place`, and that these records replace those with the same numbers.
-    /// The log has the state after storing it, at [`changed`](Self::changed).
+    /// Creates the message that makes the log begin at the record at index `place`, and that replaces the records with the numbers of `records`.
+    /// Updates this log to the state after that message. Call [`changed`](Self::changed) once the message is stored.
     pub(crate) fn change(
         &mut self,
         place: usize,
@@ -29,7 +30,7 @@ impl SubjectLog {
         }
         let kept = &self.entries[place..];
         let newest = kept.iter().rposition(|entry| entry.record.header.base).unwrap_or(0);
-        // A replaced record is in a message after its successors.
+        // A replaced record is in a later message than the records that follow it.
         let stored = kept[newest..].iter().map(|entry| entry.at).filter(|at| *at != SENT);
         self.last = MessageContent {
             first: kept[0].record.header.seq,
@@ -42,14 +43,14 @@ impl SubjectLog {
         OutgoingMessage::of(&self.last, self.end, records)
     }
 
-    /// Records the position of the last change's message.
+    /// Records the position of the message of the last change.
     pub(crate) fn changed(&mut self, stored: u64) {
         self.entries.iter_mut().filter(|entry| entry.at == SENT).for_each(|entry| entry.at = stored);
         self.messages.push(stored);
         self.end = stored;
     }
 
-    /// Removes and returns the messages without retained records from the record at `place` on, except for the last one.
+    /// Removes and returns the messages that hold no record at or after index `place`. Keeps the last message.
     pub(crate) fn take_unneeded(&mut self, place: usize) -> Vec<u64> {
         let kept = self.entries[place..].iter().map(|entry| entry.at);
         let needed: HashSet<u64> = kept.chain([self.end]).collect();

@@ -1,50 +1,50 @@
-//! The errors of the servers, and the one table from them to error kinds and advice.
+//! The errors of the servers, and the table that maps them to error kinds and advice.
 
 use ferrata_store::{Error, ErrorKind, RunKey, Seq};
 use thiserror::Error as ThisError;
 
-/// Everything that can fail.
+/// An error of this store.
 #[derive(Clone, Debug, ThisError)]
 pub(crate) enum NatsStoreError {
-    /// There was no connection, so nothing was sent.
+    /// There was no connection, so the call sent nothing.
     #[error(
-        "no NATS server can be reached ({why}); see that they run and that the network lets this process in"
+        "cannot reach any NATS server ({why}); check that they run and that the network allows the connection"
     )]
     Unreachable { why: String },
-    /// The servers do not take the user.
-    #[error("the NATS server does not let this user in; correct the URL or the credentials")]
+    /// The servers reject the user.
+    #[error("the NATS server rejects this user; correct the URL or the credentials")]
     Forbidden,
-    /// Something was sent, and no reply came.
+    /// The request was sent, but no reply came.
     #[error("{why} before the reply")]
     Lost { why: String },
-    /// No stream accepts the subject, or no server has JetStream: nothing was written.
+    /// No stream accepts the subject, or no server has JetStream. Nothing was written.
     #[error(
-        "no stream answers; it was deleted (then set the store up again), its servers are starting, or JetStream is off"
+        "the stream does not answer; it was deleted, its servers are starting, or JetStream is off; set up the store again, retry, or enable JetStream"
     )]
     Absent,
     /// The server refused the request, which had no effect.
     #[error("the server answered {code}, {description}; {}", meaning(*code, *status).1)]
     Refused { code: u64, status: u64, description: String },
-    /// A message is larger than the server takes.
+    /// A message is larger than the server accepts.
     #[error(
-        "the records of the append have {bytes} bytes with their headers, and the server takes {most} in one message; make them smaller, or raise its max_payload"
+        "the records of the append have {bytes} bytes with their headers, and one message has at most {most}; make them smaller, or raise the server's max_payload"
     )]
     TooLarge { bytes: usize, most: usize },
-    /// The answer is not one of the call's.
+    /// The answer has a form that this call never returns.
     #[error(
-        "{what}, which no server of this store answers; see that no other program writes below its namespace"
+        "{what}, which is not a reply of this store's server; check that no other program writes under its namespace"
     )]
     Strange { what: String },
     /// Stored data is damaged.
     #[error("{what}; restore the run from a backup")]
     Corrupt { what: String, seq: Option<Seq> },
-    /// Stored data is of a newer version.
+    /// A newer version wrote the stored data.
     #[error("{what} of a newer version; upgrade this process")]
     Newer { what: String, seq: Option<Seq> },
     /// A stream cannot fulfill the contract with its settings.
     #[error("{what}")]
     Unfit { what: String },
-    /// At each read, others had changed the run, or a replica lagged.
+    /// At each attempt, other callers had changed the run, or a replica was behind.
     #[error("{what}; retry")]
     Busy { what: &'static str },
 }
@@ -52,106 +52,108 @@ pub(crate) enum NatsStoreError {
 /// The code of a refusal because the subject has another last message than expected.
 pub(crate) const WRONG_LAST: u64 = 10_071;
 
-/// The same, because a message that may become the last is on its way to the replicas: its server reports the outcome later.
+/// The code of a refusal because a message that may become the last is still on its way to the replicas. The outcome of that message is not known
+/// yet.
 pub(crate) const IN_FLIGHT: u64 = 10_164;
 
-/// There is no such message.
+/// The code for a missing message.
 pub(crate) const NO_MESSAGE: u64 = 10_037;
 
-/// There is no such stream.
+/// The code for a missing stream.
 pub(crate) const NO_STREAM: u64 = 10_059;
 
-/// There is no such consumer.
+/// The code for a missing consumer.
 pub(crate) const NO_CONSUMER: u64 = 10_014;
 
-/// Another stream takes the subjects, or one of this name that is just being made.
+/// The code of a refusal because another stream has the subjects, or because a stream of this name is being created.
 pub(crate) const OVERLAP: u64 = 10_065;
 
-/// The kind and the remedy for an error code of JetStream. A refusal precedes every write.
+/// Maps error codes of JetStream to kinds and advice. A refused request never wrote anything.
 const MEANINGS: &[(u64, ErrorKind, &str)] = &[
     (
         10_002,
         ErrorKind::Unavailable,
-        "the account has no room left: raise its limits, as what prunes and purges needs some, too",
+        "the account has no space left; raise its limits, because prune and purge need space, too",
     ),
     (
         10_005,
-        // Servers that have just started may not know of each other yet.
+        // Servers that have just started may not know each other yet.
         ErrorKind::Unavailable,
-        "there are too few servers for the replicas asked for; start more, or ask for fewer",
+        "the cluster has too few servers for the requested replicas; start more servers, or request fewer replicas",
     ),
-    (10_008, ErrorKind::Unavailable, "the cluster lacks servers; see to them"),
-    (10_009, ErrorKind::Unavailable, "a leader is being chosen; retry"),
+    (10_008, ErrorKind::Unavailable, "the cluster lacks servers; check them"),
+    (10_009, ErrorKind::Unavailable, "the cluster is electing a leader; retry"),
     (
         10_023,
         ErrorKind::Unavailable,
-        "the server has no room left: raise its limits, as what prunes and purges needs some, too",
+        "the server has no space left; raise its limits, because prune and purge need space, too",
     ),
     (
         10_026,
         ErrorKind::Unavailable,
-        "the account or the stream may have no more consumers: raise max_consumers",
+        "the account or the stream has its maximum of consumers; raise max_consumers",
     ),
     (
         10_028,
         ErrorKind::Unavailable,
-        "the server's memory for JetStream is full: raise max_mem, or list less often",
+        "the server's memory for JetStream is full; raise max_mem, or list less often",
     ),
-    (10_039, ErrorKind::Unsupported, "JetStream is off for this account; turn it on"),
+    (10_039, ErrorKind::Unsupported, "JetStream is disabled for this account; enable it"),
     (
         10_047,
         ErrorKind::Unavailable,
-        "the server's room for JetStream is full: raise its max_file_store, as what prunes and purges needs some, too",
+        "the server's space for JetStream is full; raise its max_file_store, because prune and purge need space, too",
     ),
     (
         10_052,
         ErrorKind::Unsupported,
-        "the stream cannot be made so; docs/reference/store-nats.md says how it must be",
+        "the server rejects the stream's settings; docs/reference/store-nats.md lists the required settings",
     ),
     (10_054, ErrorKind::TooLarge, "make the record smaller, or raise max_msg_size of the stream"),
-    (NO_STREAM, ErrorKind::Invalid, "set the store up, or name the namespace in which its runs are"),
+    (NO_STREAM, ErrorKind::Invalid, "set up the store, or use the namespace of its runs"),
     (
         OVERLAP,
         ErrorKind::Unsupported,
-        "another stream takes the subjects of this namespace: use another one, or take them from that stream",
+        "another stream has the subjects of this namespace; use another namespace, or remove the subjects from that stream",
     ),
-    (10_074, ErrorKind::Unsupported, "replicas need a cluster; ask for 1, or connect to one"),
-    (10_076, ErrorKind::Unsupported, "JetStream is off; start the server with it"),
+    (10_074, ErrorKind::Unsupported, "replicas need a cluster; request 1 replica, or connect to a cluster"),
+    (10_076, ErrorKind::Unsupported, "JetStream is disabled; start the server with JetStream"),
     (
         10_077,
         ErrorKind::Unavailable,
-        "the stream is full: raise its max_bytes, as what prunes and purges needs some, too",
+        "the stream is full; raise its max_bytes, because prune and purge need space, too",
     ),
-    (10_109, ErrorKind::Unsupported, "the stream is sealed; it takes no records any more"),
+    (10_109, ErrorKind::Unsupported, "the stream is sealed and takes no more records; use another namespace"),
     (
         10_110,
         ErrorKind::Unsupported,
-        "the stream forbids what the store needs; docs/reference/store-nats.md says how it must be",
+        "the stream forbids an operation that the store needs; docs/reference/store-nats.md lists the required settings",
     ),
-    (10_118, ErrorKind::Unavailable, "the stream is offline; see to its servers"),
+    (10_118, ErrorKind::Unavailable, "the stream is offline; check its servers"),
 ];
 
-/// A code without a row is unclear, except for status 503, which means a server that is not ready.
+/// Returns the kind and the advice for a code. For a code that is not in the table the outcome is unknown. Status 503 is an exception: it means
+/// that the server is not ready.
 fn meaning(code: u64, status: u64) -> (ErrorKind, &'static str) {
     match MEANINGS.iter().find(|(known, ..)| *known == code) {
         Some((_, kind, remedy)) => (*kind, remedy),
-        None if status == 503 => (ErrorKind::Unavailable, "see the server's log; retry"),
-        None => (ErrorKind::Indeterminate, "see the server's log"),
+        None if status == 503 => (ErrorKind::Unavailable, "check the server's log, and retry"),
+        None => (ErrorKind::Indeterminate, "check the server's log"),
     }
 }
 
-/// The effect that a call with a lost reply may have.
+/// The possible effect of a call whose reply was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NatsCallEffect {
     /// The record may have been written: retry the same append.
     Written,
-    /// No relevant effect: call again.
+    /// The call has no effect that matters: call again.
     None,
 }
 
 impl NatsStoreError {
-    /// A call repeated its read too often.
-    pub(crate) const CHANGES: Self = Self::Busy { what: "others change the run again and again" };
+    /// A call had to repeat its read too often.
+    pub(crate) const CHANGES: Self = Self::Busy { what: "other processes kept changing the run" };
 
     pub(crate) fn lost(why: &str) -> Self {
         Self::Lost { why: why.to_owned() }

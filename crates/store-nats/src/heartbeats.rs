@@ -1,4 +1,4 @@
-//! Heartbeats of executors: messages with the servers' timestamps, one for each executor.
+//! Heartbeats of executors: one message for each executor, with a timestamp of the server.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -11,10 +11,10 @@ use crate::error::NatsStoreError;
 use crate::message::OutgoingMessage;
 use crate::store::NatsInner;
 
-/// The time that the server's time is extrapolated, where a small error has no effect.
+/// How long the store estimates the server's time from the last reply. It does so only where a small error has no effect.
 const RECKONED: Duration = Duration::from_millis(200);
 
-/// The server's time, and the time of its receipt by the monotonic clock of this process.
+/// The server's time, and the time on this process's monotonic clock at which it was received.
 #[derive(Debug, Default)]
 pub(crate) struct ServerTime(Mutex<Option<(Duration, Timestamp)>>);
 
@@ -34,23 +34,23 @@ impl ServerTime {
 impl NatsInner {
     pub(crate) async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<(), NatsStoreError> {
         self.life().await?;
-        // Rounded up: a heartbeat never ends before its time.
+        // Round up, so that a heartbeat never ends too early.
         let ms = u64::try_from(ttl.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
         let subject = self.layout.beat(executor);
         self.link.publish(None, &subject, OutgoingMessage::plain(ms.to_string())).await.map(drop)
     }
 
-    /// Returns the server's time, from the timestamp of a message written now.
+    /// Returns the server's time. Writes a message and reads its timestamp.
     pub(crate) async fn now(&self) -> Result<Timestamp, NatsStoreError> {
         let subject = self.layout.now();
         self.link.publish(None, &subject, OutgoingMessage::default()).await?;
         let got = self.last(&self.layout.beats(), &subject).await?;
-        let time = got.ok_or_else(|| NatsStoreError::strange("no message where one was written"))?.time;
+        let time = got.ok_or_else(|| NatsStoreError::strange("a written message is missing"))?.time;
         self.time.update(self.clock.monotonic(), time);
         Ok(time)
     }
 
-    /// Reckons the server's time, or asks for it.
+    /// Returns the server's time: an estimate if the last reply is recent, otherwise a new reply.
     pub(crate) async fn estimated_now(&self) -> Result<Timestamp, NatsStoreError> {
         match self.time.reckoned(self.clock.monotonic()) {
             Some(time) => Ok(time),
@@ -63,7 +63,7 @@ impl NatsInner {
         Ok(!self.alive([*executor].into(), now).await?.is_empty())
     }
 
-    /// Returns those whose heartbeat has not expired at the server's time `now`.
+    /// Returns the executors whose heartbeats have not expired at the server's time `now`.
     pub(crate) async fn alive(
         &self,
         executors: HashSet<ExecutorId>,

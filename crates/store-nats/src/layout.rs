@@ -1,17 +1,17 @@
-//! The names of everything on the server: streams, subjects, and how a run is named in one.
+//! All names on the server: streams, subjects, and the part of a subject that names a run.
 
 use ferrata_store::{ExecutorId, RunId, RunKey, TenantId};
 
-/// The version of the layout, in the description of the stream of logs and in its messages.
+/// The version of the layout. It is in the description of the stream of logs, and in its messages.
 pub(crate) const VERSION: u64 = 1;
 
-/// The beginning of the description of the stream of logs, before the version.
+/// The text before the version in the description of the stream of logs.
 pub(crate) const DESCRIBED: &str = "Ferrata's runs, version ";
 
-/// The same of streams that no release reads.
+/// The text before the version in the description of streams that no release reads.
 pub(crate) const UNRELEASED: &str = "Ferrata's runs, layout ";
 
-/// The names below one namespace.
+/// The names in one namespace.
 #[derive(Clone, Debug)]
 pub(crate) struct NatsNames {
     namespace: String,
@@ -22,28 +22,29 @@ impl NatsNames {
         Self { namespace: namespace.to_owned() }
     }
 
-    /// The stream of logs.
+    /// Returns the name of the stream of logs.
     pub(crate) fn logs(&self) -> String {
         format!("FERRATA-LOGS-{}", self.namespace)
     }
 
-    /// The stream of heartbeats.
+    /// Returns the name of the stream of heartbeats.
     pub(crate) fn beats(&self) -> String {
         format!("FERRATA-BEATS-{}", self.namespace)
     }
 
-    /// All subjects of logs in the life of a stream that `life` names.
+    /// Returns the pattern for all subjects of logs. `life` identifies one generation of the stream: a stream that is deleted and created again has
+    /// a new one.
     pub(crate) fn all_runs(&self, life: &str) -> String {
         format!("ferrata.{}.{life}.>", self.namespace)
     }
 
-    /// Returns the life that a subject of the stream of logs names.
+    /// Returns the generation of the stream in a subject of a log.
     pub(crate) fn life_of<'a>(&self, subject: &'a str) -> Option<&'a str> {
         let rest = subject.strip_prefix("ferrata.")?.strip_prefix(&*self.namespace)?;
         rest.strip_prefix('.')?.strip_suffix(".>")
     }
 
-    /// The subject of a run's log.
+    /// Returns the subject of a run's log.
     pub(crate) fn run(&self, life: &str, run: &RunKey) -> String {
         let [tenant, id] = [run.tenant.as_str(), run.run.as_str()].map(token);
         format!("ferrata.{}.{life}.{tenant}.{id}", self.namespace)
@@ -57,33 +58,33 @@ impl NatsNames {
         Some(RunKey::new(TenantId::new(tenant).ok()?, RunId::new(id).ok()?))
     }
 
-    /// All subjects of the stream of heartbeats.
+    /// Returns the pattern for all subjects of the stream of heartbeats.
     pub(crate) fn all_beats(&self) -> String {
         format!("ferrata-beats.{}.*", self.namespace)
     }
 
-    /// The subject of an executor's heartbeat.
+    /// Returns the subject of an executor's heartbeat.
     pub(crate) fn beat(&self, executor: &ExecutorId) -> String {
         format!("ferrata-beats.{}.{executor}", self.namespace)
     }
 
-    /// The subject that is written to read the server's time.
+    /// Returns the subject to which the store writes in order to read the server's time.
     pub(crate) fn now(&self) -> String {
         format!("ferrata-beats.{}.now", self.namespace)
     }
 
-    /// The subject of notices, which no stream keeps.
+    /// Returns the subject of notices, which no stream stores.
     pub(crate) fn notices(&self) -> String {
         format!("ferrata-notices.{}", self.namespace)
     }
 
-    /// The subject of messages between processes, which no stream stores.
+    /// Returns the subject of messages between processes, which no stream stores.
     pub(crate) fn texts_subject(&self) -> String {
         format!("ferrata-said.{}", self.namespace)
     }
 }
 
-/// A dot separates the tokens of a subject; no id contains `~`.
+/// Encodes an id as one token of a subject. A dot separates the tokens, and no id contains `~`.
 fn token(id: &str) -> String {
     id.replace('.', "~")
 }

@@ -1,4 +1,4 @@
-//! The connection to the servers: one connection, requests with a known or a reported unknown outcome, and the API of JetStream.
+//! The connection to the servers. Sends requests and reports whether their outcome is known, and calls the API of JetStream.
 
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
@@ -21,13 +21,13 @@ use crate::message::OutgoingMessage;
 
 type Result<T> = std::result::Result<T, NatsStoreError>;
 
-/// The delay before the first reconnect, the increase for each further one, and the pause between two reads.
+/// The delay before the first reconnect, the increase for each further reconnect, and the pause between two reads.
 const STEP: Duration = Duration::from_millis(20);
 
 /// The longest pause between two attempts.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// Connects when it is first needed, and again whenever the connection was lost.
+/// The connection of a store. It connects at the first use, and again after each lost connection.
 pub(crate) struct NatsLink {
     target: NatsTarget,
     clock: Arc<dyn Clock>,
@@ -36,11 +36,11 @@ pub(crate) struct NatsLink {
     pub(crate) lost: Arc<Sender<u64>>,
 }
 
-/// The place of a client, once it is connected.
+/// The slot for a client, which is empty until the client has connected once.
 #[derive(Default)]
 struct ClientSlot {
     client: OnceCell<Arc<NatsConnection>>,
-    /// The number of connections of the previous clients.
+    /// The number of connections that the previous clients made.
     before: u64,
 }
 
@@ -48,12 +48,12 @@ struct ClientSlot {
 pub(crate) struct NatsConnection {
     client: Client,
     before: u64,
-    /// Held by these tasks.
+    /// Held by the client's tasks, so that a dead runtime can be detected.
     tasks: Weak<()>,
 }
 
 impl NatsConnection {
-    /// Counts the connections of a store.
+    /// Returns the number of the current connection among all connections of the store.
     fn number(&self) -> u64 {
         self.before.saturating_add(self.client.statistics().connects.load(Ordering::Relaxed))
     }
@@ -72,7 +72,7 @@ impl NatsLink {
         Self { target, clock, slot: Mutex::default(), lost: Arc::new(Sender::new(0)) }
     }
 
-    /// The servers, as they may be shown.
+    /// Returns the servers, in a form that may be displayed.
     pub(crate) fn servers(&self) -> &[String] {
         &self.target.servers
     }
@@ -82,7 +82,7 @@ impl NatsLink {
         let slot = self.slot();
         let connected = async {
             let client = slot.client.get_or_try_init(|| Box::pin(self.connect(slot.before))).await?;
-            // Asked again and again: the client tells of a new connection before it has it.
+            // Poll the state: the client reports a new connection before it has the connection.
             while client.connection_state() != State::Connected {
                 self.clock.sleep(STEP).await;
             }
@@ -90,11 +90,11 @@ impl NatsLink {
         };
         let connected = within(&*self.clock, self.target.options.connect_timeout, connected).await;
         connected.unwrap_or_else(|| {
-            Err(NatsStoreError::Unreachable { why: "no connection came in time".to_owned() })
+            Err(NatsStoreError::Unreachable { why: "the connection was not established in time".to_owned() })
         })
     }
 
-    /// Returns the slot of the client. Returns a new slot once the runtime of the previous one is gone, because no call revives its client.
+    /// Returns the slot of the client. If the runtime of the client is gone, returns a new slot, because nothing can revive that client.
     fn slot(&self) -> Arc<ClientSlot> {
         // A panic leaves the slot valid. No caller holds the lock across an await.
         let mut slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner);
@@ -112,7 +112,7 @@ impl NatsLink {
         let tasks = Arc::downgrade(&held);
         let mut connect = ConnectOptions::new()
             .name("ferrata")
-            // The store notifies its own subscribers of its own changes.
+            // Disable echo, because the store notifies its own subscribers of its own changes.
             .no_echo()
             .connection_timeout(options.connect_timeout)
             .request_timeout(None)
@@ -151,25 +151,27 @@ impl NatsLink {
         Ok(Arc::new(NatsConnection { client, before, tasks }))
     }
 
-    /// Sends a request once, if this is the connection that the caller names, and waits for its reply. Without one it may
-    /// have been carried out.
+    /// Sends a request once and waits for its reply. If the caller names a connection (`on`), sends it only over that connection. If no reply
+    /// comes, the server may still have executed the request.
     async fn request(&self, on: Option<u64>, subject: String, request: Request) -> Result<Message> {
         let client = self.client().await?;
         let mut lost = self.lost.subscribe();
         if on.is_some_and(|on| on != client.number()) {
-            return Err(NatsStoreError::Busy { what: "the connection was lost and made anew meanwhile" });
+            return Err(NatsStoreError::Busy {
+                what: "the connection was lost and restored during the call",
+            });
         }
         let (bytes, most) = (request.payload.as_ref().map_or(0, Bytes::len), client.max_payload());
         let reply = self.wait_bounded(&mut lost, client.send_request(subject, request)).await?;
         reply.map_err(|error| match error.kind() {
             RequestErrorKind::NoResponders => NatsStoreError::Absent,
             RequestErrorKind::MaxPayloadExceeded => NatsStoreError::TooLarge { bytes, most },
-            RequestErrorKind::InvalidSubject => NatsStoreError::strange("a subject is none"),
+            RequestErrorKind::InvalidSubject => NatsStoreError::strange("a subject is invalid"),
             _ => NatsStoreError::lost("the connection was closed"),
         })
     }
 
-    /// Waits for what the server is to take or to answer, until the connection is lost or it is too late.
+    /// Waits for the server, until the connection is lost or the timeout passes.
     pub(crate) async fn wait_bounded<F: Future>(
         &self,
         lost: &mut Receiver<u64>,
@@ -178,13 +180,13 @@ impl NatsLink {
         tokio::select! {
             biased;
             done = within(&*self.clock, self.target.options.response_timeout, call) => {
-                done.ok_or_else(|| NatsStoreError::lost("no answer came in time"))
+                done.ok_or_else(|| NatsStoreError::lost("no answer arrived in time"))
             }
             _ = lost.changed() => Err(NatsStoreError::lost("the connection was lost")),
         }
     }
 
-    /// Sends what needs no reply; it may be lost.
+    /// Sends a message that needs no reply. The message may be lost.
     pub(crate) async fn send_unacknowledged(&self, subject: String, sent: OutgoingMessage) -> Result<()> {
         let client = self.client().await?;
         let told = client.publish_with_headers(subject, sent.headers, sent.payload);
@@ -192,7 +194,8 @@ impl NatsLink {
         told.map_err(|_| NatsStoreError::lost("the connection was closed"))
     }
 
-    /// Waits until the server has read all earlier messages, with a request about a stream, which the server answers even if the stream is missing.
+    /// Waits until the server has read all earlier messages. Sends a request about a stream, which the server answers even if the stream does not
+    /// exist.
     pub(crate) async fn sync_with_server(&self, stream: &str) -> Result<()> {
         match self.api::<Value>(&format!("STREAM.INFO.{stream}"), &Value::Null).await {
             Ok(_) | Err(NatsStoreError::Absent | NatsStoreError::Refused { .. }) => Ok(()),
@@ -207,12 +210,13 @@ impl NatsLink {
         answer(&reply.payload)
     }
 
-    /// Returns which connection this process has, once it has one.
+    /// Returns the number of the current connection. Waits until there is one.
     pub(crate) async fn connection(&self) -> Result<u64> {
         self.client().await.map(|client| client.number())
     }
 
-    /// Publishes a message. A message based on a read uses only the connection of that read, because a restarted server may lack the read message.
+    /// Publishes a message. A message that is based on a read goes only over the connection of that read, because a restarted server may lack the
+    /// message that was read.
     pub(crate) async fn publish(&self, on: Option<u64>, subject: &str, sent: OutgoingMessage) -> Result<u64> {
         let request = Request::new().headers(sent.headers).payload(sent.payload);
         let reply = self.request(on, subject.to_owned(), request).await?;
@@ -245,6 +249,6 @@ fn answer<T: DeserializeOwned>(reply: &[u8]) -> Result<T> {
     {
         return Err(NatsStoreError::Refused { code: err_code, status: code, description });
     }
-    // The outcome is unknown: the answer is unreadable.
-    serde_json::from_slice(reply).map_err(|_| NatsStoreError::lost("an answer that cannot be read came"))
+    // The answer is unreadable, so the outcome is unknown.
+    serde_json::from_slice(reply).map_err(|_| NatsStoreError::lost("the answer is unreadable"))
 }

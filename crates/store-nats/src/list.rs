@@ -1,8 +1,8 @@
-//! Listing: the last message of every run, cached in memory and updated from the stream before each listing.
+//! Lists runs from a copy of every run's last message. The copy is in memory; each listing updates it from the stream first.
 //!
 //! The last message of a run has all data that a listing shows, and the stream delivers every last message in order. So there is no separate index
-//! that could lack a run. A stream does not deliver removed messages, but the end of a run's life is a message, too. It stays until every process
-//! has read it ([`GRACE`]); a process that has not listed for half of that time starts again.
+//! that could lack a run. The stream does not deliver removed messages, so a purge leaves a message that marks the end of the run. That message
+//! stays until every process has read it ([`GRACE`]). A process that has not listed for half of that time reads everything again.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -22,17 +22,17 @@ use crate::message::{self, MessageContent};
 use crate::store::NatsInner;
 use crate::stream::{BodyDelivery, DeliveredMessage, EMPTY, FeedStart, StreamFeed};
 
-/// The time that the end of a run's life stays in the stream.
+/// How long the message at the end of a purged run stays in the stream.
 const GRACE: Duration = Duration::from_secs(600);
 
-/// The number of ends that one listing removes.
+/// The maximum number of such messages that one listing removes.
 const AT_ONCE: usize = 64;
 
-/// The state of all runs as of a position in the stream.
+/// The copy of the state of all runs, as of a position in the stream.
 #[derive(Debug, Default)]
 pub(crate) struct Mirror {
     life: Option<Arc<str>>,
-    /// The connection of the read: a restarted server may lack its last messages.
+    /// The connection over which the messages were read. A restarted server may lack its last messages.
     connection: u64,
     feed: Option<StreamFeed>,
     /// The position of the last message read.
@@ -42,7 +42,7 @@ pub(crate) struct Mirror {
     heads: HashMap<RunKey, ListedRun>,
     /// The errors of runs with an unreadable last message.
     unreadable: BTreeMap<RunKey, NatsStoreError>,
-    /// The ends of lives, and the times of their messages.
+    /// The messages at the ends of purged runs, with their times.
     ends: BTreeMap<u64, (RunKey, Timestamp)>,
 }
 
@@ -67,7 +67,7 @@ impl Mirror {
                 self.ends.insert(message.at, (run, message.time));
             }
             Err(fault) => {
-                tracing::warn!(%run, %fault, "left an unreadable run out of listings");
+                tracing::warn!(%run, %fault, "skipped an unreadable run in listings");
                 self.heads.remove(&run);
                 self.unreadable.insert(run, fault);
             }
@@ -86,7 +86,7 @@ impl NatsInner {
         let fail = |fault: NatsStoreError| fault.into_error("store.runs", NatsCallEffect::None);
         let now = match query.filter {
             RunFilter::Any => self.estimated_now().await,
-            // A moment decides.
+            // These filters depend on the exact time.
             _ => self.now().await,
         };
         let now = now.map_err(fail)?;
@@ -96,7 +96,7 @@ impl NatsInner {
         if let Some((run, fault)) = mirror.unreadable.iter().find(|(run, _)| query.fails_without(run)) {
             return Err(fault.clone().of_run("store.runs", run, NatsCallEffect::None));
         }
-        // Taken for dead, an owner keeps no run out: so these are all that may be meant, and more.
+        // Select runs as if no owner were alive. The result contains all matches, and more.
         let meets = |run: &RunKey, known: &ListedRun| {
             query.meets_facts(run, &known.facts)
                 && query.meets_standing(&RunStanding::after(&known.head), false, now)
@@ -112,7 +112,7 @@ impl NatsInner {
             let alive = self.alive(owners, now).await.map_err(fail)?;
             return page(query, asked, now, heads(&alive));
         }
-        // Return only the heads of the page, of a possibly large number.
+        // Return only the heads of the page, because the number of heads may be large.
         let mut paged = page(query, asked, now, heads(&HashSet::new()))?;
         let owners = paged.items.iter().filter_map(|head| head.owner).collect();
         let alive = self.alive(owners, now).await.map_err(fail)?;
@@ -122,14 +122,14 @@ impl NatsInner {
         Ok(paged)
     }
 
-    /// Reads the messages up to now.
+    /// Reads all messages up to now.
     async fn refresh(&self, mirror: &mut Mirror) -> Result<(), NatsStoreError> {
         let began = self.clock.monotonic();
         let stream = self.layout.logs();
         let connection = self.link.connection().await?;
-        // Ask each time: a stream that was deleted and created again has another life.
+        // Ask each time: a stream that was deleted and created again has another generation.
         let (life, last) = self.look_up().await?;
-        // Put back at the end: what is delivered to a call that fails or is dropped comes no second time.
+        // Take the feed out, and put it back only at the end. If this call fails or is dropped, the feed cannot deliver the same messages again.
         let known = mirror.feed.take().filter(|_| {
             began.saturating_sub(mirror.began) <= GRACE / 2
                 && mirror.life.as_ref() == Some(&life)
@@ -146,7 +146,7 @@ impl NatsInner {
         while mirror.read < last {
             match self.pull(&feed).await {
                 Ok(pulled) if pulled.is_empty() => {
-                    // The last messages may have been removed, or the replica of the consumer is behind.
+                    // The last messages may have been removed, or the replica of the consumer may be behind.
                     let next = json!({ "seq": mirror.read.saturating_add(1), "next_by_subj": all });
                     match self.get(&stream, next).await? {
                         Some(next) if next.at <= last && empty < EMPTY => empty += 1,
@@ -166,7 +166,7 @@ impl NatsInner {
                         }
                     }
                 }
-                // The consumer expired without reads, or its server is gone.
+                // The consumer expired because it had no reader, or its server has failed.
                 Err(fault) if fault.code() == Some(NO_CONSUMER) => {
                     feed = self.rebuild(mirror, &life, &all).await?
                 }
@@ -182,7 +182,7 @@ impl NatsInner {
         Ok(())
     }
 
-    /// Begins with nothing.
+    /// Reads everything again.
     async fn rebuild(
         &self,
         mirror: &mut Mirror,
@@ -193,21 +193,23 @@ impl NatsInner {
         self.feed(&self.layout.logs(), all, FeedStart::LastOfEach, BodyDelivery::Without).await
     }
 
-    /// Removes the ends of lives that every process has read.
+    /// Removes the messages at the ends of purged runs once every process has read them.
     async fn forget_ends(&self, mirror: &mut Mirror, now: Timestamp) {
         let is_old = |written: Timestamp| now.since(written) > GRACE;
         let old = mirror.ends.iter().filter(|(_, (_, written))| is_old(*written)).take(AT_ONCE);
         let old: Vec<(u64, RunKey)> = old.map(|(at, (run, _))| (*at, run.clone())).collect();
         let forgotten = join_all(old.iter().map(async |(at, run)| {
             let Some(life) = &mirror.life else { return Ok(()) };
-            // Without its end, what is left of the run would be a run again.
+            // Remove what remains of the run first. Without the end message, the remains would look like a run again.
             self.clear(&self.layout.run(life, run), *at).await?;
             self.delete(*at).await
         }));
         for ((at, run), forgotten) in old.iter().zip(forgotten.await) {
             match forgotten {
                 Ok(()) => drop(mirror.ends.remove(at)),
-                Err(fault) => tracing::debug!(%run, %fault, "left the end of a run to a later listing"),
+                Err(fault) => {
+                    tracing::debug!(%run, %fault, "could not check the end of a run; a later listing does")
+                }
             }
         }
     }

@@ -1,7 +1,8 @@
-//! The stored messages of a log: a header with the state of the run, and the bodies of the message's records.
+//! The stored messages of a log. A message has a header with the state of the run, and the bodies of the records in the message.
 //!
-//! Several records of one append are one message, so that a server stores all of them or none. A *cut* has no new record: it names the first
-//! retained record of the log, and may contain that record as a base, or records in other envelopes. The *end* of a life marks that the run is gone.
+//! The records of one append are one message, so a server stores all of them or none. There are two other kinds of messages. A *cut* has no new
+//! record. It names the first retained record of the log, and may contain that record as a base, or records in other envelopes. An *end* marks that
+//! the run was purged.
 
 use async_nats::HeaderMap;
 use base64::Engine as _;
@@ -14,13 +15,13 @@ use serde::{Deserialize, Serialize};
 use crate::error::NatsStoreError;
 use crate::layout::VERSION;
 
-/// The header that says what a message is.
+/// The header with the contents of a message.
 pub(crate) const SAID: &str = "Ferrata";
 
-/// The header that names the message that must be the subject's last.
+/// The header with the position of the message that must be the last of the subject.
 const EXPECTED: &str = "Nats-Expected-Last-Subject-Sequence";
 
-/// The most bytes of records in a header: a server takes 64 KiB, and facts may have half of that.
+/// The maximum size of the records in a header, in bytes. A server accepts headers of 64 KiB, and facts may need half of that.
 const MOST_SAID: usize = 16 << 10;
 
 /// The position of the newest base.
@@ -28,25 +29,25 @@ const MOST_SAID: usize = 16 << 10;
 pub(crate) struct BasePosition {
     /// The number of the record.
     pub(crate) record: Seq,
-    /// The message with the record of this number, or one before it; 0 for the message that says so.
+    /// The position of the message with the record of this number, or of an earlier message; 0 for the message that contains this value.
     pub(crate) at: u64,
 }
 
 /// The contents of a message.
 #[derive(Clone, Debug)]
 pub(crate) struct MessageContent {
-    /// The oldest retained record.
+    /// The number of the oldest retained record.
     pub(crate) first: Seq,
     pub(crate) base: BasePosition,
     /// The run's last record.
     pub(crate) head: RecordHeader,
-    /// The records whose bodies the message holds; of a cut, those that are there in another form from then on.
+    /// The records whose bodies the message holds. In a cut, these records replace the stored records with the same numbers.
     pub(crate) records: Vec<RecordHeader>,
     pub(crate) is_cut: bool,
     pub(crate) facts: RunFacts,
 }
 
-/// The same as JSON.
+/// The contents of a message as JSON.
 #[derive(Serialize, Deserialize)]
 struct MessageJson {
     v: u64,
@@ -64,7 +65,7 @@ struct MessageJson {
     facts: RunFacts,
 }
 
-/// The fields that are read first, in every version; the end of a life has no others.
+/// The fields that a reader parses first, in every version. An end has no other fields.
 #[derive(Serialize, Deserialize)]
 struct MessageVersion {
     v: u64,
@@ -72,7 +73,8 @@ struct MessageVersion {
     gone: bool,
 }
 
-/// An outgoing message. The server stores it only if `expected` is the last of its subject, or if `expected` is 0 and there is none.
+/// An outgoing message. If `expected` is a position, the server stores the message only if that is the position of the subject's last message. If
+/// `expected` is 0, the subject must have no message.
 #[derive(Default)]
 pub(crate) struct OutgoingMessage {
     pub(crate) headers: HeaderMap,
@@ -96,7 +98,7 @@ impl OutgoingMessage {
         Ok(Self { headers, payload })
     }
 
-    /// Creates a message with the contents `said` and the bodies of its records.
+    /// Creates a message with the contents `said` and the bodies of `records`.
     pub(crate) fn of(
         said: &MessageContent,
         expected: u64,
@@ -131,13 +133,14 @@ impl OutgoingMessage {
         Self::new(&written, Some(expected), payload)
     }
 
-    /// Creates the end of a life: of any current run, if no message is expected.
+    /// Creates an end: of whatever run exists if `expected` is `None`.
     pub(crate) fn end(expected: Option<u64>) -> Result<Self, NatsStoreError> {
         Self::new(&MessageVersion { v: VERSION, gone: true }, expected, Bytes::new())
     }
 }
 
-/// Writes a header; where the base before it is not known, one record back is as good: this store has that elsewhere.
+/// Encodes a header. If the base before the record is unknown, the previous record is a valid value, because this store keeps the position of the
+/// base elsewhere.
 fn encode(header: &RecordHeader, base: Seq) -> Result<String, NatsStoreError> {
     let base = match header.base {
         true => header.seq,
@@ -148,9 +151,9 @@ fn encode(header: &RecordHeader, base: Seq) -> Result<String, NatsStoreError> {
     Ok(URL_SAFE_NO_PAD.encode(bytes))
 }
 
-/// Returns how many bytes a record takes in a message at most, its header included.
+/// Returns the maximum size of a record in a message, in bytes, including its header.
 pub(crate) fn length(record: &Record) -> usize {
-    // The distance of a base is at most that of the first record. Quotes and a comma surround the text.
+    // The distance to the base is at most that of the first record. Quotes and a comma surround the text.
     let header = encode(&record.header, Seq::new(0)).map_or(0, |text| text.len() + 3);
     record.body.len().saturating_add(header)
 }
@@ -168,16 +171,14 @@ fn decode(text: &str) -> Result<RecordHeader, NatsStoreError> {
     }
 }
 
-/// Reads a message; `None` at the end of a life.
+/// Parses a message. Returns `None` for an end.
 pub(crate) fn read(
     at: u64,
     text: Option<&str>,
     payload: &Bytes,
 ) -> Result<Option<StoredMessage>, NatsStoreError> {
-    let fault = |error: String| {
-        NatsStoreError::corrupt(None, format!("what a message says cannot be read ({error})"))
-    };
-    let text = text.ok_or_else(|| fault("it says nothing".to_owned()))?;
+    let fault = |error: String| NatsStoreError::corrupt(None, format!("a message is unreadable ({error})"));
+    let text = text.ok_or_else(|| fault("a message is empty".to_owned()))?;
     let MessageVersion { v, gone } = serde_json::from_str(text).map_err(|error| fault(error.to_string()))?;
     if v > VERSION {
         return Err(NatsStoreError::Newer { what: format!("the run has version {v},"), seq: None });
@@ -198,26 +199,26 @@ pub(crate) fn read(
     let records = texts.map(decode).collect::<Result<Vec<_>, _>>()?;
     let head = match &head {
         Some(text) => decode(text)?,
-        None => records.last().cloned().ok_or_else(|| fault("it holds no record".to_owned()))?,
+        None => records.last().cloned().ok_or_else(|| fault("it has no record".to_owned()))?,
     };
     let said = MessageContent { first, base, head, records, is_cut, facts };
     Ok(Some(StoredMessage { at, said, payload, lacks_body }))
 }
 
-/// A message as read.
+/// A stored message.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredMessage {
-    /// Its place in the stream.
+    /// The position of the message in the stream.
     pub(crate) at: u64,
     pub(crate) said: MessageContent,
     /// The bodies of its records, or nothing if the reader did not request them.
     pub(crate) payload: Bytes,
-    /// Whether the message has its records in the body, which the reader did not request.
+    /// Whether the description of the records is in the body, which the reader did not request.
     pub(crate) lacks_body: bool,
 }
 
 impl StoredMessage {
-    /// Returns its records, each with its body; what is missing of a body is for its checksum to tell.
+    /// Returns the records with their bodies. If a part of a body is missing, the body fails the check of its checksum.
     pub(crate) fn into_records(self) -> impl Iterator<Item = Record> {
         let mut rest = self.payload;
         let last = self.said.records.len();

@@ -1,4 +1,4 @@
-//! Direct messages between processes: notices of changed runs, and texts. No stream stores either.
+//! Direct messages between processes: notices of changed runs, and texts. No stream stores them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,28 +17,28 @@ use crate::error::NatsStoreError;
 use crate::layout::NatsNames;
 use crate::link::NatsLink;
 
-/// The header of a notice that says the head, as JSON.
+/// The header of a notice that contains the head, as JSON.
 const HEAD: &str = "Ferrata-Head";
 
-/// The number of notices or texts that a slow subscriber may lag before it gets a notice of missed ones.
+/// The maximum number of undelivered notices or texts of a subscriber. A slower subscriber learns that it missed some.
 const BEHIND: usize = 1_024;
 
 /// The pause before another attempt to listen.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The time that a caller waits until this process listens.
+/// How long a caller waits until this process listens.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The subscriptions of this process, from the first subscriber until the store is gone.
+/// The subscriptions of this process. They exist from the first subscriber until the store is dropped.
 #[derive(Default)]
 pub(crate) struct NatsListener(Mutex<Option<RunningListener>>);
 
 struct RunningListener {
     heard: Arc<NatsSubscribers>,
-    /// This store's own texts pass through the listening task, after the texts that the server sent before.
+    /// Sends this store's own texts to the listening task, so that they come after the texts that the server sent before.
     own: mpsc::UnboundedSender<Arc<str>>,
     task: AbortHandle,
-    /// Ends the task when it is dropped.
+    /// Dropping it ends the task.
     _store: oneshot::Sender<()>,
 }
 
@@ -49,7 +49,7 @@ struct NatsSubscribers {
 }
 
 impl NatsListener {
-    /// Notifies the subscribers of this store of its own changes. The server does not, because the connection disables echo.
+    /// Notifies the subscribers of this store of its own changes. The server does not send these notices back, because echo is disabled.
     pub(crate) fn notify_local(&self, notice: Notice) {
         if let Some(running) = &*self.running() {
             // The send fails if there is no subscriber.
@@ -57,7 +57,7 @@ impl NatsListener {
         }
     }
 
-    /// As [`notify_local`](Self::notify_local), of a text.
+    /// Like [`notify_local`](Self::notify_local), for a text.
     pub(crate) fn send_local_text(&self, text: &str) {
         if let Some(running) = &*self.running() {
             let _ = running.own.send(text.into());
@@ -81,28 +81,28 @@ impl NatsListener {
         let refuse =
             |message: &str| Err(Error::new(ErrorKind::Unavailable, message).with_operation("store.hear"));
         let Some(heard) = self.listen(link, layout) else {
-            return refuse("there is no tokio runtime; call this within one");
+            return refuse("no tokio runtime is active; call this within one");
         };
         let (receiver, mut listens) = (heard.said.subscribe(), heard.listens.subscribe());
         let listening = async {
             drop(listens.wait_for(|listens| *listens).await);
-            // After it lost a connection, the client listens again before it asks anything.
+            // After a lost connection, the client subscribes again before it sends any request.
             link.sync_with_server(&layout.logs()).await
         };
         match within(&SystemClock::new(), PATIENCE, listening).await {
             Some(Ok(())) => Ok(RelayTexts::new(receiver)),
-            _ => refuse("the connection that listens could not be made in time; call again"),
+            _ => refuse("the connection for notices was not established in time; call again"),
         }
     }
 
-    /// Begins to listen, unless that has begun.
+    /// Starts to listen, unless the store listens already.
     fn listen(&self, link: &Arc<NatsLink>, layout: &NatsNames) -> Option<Arc<NatsSubscribers>> {
         let mut running = self.running();
         if let Some(running) = running.as_ref().filter(|running| !running.task.is_finished()) {
             return Some(Arc::clone(&running.heard));
         }
         let runtime = Handle::try_current().ok()?;
-        // The shutdown of a runtime ended its task; its subscribers continue with the next task.
+        // When a runtime shuts down, its task ends. The subscribers continue with the next task.
         let heard = match running.take() {
             Some(ended) => ended.heard,
             None => {
@@ -125,7 +125,7 @@ impl NatsListener {
     }
 }
 
-/// Forwards incoming messages. Ends with the store.
+/// Forwards incoming messages. The task ends with the store.
 async fn run_listener(
     link: Arc<NatsLink>,
     layout: NatsNames,
@@ -137,7 +137,7 @@ async fn run_listener(
     let listening = async {
         loop {
             if let Err(fault) = listen(&link, &layout, &to, &mut own).await {
-                tracing::debug!(%fault, "cannot hear notices; trying again");
+                tracing::debug!(%fault, "cannot receive notices; reconnecting");
             }
             to.listens.send_replace(false);
             clock.sleep(PAUSE).await;
@@ -149,7 +149,7 @@ async fn run_listener(
     }
 }
 
-/// Listens until the connection is closed permanently; the client subscribes again by itself after a lost connection.
+/// Listens until the connection is closed permanently. After a lost connection, the client itself subscribes again.
 async fn listen(
     link: &NatsLink,
     layout: &NatsNames,
@@ -169,7 +169,7 @@ async fn listen(
     Ok(())
 }
 
-/// Passes on what the server tells of runs, until the connection is closed.
+/// Forwards the server's notices of runs until the connection is closed.
 async fn forward_notices(heard: &mut (impl Stream<Item = Message> + Unpin), to: &broadcast::Sender<Notice>) {
     while let Some(notice) = heard.next().await {
         // The send fails if there is no subscriber.
@@ -177,14 +177,14 @@ async fn forward_notices(heard: &mut (impl Stream<Item = Message> + Unpin), to: 
     }
 }
 
-/// Passes on what others say, until the connection is closed, and what this process says itself.
+/// Forwards texts of other processes until the connection is closed, and this process's own texts.
 async fn forward_texts(
     heard: &mut (impl Stream<Item = Message> + Unpin),
     own: &mut mpsc::UnboundedReceiver<Arc<str>>,
     to: &broadcast::Sender<Arc<str>>,
 ) {
     let pass = |text: Message| {
-        // A message that is no text is not from a store.
+        // A store sends only text.
         std::str::from_utf8(&text.payload).map_or((), |text| drop(to.send(text.into())))
     };
     loop {
@@ -195,7 +195,7 @@ async fn forward_texts(
                 pass(text);
             }
             Some(text) = own.recv() => {
-                // Earlier messages of the server are queued by now, but may not have been at the last poll.
+                // By now, earlier messages of the server are in the queue, but they may not have been there at the last poll.
                 while let Some(Some(before)) = unconstrained(heard.next()).now_or_never() {
                     pass(before);
                 }
@@ -205,7 +205,7 @@ async fn forward_texts(
     }
 }
 
-/// Writes the headers of a notice.
+/// Returns the headers of a notice.
 pub(crate) fn headers(head: Option<HeadRef>) -> HeaderMap {
     let mut headers = HeaderMap::new();
     if let Some(text) = head.and_then(|head| serde_json::to_string(&head).ok()) {
@@ -214,7 +214,7 @@ pub(crate) fn headers(head: Option<HeadRef>) -> HeaderMap {
     headers
 }
 
-/// Reads a notice; those of other versions may say nothing of the head.
+/// Parses a notice. Other versions may omit the head.
 fn read(message: &Message) -> Option<Notice> {
     let (tenant, run) = std::str::from_utf8(&message.payload).ok()?.split_once('/')?;
     let notice = Notice::new(RunKey::new(TenantId::new(tenant).ok()?, RunId::new(run).ok()?));
@@ -245,7 +245,7 @@ mod tests {
         }
     }
 
-    /// It came after this process had polled, and before this process's own text: subscribers get it first.
+    /// The server's text arrived after this process polled, but before this process's own text. Subscribers get it first.
     #[tokio::test]
     async fn earlier_remote_notices_precede_local_ones() {
         let mut looks = 0;

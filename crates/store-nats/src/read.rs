@@ -1,4 +1,4 @@
-//! Reading one run: its head, its records, its headers.
+//! Reads one run: its head, its records, or its headers.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -12,20 +12,20 @@ use crate::message::{self, MessageContent, StoredMessage};
 use crate::store::NatsInner;
 use crate::stream::{BodyDelivery, ReadSource};
 
-/// The maximum number of repeats of a call because others changed the run meanwhile.
+/// The maximum number of attempts of a call. A new attempt is needed if other callers changed the run meanwhile.
 pub(crate) const ATTEMPTS: usize = 16;
 
-/// The time that a server cut off from the others may answer as if it led them: it detects this after ten seconds.
+/// How long a server that lost the connection to the other servers may still answer like their leader. It detects the loss after ten seconds.
 const UNNOTICED: Duration = Duration::from_secs(15);
 
-/// The pause before the next read of the end of a subject.
+/// The pause before another read of the last message of a subject.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// The end of a run's subject.
+/// The last message of a run's subject.
 pub(crate) struct SubjectEnd {
-    /// The place of the last message; 0 if there is none.
+    /// The position of the message; 0 if there is none.
     pub(crate) at: u64,
-    /// The message's contents; `None` if there is no run.
+    /// The message; `None` if the run does not exist.
     pub(crate) stored: Option<StoredMessage>,
 }
 
@@ -37,18 +37,18 @@ impl SubjectEnd {
 
 /// A record of a log.
 pub(crate) struct LogEntry {
-    /// The message with its current form: its original one, or the last cut that replaced it.
+    /// The position of the message that has the current form of the record: its first message, or the last cut that replaced it.
     pub(crate) at: u64,
     pub(crate) record: Record,
 }
 
-/// The parts of a run that were read.
+/// The parts of a run's log that were read.
 pub(crate) struct SubjectLog {
     pub(crate) end: u64,
     pub(crate) last: MessageContent,
     /// The retained records, in order.
     pub(crate) entries: Vec<LogEntry>,
-    /// Every message read.
+    /// The positions of all messages that were read.
     pub(crate) messages: Vec<u64>,
 }
 
@@ -86,15 +86,15 @@ impl SubjectLog {
         self.entries.iter().position(|entry| entry.record.header.seq == seq)
     }
 
-    /// Returns the place of the newest base up to this one.
+    /// Returns the index of the newest base at or before index `place`.
     pub(crate) fn base_up_to(&self, place: usize) -> Option<usize> {
         (0..=place).rev().find(|place| self.entries[*place].record.header.base)
     }
 }
 
 impl NatsInner {
-    /// Reads the end of a run's subject. Repeats the read while the result is older than this process's knowledge: a server that was cut off from
-    /// the others and has not noticed yet returns such results.
+    /// Reads the last message of a run's subject. Repeats the read while the result is older than what this process knows. Old results come from a
+    /// server that lost the connection to the other servers and has not noticed it yet.
     pub(crate) async fn end(&self, subject: &str) -> Result<SubjectEnd, NatsStoreError> {
         let deadline = self.clock.monotonic().saturating_add(UNNOTICED);
         loop {
@@ -120,7 +120,7 @@ impl NatsInner {
         Ok(SubjectEnd { at: got.at, stored: message::read(got.at, got.said.as_deref(), &got.payload)? })
     }
 
-    /// Reads a run from the message that `from` picks; `None` if there is no run.
+    /// Reads a run from the message that `from` selects. Returns `None` if the run does not exist.
     pub(crate) async fn log(
         &self,
         subject: &str,
@@ -142,8 +142,8 @@ impl NatsInner {
         Err(NatsStoreError::CHANGES)
     }
 
-    /// Reads the messages with these records. Returns `None` if some are gone because `end` is no longer the run's last message. Only the leader's
-    /// damage counts: a replica that was away may lack acknowledged messages.
+    /// Reads the messages with these records. Returns `None` if some are gone because `end` is no longer the run's last message. Reports damage
+    /// only if the leader has it: a replica that was offline may lack acknowledged messages.
     async fn part(
         &self,
         subject: &str,
@@ -199,7 +199,7 @@ impl NatsInner {
                     let seq = sought(run, &log, at)?;
                     match self.bodies(&subject, &log, seq).await.map_err(fail)? {
                         Some(with) => break (with, seq),
-                        // It was pruned, purged or replaced since.
+                        // The run was pruned, purged or resealed since.
                         None if tries.next().is_some() => {}
                         None => return Err(fail(NatsStoreError::CHANGES)),
                     }
@@ -215,7 +215,7 @@ impl NatsInner {
         Ok(Some(records))
     }
 
-    /// Reads with their bodies the records that are needed to know a run as of `seq`; `None` if they are not there any more.
+    /// Reads the records that define the run as of `seq`, with their bodies. Returns `None` if they do not exist any more.
     async fn bodies(
         &self,
         subject: &str,
@@ -227,7 +227,7 @@ impl NatsInner {
         };
         let begin = log.base_up_to(place).unwrap_or(place);
         let needed = &log.entries[begin..=place];
-        // One that was replaced comes after the records that follow it.
+        // A replaced record is in a later message than the records that follow it.
         let from = needed.iter().map(|entry| entry.at).min().unwrap_or(1);
         let to = needed.iter().map(|entry| entry.at).max().unwrap_or(log.end);
         let first = needed[0].record.header.seq;
@@ -270,7 +270,7 @@ fn from_base(said: &MessageContent, at: u64) -> u64 {
     }
 }
 
-/// Returns the number of the record that is meant.
+/// Returns the number of the record at position `at`.
 fn sought(run: &RunKey, log: &SubjectLog, at: At) -> Result<Seq> {
     const OPERATION: &str = "store.load";
     let missing = || refusal::no_record(OPERATION, run, at);

@@ -1,4 +1,4 @@
-//! Pruning and purging. Both begin with a message that changes what the log means, and then remove what means nothing any more.
+//! Prunes and purges. Both first store a message that changes what the log contains, and then remove the messages that are not needed any more.
 
 use ferrata_store::{At, HeadRef, PruneCut, Record, Removed, Result, RunKey, check_prune, refusal};
 use futures_util::future::try_join_all;
@@ -10,7 +10,7 @@ use crate::read::{ATTEMPTS, LogEntry, SubjectLog};
 use crate::store::NatsInner;
 use crate::stream::{BodyDelivery, DeliveredMessage};
 
-/// The number of messages removed at once.
+/// The number of messages to remove at once.
 const AT_ONCE: usize = 64;
 
 impl NatsInner {
@@ -50,7 +50,7 @@ impl NatsInner {
                     }
                 }
             }
-            // From here on readers pass over what is to go: what is before the cut, and cuts that another one replaced.
+            // From here on, readers skip the messages to remove: those before the cut, and cuts that a later cut replaced.
             let unneeded = log.take_unneeded(place);
             self.delete_all(unneeded).await.map_err(fail(NatsCallEffect::Written))?;
             return Ok(size(&log.entries[..place]));
@@ -58,8 +58,8 @@ impl NatsInner {
         Err(fail(NatsCallEffect::None)(NatsStoreError::CHANGES))
     }
 
-    /// Removes messages of the logs, each by its own call. A purge of a subject would make servers of version 2.9 skip messages of other subjects
-    /// that a consumer has not delivered yet.
+    /// Removes messages of logs, each with its own call. Purging a whole subject instead would make servers of version 2.9 skip messages of other
+    /// subjects that a consumer has not delivered yet.
     pub(crate) async fn delete_all(&self, places: Vec<u64>) -> Result<(), NatsStoreError> {
         for some in places.chunks(AT_ONCE) {
             try_join_all(some.iter().map(|at| self.delete(*at))).await?;
@@ -67,7 +67,7 @@ impl NatsInner {
         Ok(())
     }
 
-    /// Removes one message of the logs, if it is there.
+    /// Removes one message of the logs, if it exists.
     pub(crate) async fn delete(&self, at: u64) -> Result<(), NatsStoreError> {
         let call = format!("STREAM.MSG.DELETE.{}", self.layout.logs());
         let deleted = self.link.api::<Value>(&call, &json!({ "seq": at, "no_erase": true })).await;
@@ -93,7 +93,7 @@ impl NatsInner {
             };
             let found = message::read(got.at, got.said.as_deref(), &got.payload);
             if matches!(found, Ok(None)) {
-                // Removed already, but perhaps not all of it.
+                // The run is purged already, but some of its messages may remain.
                 self.clear(&subject, got.at).await.map_err(fail)?;
                 return Ok(Removed::default());
             }
@@ -116,7 +116,7 @@ impl NatsInner {
         Err(fail(NatsStoreError::CHANGES))
     }
 
-    /// Removes the messages before the end of a life, and counts the readable ones.
+    /// Removes the messages before an end, and counts the readable records.
     pub(crate) async fn clear(&self, subject: &str, end: u64) -> Result<Removed, NatsStoreError> {
         let Some(walked) = self.walk(subject, (1, end), BodyDelivery::Without).await? else {
             return Ok(Removed::default());
@@ -130,11 +130,11 @@ impl NatsInner {
                 Ok(Some(stored)) => found.push(stored),
                 Ok(None) => found.clear(),
                 Err(fault) if fault.kind(NatsCallEffect::None).is_retryable() => return Err(fault),
-                Err(fault) => tracing::debug!(%fault, "removing what cannot be read"),
+                Err(fault) => tracing::debug!(%fault, "removing an unreadable message"),
             }
         }
         self.delete_all(places).await?;
-        // The messages that the replica lacked.
+        // Remove the messages that the replica lacked, too.
         let first = json!({ "seq": 1, "next_by_subj": subject });
         while let Some(left) =
             self.get(&self.layout.logs(), first.clone()).await?.filter(|left| left.at < end)

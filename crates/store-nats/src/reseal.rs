@@ -1,4 +1,4 @@
-//! Resealing of records: a stream's message never changes, so new messages contain the resealed records, and the old ones are removed.
+//! Reseals records. A stored message never changes, so new messages contain the resealed records, and the old messages are removed.
 
 use async_trait::async_trait;
 use ferrata_store::{Record, Resealing, Result, RunKey, check_reseal, has_place, refusal};
@@ -29,7 +29,7 @@ impl NatsInner {
             let connection = self.link.connection().await.map_err(fail)?;
             let log = self.log(&subject, |_, _| 1, BodyDelivery::Without).await.map_err(fail)?;
             let Some(log) = log else { return Err(refusal::no_run(OPERATION, run)) };
-            // The next message names the first retained record: an incomplete log would be cut there.
+            // The next message names the first retained record, so an incomplete log would lose records here.
             if !log.holds((log.last.first, log.last.head.seq)) {
                 return Err(fail(NatsStoreError::corrupt(
                     None,
@@ -38,14 +38,14 @@ impl NatsInner {
             }
             match self.replace(connection, &subject, log, &mut left, most, &mut replaced).await {
                 Ok(()) => return Ok(replaced),
-                // The run has grown, or is cut.
+                // The run was appended to or pruned.
                 Err(fault) => self.check_retry(fault).await.map_err(fail)?,
             }
         }
         Err(fail(NatsStoreError::CHANGES))
     }
 
-    /// Replaces what is `left`, message by message; another writer ends it with a refusal.
+    /// Replaces the records that are `left`, message by message. If another caller writes to the run, the server refuses the next message.
     async fn replace(
         &self,
         connection: u64,
@@ -63,7 +63,7 @@ impl NatsInner {
                 let sent = log.change(0, &have_place)?;
                 let stored = self.link.publish(Some(connection), subject, sent).await?;
                 log.changed(stored);
-                // A reader that started with the previous message reads again if a message is missing.
+                // If a message is missing, a reader that started with the previous message reads again.
                 self.delete_all(log.take_unneeded(0)).await?;
             }
             *left = rest;
@@ -78,7 +78,7 @@ fn has_place_in(log: &SubjectLog, given: &Record) -> bool {
     place.is_some_and(|place| has_place(&log.entries[place].record.header, &given.header))
 }
 
-/// Returns how many records go into one message, which has room for as much again: what the run is.
+/// Returns how many records go into one message. They may take half of the message; the other half is for the state of the run.
 fn count_fitting(records: &[Record], most: usize) -> usize {
     let mut bytes = 0;
     let fit = records.iter().take_while(|record| {

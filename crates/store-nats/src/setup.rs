@@ -1,4 +1,4 @@
-//! Setting up: the two streams, made if they are not there, and refused if they could lose what they acknowledge.
+//! Setup: creates the two streams if they are missing, and refuses streams that could lose acknowledged records.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -13,28 +13,28 @@ use crate::layout::{DESCRIBED, UNRELEASED, VERSION};
 use crate::message::OutgoingMessage;
 use crate::store::NatsInner;
 
-/// Another process made the stream meanwhile, or it is there with other settings.
+/// The code for a stream that another process created meanwhile, or that exists with other settings.
 const NAME_IN_USE: u64 = 10_058;
 
-/// The server could make no folder for the stream.
+/// The code for a stream whose folder the server could not create.
 ///
-/// The server removes an account's folder a moment after its last stream is deleted, and ignores streams created meanwhile. So the request is
-/// repeated, each time a little later.
+/// The server removes an account's folder shortly after the account's last stream is deleted, and loses streams that are created meanwhile. So the
+/// store repeats the request, each time a little later.
 const NO_FOLDER: u64 = 10_049;
 const FOLDER_TRIES: u32 = 7;
 const FOLDER_DELAY: Duration = Duration::from_millis(5);
 
-/// The header that names the stream for which a message is meant: another one refuses it.
+/// The header that names the stream for which a message is meant. Any other stream refuses the message.
 const EXPECTED_STREAM: &str = "Nats-Expected-Stream";
 
-/// The pause before another request to a stream that accepts no messages yet.
+/// The pause before another request to a stream that does not accept messages yet.
 const NOT_YET: Duration = Duration::from_millis(5);
 
-/// The first version whose clusters are supported. It accepts a message of a subject only after the previous one has reached all of its replicas
-/// (nats-server pull request 6194). Its new leader answers nothing before it has all acknowledged messages (6485).
+/// The first version whose clusters are supported. It accepts a message of a subject only after the previous message has reached all of its
+/// replicas (nats-server pull request 6194). A new leader answers only once it has all acknowledged messages (6485).
 const FIRST_OF_CLUSTERS: (u32, u32) = (2, 11);
 
-/// The time that the heartbeat of a silent executor stays.
+/// How long the heartbeat of a silent executor stays.
 const BEATS_KEPT_NS: u64 = 30 * 24 * 3_600 * 1_000_000_000;
 
 #[derive(Deserialize)]
@@ -51,7 +51,7 @@ struct StreamState {
 impl NatsInner {
     pub(crate) async fn setup(&self) -> Result<(), NatsStoreError> {
         let replicas = self.options.replicas;
-        // A unique name, so that cached knowledge of a deleted stream never applies to this one.
+        // A unique name, so that cached knowledge of a deleted stream never applies to this stream.
         let life = RandomIds::new().next(Timestamp::default()).to_string().replace('-', "");
         let common = json!({
             "retention": "limits",
@@ -87,7 +87,7 @@ impl NatsInner {
         Ok(())
     }
 
-    /// Returns the server's information about a stream, and creates the stream if it is missing.
+    /// Returns the server's information about a stream. Creates the stream if it is missing.
     async fn made(&self, name: &str, wanted: &Value) -> Result<Info, NatsStoreError> {
         let info = format!("STREAM.INFO.{name}");
         match self.link.api(&info, &Value::Null).await {
@@ -116,11 +116,12 @@ impl NatsInner {
         }
     }
 
-    /// Waits until the stream of a subject takes messages: a server knows one that another instance is just making before it does.
+    /// Waits until the stream of a subject accepts messages. While another instance creates a stream, the server knows the stream before it accepts
+    /// messages.
     async fn takes_messages(&self, subject: String) -> Result<(), NatsStoreError> {
         let asked = async {
             loop {
-                // Stored by no stream: none has this name.
+                // No stream has this name, so no stream stores the message.
                 let mut sent = OutgoingMessage::default();
                 sent.headers.insert(EXPECTED_STREAM, "-");
                 match self.link.publish(None, &subject, sent).await {
@@ -134,7 +135,7 @@ impl NatsInner {
         answered.unwrap_or(Err(NatsStoreError::Absent))
     }
 
-    /// Refuses a stream of more than one replica on servers that do not keep their promise of one winner there.
+    /// Refuses a stream with several replicas on servers that do not guarantee one winner there.
     async fn check_replicas(&self, config: &Value) -> Result<(), NatsStoreError> {
         let version = &self.link.client().await?.server_info().version;
         match number(config, "num_replicas") > 1 && is_before(version, FIRST_OF_CLUSTERS) {
@@ -149,7 +150,7 @@ impl NatsInner {
         }
     }
 
-    /// Asks which life the stream of logs has, and for the place of its last message.
+    /// Asks the server for the generation of the stream of logs, and for the position of its last message.
     pub(crate) async fn look_up(&self) -> Result<(Arc<str>, u64), NatsStoreError> {
         let info: Info = self.link.api(&format!("STREAM.INFO.{}", self.layout.logs()), &Value::Null).await?;
         let life = self.life_in(&info.config)?;
@@ -157,7 +158,7 @@ impl NatsInner {
         Ok((life, info.state.last_seq))
     }
 
-    /// Returns the life of the stream of logs, as this process knows it.
+    /// Returns the generation of the stream of logs. Uses the cached value if there is one.
     pub(crate) async fn life(&self) -> Result<Arc<str>, NatsStoreError> {
         if let Some(life) = &*self.cached_life() {
             return Ok(Arc::clone(life));
@@ -165,14 +166,14 @@ impl NatsInner {
         Ok(self.look_up().await?.0)
     }
 
-    /// Checks that a subject belongs to the stream's current life, before a run is reported missing.
+    /// Checks that a subject belongs to the stream's current generation, before a run is reported missing.
     pub(crate) async fn check_missing(&self, subject: &str) -> Result<(), NatsStoreError> {
         let (life, _) = self.look_up().await?;
         let is_so = subject.starts_with(self.layout.all_runs(&life).trim_end_matches('>'));
-        is_so.then_some(()).ok_or(NatsStoreError::Busy { what: "the stream was deleted and made anew" })
+        is_so.then_some(()).ok_or(NatsStoreError::Busy { what: "the stream was deleted and created again" })
     }
 
-    /// Returns the subject of a run in the life that the stream has, as this process knows it.
+    /// Returns the subject of a run, in the stream generation that this process knows.
     pub(crate) async fn subject(&self, run: &RunKey) -> Result<String, NatsStoreError> {
         Ok(self.layout.run(&self.life().await?, run))
     }
@@ -181,7 +182,7 @@ impl NatsInner {
         self.life.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Checks the version and reads the life out of the settings of the stream of logs.
+    /// Checks the version, and reads the generation from the settings of the stream of logs.
     fn life_in(&self, config: &Value) -> Result<Arc<str>, NatsStoreError> {
         let unfit = |why: &str| {
             let what =
@@ -190,7 +191,7 @@ impl NatsInner {
         };
         let description = config["description"].as_str().unwrap_or_default();
         if description.starts_with(UNRELEASED) {
-            return Err(unfit("was made by an unreleased version, which no release reads; start anew"));
+            return Err(unfit("was created by an unreleased version, which no release reads"));
         }
         let version = description.strip_prefix(DESCRIBED).and_then(|version| version.parse().ok());
         match version {
@@ -201,7 +202,7 @@ impl NatsInner {
                     seq: None,
                 });
             }
-            _ => return Err(unfit("was not made by this store")),
+            _ => return Err(unfit("was not created by this store")),
         }
         self.is_replicated.store(config["num_replicas"].as_u64() > Some(1), Ordering::Relaxed);
         let subjects = config["subjects"].as_array().map_or(&[][..], Vec::as_slice);
@@ -209,7 +210,7 @@ impl NatsInner {
             [subject] => subject.as_str().and_then(|subject| self.layout.life_of(subject)),
             _ => None,
         };
-        life.map(Arc::from).ok_or_else(|| unfit("has other subjects than this store gives it"))
+        life.map(Arc::from).ok_or_else(|| unfit("has other subjects than those of this store"))
     }
 }
 
@@ -217,31 +218,31 @@ fn number(settings: &Value, name: &str) -> i64 {
     settings[name].as_i64().unwrap_or(0)
 }
 
-/// Returns whether a version, such as `2.9.10` or `2.12.0-RC.1`, is before another; false for an unreadable version.
+/// Returns whether a version, such as `2.9.10` or `2.12.0-RC.1`, is lower than another. Returns false for an unreadable version.
 fn is_before(version: &str, least: (u32, u32)) -> bool {
     let mut parts = version.split('.').map(str::parse);
     matches!((parts.next(), parts.next()), (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < least)
 }
 
-/// Returns the settings of a stream that could lose records or block the store, with the remedy.
+/// Returns the settings of a stream that could lose records or block the store, each with advice.
 fn objections(config: &Value, wanted: &Value) -> Vec<String> {
     let is = |name: &str| config[name].as_bool().unwrap_or(false);
     let mut found = Vec::new();
     let mut object = |is_wrong: bool, what: &str| {
         if is_wrong {
-            found.push(format!("{what}: it would lose records, or could not keep them"));
+            found.push(format!("{what}; it could lose records or reject them"));
         }
     };
-    object(config["retention"] != "limits", "has a retention other than `limits`; make it anew");
-    object(config["storage"] != "file", "is kept in memory; make it anew with storage in files");
+    object(config["retention"] != "limits", "has a retention other than `limits`; create it again");
+    object(config["storage"] != "file", "is stored in memory; create it again with file storage");
     object(!config["mirror"].is_null(), "is a mirror; connect to the stream that it mirrors");
     object(
         config["sources"].as_array().is_some_and(|sources| !sources.is_empty()),
-        "takes messages of other streams; make it anew without sources",
+        "takes messages of other streams; create it again without sources",
     );
     object(
         !config["subject_transform"].is_null() || !config["republish"].is_null(),
-        "transforms or republishes subjects; take that from its settings",
+        "transforms or republishes subjects; remove that setting",
     );
     object(number(config, "max_msgs") > 0, "has a limit of messages; set max_msgs to -1");
     object(
@@ -250,24 +251,30 @@ fn objections(config: &Value, wanted: &Value) -> Vec<String> {
     );
     object(
         number(config, "max_age") != number(wanted, "max_age"),
-        "has another max_age than this store gives it; set it back",
+        "has another max_age than this store sets; restore it",
     );
     object(
         number(config, "max_msgs_per_subject").max(0) != number(wanted, "max_msgs_per_subject"),
-        "has another max_msgs_per_subject than this store gives it; set it back",
+        "has another max_msgs_per_subject than this store sets; restore it",
     );
-    object(config["discard"] != wanted["discard"], "has another discard policy; set it back");
-    object(config["discard_new_per_subject"] == true, "discards per subject; set it back");
-    object(is("no_ack"), "acknowledges nothing; set no_ack to false");
+    object(
+        config["discard"] != wanted["discard"],
+        "has another discard policy than this store sets; restore it",
+    );
+    object(
+        config["discard_new_per_subject"] == true,
+        "discards per subject; set discard_new_per_subject to false",
+    );
+    object(is("no_ack"), "does not acknowledge messages; set no_ack to false");
     object(
         config["persist_mode"] == "async",
-        "acknowledges before it has written; make it anew without persist_mode",
+        "acknowledges before it writes; create it again without persist_mode",
     );
     object(is("sealed"), "is sealed, and takes no message");
-    object(is("deny_delete"), "forbids that runs are removed; make it anew without deny_delete");
+    object(is("deny_delete"), "forbids the removal of runs; create it again without deny_delete");
     if number(config, "num_replicas").max(1) < number(wanted, "num_replicas") {
         found.push(format!(
-            "has {} replicas, {} are asked for; raise its num_replicas",
+            "has {} replicas, and {} are requested; raise its num_replicas",
             number(config, "num_replicas").max(1),
             number(wanted, "num_replicas")
         ));

@@ -1,4 +1,4 @@
-//! The store: its shared state, and the contract's methods, with each implementation in its own file.
+//! The store: its shared state, and the contract's methods. Each method's implementation has its own file.
 
 use std::fmt;
 use std::sync::atomic::AtomicBool;
@@ -22,9 +22,10 @@ use crate::list::Mirror;
 use crate::message::OutgoingMessage;
 use crate::notices::NatsListener;
 
-/// Keeps each run as the messages of one subject in a stream of NATS JetStream.
+/// A store that keeps each run as the messages of one subject in a stream of NATS JetStream.
 ///
-/// A clone is cheap and shares the connection. Any number of instances in any number of processes may use the same servers and namespace at once.
+/// A clone is cheap and shares the connection. Any number of instances, in any number of processes, may use the same servers and namespace at the
+/// same time.
 #[derive(Clone)]
 pub struct NatsStore {
     pub(crate) inner: Arc<NatsInner>,
@@ -39,27 +40,27 @@ pub(crate) struct NatsInner {
     pub(crate) known: NatsKnownHeads,
     pub(crate) time: ServerTime,
     pub(crate) life: Mutex<Option<Arc<str>>>,
-    /// Whether several servers store the logs, so that one may lag.
+    /// Whether several servers store the logs. If so, a server may be behind the others.
     pub(crate) is_replicated: AtomicBool,
-    /// Locked while a listing updates and reads it.
+    /// The copy of all runs for listings. Locked while a listing updates and reads it.
     pub(crate) mirror: tokio::sync::Mutex<Mirror>,
     pub(crate) hearing: NatsListener,
 }
 
 impl NatsStore {
-    /// Creates a store on the servers of a URL; the URL overrides `options`. Sends nothing before the first use.
+    /// Creates a store on the servers of a URL. The URL overrides `options`. The store connects at the first use.
     ///
-    /// `nats://[user:password@]host[:port][,host:port]`, or `tls://` with TLS; a token may replace user and password. Options follow after `?`:
-    /// `namespace=`, `replicas=`, `response_timeout_ms=`; see [`NatsOptions`].
+    /// A URL has the form `nats://[user:password@]host[:port][,host:port]`, or `tls://` for TLS. A token may replace user and password. Options
+    /// follow after `?`: `namespace=`, `replicas=`, `response_timeout_ms=`; see [`NatsOptions`].
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid) if it is not such a URL, without showing any of it, and for options that
-    /// cannot be.
+    /// [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid) if the URL does not have this form, or if an option is invalid. The error shows no
+    /// part of the URL.
     pub fn from_url(url: &str, options: NatsOptions) -> Result<Self> {
         let target = target(url, options)?;
         let options = target.options.clone();
-        // The machine's clock measures pauses and timeouts; every time that is stored or compared is the servers'.
+        // The system clock only measures pauses and timeouts. Every time that is stored or compared is the servers'.
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let inner = NatsInner {
             layout: NatsNames::new(&options.namespace),
@@ -110,7 +111,7 @@ impl CheckpointStore for NatsStore {
         self.inner.load(run, at).await
     }
 
-    /// All of it each time: the place of a message in the stream does not follow from the number of a record.
+    /// Always loads from the newest base on: the number of a record does not give the position of its message.
     async fn load_since(&self, run: &RunKey, _known: HeadRef) -> Result<Option<Vec<Record>>> {
         self.load(run, At::Latest).await
     }
@@ -178,7 +179,7 @@ impl Relay for NatsStore {
                 link.send_unacknowledged(layout.texts_subject(), OutgoingMessage::plain(text.clone()))
                     .await?;
             }
-            // Earlier messages of others have arrived by now, too.
+            // Earlier messages of other processes have arrived by now, too.
             link.sync_with_server(&layout.logs()).await
         };
         said.await.map_err(|fault| fault.into_error("store.say", NatsCallEffect::None))?;

@@ -1,4 +1,4 @@
-//! Reading a stream: the last message of a subject, the messages of one from some place on, and what is new in all of them.
+//! Reads a stream: the last message of a subject, the messages of a subject from a position on, and the new messages of all subjects.
 
 use std::time::Duration;
 
@@ -18,16 +18,17 @@ use crate::store::NatsInner;
 /// The maximum number of messages in one request.
 const BATCH: usize = 500;
 
-/// The most bytes that a server sends for one request, or two messages of the largest size: less than it lets a client fall behind.
+/// The maximum number of bytes that a server sends for one request; it may be two messages of the largest size. It is less than the amount by which
+/// a server lets a client fall behind.
 const BATCH_BYTES: usize = 16 << 20;
 
-/// The time that a server waits for messages that a replica lacks.
+/// How long a server waits for messages that a replica lacks.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The number of requests to a feed that wrongly returns nothing, before another feed replaces it.
 pub(crate) const EMPTY: u32 = 5;
 
-/// The time that a server keeps a consumer without readers.
+/// How long a server keeps a consumer without readers.
 const FORGOTTEN: Duration = Duration::from_secs(300);
 
 /// A message from the leader of the stream.
@@ -100,18 +101,18 @@ fn content_header(headers: Option<&HeaderMap>) -> Option<String> {
     Some(headers?.get(SAID)?.as_str().to_owned())
 }
 
-/// A place in a stream from which a process reads on.
+/// A consumer of a stream, from which a process reads message after message.
 #[derive(Debug)]
 pub(crate) struct StreamFeed {
     stream: String,
     name: String,
 }
 
-/// From where on a feed delivers.
+/// Where a feed starts.
 pub(crate) enum FeedStart {
-    /// This message.
+    /// At this message.
     Message(u64),
-    /// The last of each subject, and then all that come.
+    /// At the last message of each subject. All new messages follow.
     LastOfEach,
 }
 
@@ -125,26 +126,26 @@ pub(crate) enum BodyDelivery {
 /// The server to read messages from.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReadSource {
-    /// The server with the consumer: many messages a request.
+    /// The server that has the consumer. A request returns many messages.
     Replica,
-    /// That of the stream, which lacks nothing: a message a request.
+    /// The leader of the stream, which has all acknowledged messages. A request returns one message.
     Leader,
 }
 
-/// The result of a walk through the messages of a subject.
+/// The result of reading the messages of a subject.
 enum ScanResult {
     Whole(Vec<DeliveredMessage>),
-    /// The message at its end is there no more.
+    /// The last of the requested messages does not exist any more.
     Gone,
-    /// The feed does not bring what is there.
+    /// The feed does not deliver messages that exist.
     Stuck,
 }
 
-/// The maximum number of feeds of one walk.
+/// The maximum number of feeds for one read.
 const ATTEMPTS: usize = 8;
 
 impl NatsInner {
-    /// Asks the leader of a stream for a message; `None` if there is none.
+    /// Asks the leader of a stream for a message. Returns `None` if it does not exist.
     pub(crate) async fn get(
         &self,
         stream: &str,
@@ -160,7 +161,7 @@ impl NatsInner {
         }
     }
 
-    /// Asks for the last message of a subject.
+    /// Asks the leader for the last message of a subject.
     pub(crate) async fn last(
         &self,
         stream: &str,
@@ -169,7 +170,7 @@ impl NatsInner {
         self.get(stream, json!({ "last_by_subj": subject })).await
     }
 
-    /// Parses a message; `None` at the end of a life. Requests the body if the message has its contents there and lacks it.
+    /// Parses a message. Returns `None` for an end. If the description of the records is in the body and the body is missing, requests the body.
     pub(crate) async fn stored(
         &self,
         at: u64,
@@ -182,11 +183,11 @@ impl NatsInner {
         }
         match self.get(&self.layout.logs(), json!({ "seq": at })).await? {
             Some(got) => message::read(at, got.said.as_deref(), &got.payload),
-            None => Err(NatsStoreError::Busy { what: "the run was pruned or purged meanwhile" }),
+            None => Err(NatsStoreError::Busy { what: "the run was pruned or purged during the read" }),
         }
     }
 
-    /// Opens a feed of the subjects that `filter` names.
+    /// Opens a feed of the subjects that match `filter`.
     pub(crate) async fn feed(
         &self,
         stream: &str,
@@ -215,9 +216,9 @@ impl NatsInner {
         Ok(StreamFeed { stream: stream.to_owned(), name: made.name })
     }
 
-    /// Reads the next messages, at most those of one request; none if none arrives for a moment.
+    /// Reads the next messages, at most those of one request. Returns no messages if none arrives within a short time.
     ///
-    /// The feed delivers each message once: after a failure or a drop, the feed is useless.
+    /// The feed delivers each message once. So after a failed or dropped call, the feed must not be used again.
     pub(crate) async fn pull(&self, feed: &StreamFeed) -> Result<Vec<DeliveredMessage>, NatsStoreError> {
         let client = self.link.client().await?;
         let mut cut = self.link.lost.subscribe();
@@ -227,8 +228,8 @@ impl NatsInner {
         let mut replies = subscribed.map_err(|_| closed())?;
         let most = BATCH_BYTES.max(client.max_payload().saturating_mul(2));
         let patience = u64::try_from(PATIENCE.as_nanos()).unwrap_or(u64::MAX);
-        // With `no_wait` the reply comes once the available messages are sent. Alone, it makes servers of version 2.9 report nothing although
-        // messages exist, after a removal of messages. They also never reply if their messages are removed at that moment.
+        // With `no_wait`, the reply comes once the available messages are sent. Used alone, it makes servers of version 2.9 report nothing although
+        // messages exist, after a removal of messages. These servers also never reply if their messages are removed at that moment.
         let ask = json!({ "batch": BATCH, "max_bytes": most, "no_wait": true, "expires": patience });
         let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{}.{}", feed.stream, feed.name);
         let asked = client.publish_with_reply(subject, inbox, ask.to_string().into());
@@ -242,26 +243,26 @@ impl NatsInner {
                     let description = "the consumer is gone".to_owned();
                     return Err(NatsStoreError::Refused { code: NO_CONSUMER, status: 404, description });
                 }
-                // Only this status ends the request: the messages sent to an abandoned request would be lost.
+                // Only this status ends the request: messages that the server sends for an abandoned request would be lost.
                 Some(_) => break,
             }
             found.push(
                 DeliveredMessage::read(message)
-                    .ok_or_else(|| NatsStoreError::strange("a delivery without a place"))?,
+                    .ok_or_else(|| NatsStoreError::strange("a delivery has no position"))?,
             );
         }
         Ok(found)
     }
 
-    /// Closes a feed; the server forgets by itself one that is not closed.
+    /// Closes a feed. The server removes a feed by itself if it is not closed.
     pub(crate) async fn close(&self, feed: StreamFeed) {
         let subject = format!("$JS.API.CONSUMER.DELETE.{}.{}", feed.stream, feed.name);
         if let Err(fault) = self.link.send_unacknowledged(subject, OutgoingMessage::default()).await {
-            tracing::debug!(%fault, "left a consumer for the server to forget");
+            tracing::debug!(%fault, "could not delete a consumer; the server removes it when it is idle");
         }
     }
 
-    /// Reads the messages of a subject between two positions; `None` if the last of them was removed meanwhile.
+    /// Reads the messages of a subject between two positions. Returns `None` if the last of them was removed meanwhile.
     pub(crate) async fn walk(
         &self,
         subject: &str,
@@ -277,7 +278,7 @@ impl NatsInner {
                 Ok(ScanResult::Whole(found)) => return Ok(Some(found)),
                 Ok(ScanResult::Gone) => return Ok(None),
                 Ok(ScanResult::Stuck) => {}
-                // The consumer's server failed, or lost its replica of the stream. Another server soon takes over, so wait and try again.
+                // The consumer's server failed, or lost its replica of the stream. Another server soon takes its place, so wait and try again.
                 Err(fault) if fault.code() == Some(NO_CONSUMER) => self.clock.sleep(PATIENCE).await,
                 Err(fault) => return Err(fault),
             }
@@ -292,7 +293,7 @@ impl NatsInner {
             let pulled = self.pull(feed).await?;
             if pulled.is_empty() {
                 empty += 1;
-                // The consumer lives on some replica, which may be behind.
+                // The consumer is on some replica, which may be behind.
                 if self.get(&feed.stream, json!({ "seq": to })).await?.is_none() {
                     return Ok(ScanResult::Gone);
                 }
@@ -307,7 +308,7 @@ impl NatsInner {
         Ok(ScanResult::Stuck)
     }
 
-    /// As [`walk`](Self::walk), one request a message: asks the leader of the stream, which lacks nothing that was acknowledged.
+    /// Like [`walk`](Self::walk), but asks the leader of the stream for one message at a time. The leader has all acknowledged messages.
     async fn walk_leader(
         &self,
         subject: &str,
@@ -328,7 +329,7 @@ impl NatsInner {
         Ok(found.last().is_some_and(|last| last.at == to).then_some(found))
     }
 
-    /// Reads the messages of a run's life between two positions; `None` if the last of them was removed meanwhile.
+    /// Reads the messages of one generation of a run between two positions. Returns `None` if the last of them was removed meanwhile.
     pub(crate) async fn scan(
         &self,
         subject: &str,
@@ -345,7 +346,7 @@ impl NatsInner {
         for DeliveredMessage { at, said, payload, .. } in walked {
             match self.stored(at, said, payload).await? {
                 Some(stored) => found.push(stored),
-                // The remains of an incomplete purge.
+                // Drop the remains of an incomplete purge.
                 None => found.clear(),
             }
         }

@@ -1,4 +1,4 @@
-//! The store keeps the contract on a real server, as the suite for every store states it.
+//! The store passes the conformance suite on a real server.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Appends: a batch in one statement and one round trip, and a second read for refused entries only.
+//! Appends. One statement writes a batch in one round trip. A second statement reads the runs of refused entries only.
 
 use std::collections::HashSet;
 
@@ -17,12 +17,12 @@ use crate::tail;
 
 const OPERATION: &str = "store.append";
 
-/// The maximum bytes of bodies in one statement, unless one entry has more.
+/// The maximum size of the bodies in one statement, in bytes, unless one entry has more.
 ///
-/// The runtime's batches have 4 MiB at most; this bounds what others hand in, so that the server never holds much more.
+/// The runtime's batches have at most 4 MiB. The limit is for other callers, so that the server never holds much more at once.
 const MAX_STATEMENT: usize = 32 << 20;
 
-/// The statements of appending.
+/// The statements for appends.
 #[derive(Clone, Debug)]
 pub(crate) struct AppendStatements {
     pub(crate) statements: Statements,
@@ -70,11 +70,11 @@ impl AppendRoute<'_> {
     }
 }
 
-/// One result for each entry, once it is known.
+/// One result for each entry; `None` until the result is known.
 struct EntryResults(Vec<Option<Result<HeadRef>>>);
 
 impl EntryResults {
-    /// Returns those of the places that have no result yet.
+    /// Returns the indexes among `places` that have no result yet.
     fn open(&self, places: &[usize]) -> Vec<usize> {
         places.iter().copied().filter(|place| self.0[*place].is_none()).collect()
     }
@@ -97,8 +97,8 @@ impl AppendStatements {
             self.write(&mut via, batch, chunk, &mut results).await;
         }
         let unanswered = |run: &RunKey| {
-            // Every entry is answered above; this says so instead of a panic.
-            let message = "the entry was left without an answer; retry the same records";
+            // Every entry has a result by now; this error replaces a panic if one is missing.
+            let message = "the entry got no result; retry with the same records";
             Error::new(ErrorKind::Indeterminate, message).with_operation(OPERATION).with_run(run)
         };
         results
@@ -109,7 +109,7 @@ impl AppendStatements {
             .collect()
     }
 
-    /// Writes the entries at these places with one statement; if a value of one is refused, each with its own.
+    /// Writes the entries at these indexes with one statement. If the server refuses a value of an entry, writes each entry with its own statement.
     async fn write(
         &self,
         via: &mut AppendRoute<'_>,
@@ -117,7 +117,8 @@ impl AppendStatements {
         places: &[usize],
         results: &mut EntryResults,
     ) {
-        // An entry alone waits for one run, which no order makes safer; and in a caller's transaction nothing can be tried.
+        // A single entry waits for one run only, so no lock order can make it safer. In a caller's transaction, a failed attempt would fail the
+        // transaction.
         let is_pooled = matches!(via, AppendRoute::Pool(_));
         let waits = if is_pooled && places.len() > 1 { LockMode::Briefly } else { LockMode::InOrder };
         let mut sent = self.write_together(via, batch, places, waits, results).await;
@@ -128,7 +129,7 @@ impl AppendStatements {
             open = results.open(&open);
         }
         let Err(refused) = sent else { return };
-        // In a caller's transaction, a failed statement ends all further work.
+        // In a caller's transaction, no further statement can run after a failed one.
         if refused.is_of_values() && open.len() > 1 && is_pooled {
             for place in &open {
                 let alone = self.write_together(via, batch, &[*place], LockMode::InOrder, results).await;
@@ -143,7 +144,7 @@ impl AppendStatements {
         }
     }
 
-    /// Creates the statement, and returns its entries; `None` if there are none.
+    /// Creates the statement, and returns the indexes of its entries; `None` if there are no entries.
     fn query(
         &self,
         batch: &[RunAppend],
@@ -181,7 +182,7 @@ impl AppendStatements {
         if again.is_empty() {
             return Ok(());
         }
-        // Their heads were as expected: so it was their runs' rows that had to change, though it did not seem so.
+        // Their heads are the expected heads. So the reason must be that their runs' rows had to change, although that did not seem so.
         let left = self.write_as(via, batch, &again, (waits, RowWriteMode::Written), results).await?;
         for place in left {
             results.0[place] = Some(Err(tail::changed_back_error(&batch[place].run)));
@@ -231,7 +232,7 @@ impl AppendStatements {
     }
 }
 
-/// Refuses what must not be sent.
+/// Makes the checks before anything is sent.
 fn admit(append: &RunAppend, is_doubled: bool) -> Result<()> {
     if is_doubled {
         return Err(refusal::doubled(&append.run));
@@ -240,7 +241,7 @@ fn admit(append: &RunAppend, is_doubled: bool) -> Result<()> {
     check(append).map_err(|refused| refused.of_run(OPERATION, &append.run))
 }
 
-/// Cuts a batch so that no statement holds too much.
+/// Splits a batch so that no statement holds too many bytes.
 fn chunks<'p>(batch: &[RunAppend], places: &'p [usize]) -> Vec<&'p [usize]> {
     let size = |place: &usize| batch[*place].records.iter().map(|record| record.body.len()).sum::<usize>();
     let (mut chunks, mut from, mut bytes) = (Vec::new(), 0, 0);
@@ -258,7 +259,7 @@ fn chunks<'p>(batch: &[RunAppend], places: &'p [usize]) -> Vec<&'p [usize]> {
     chunks
 }
 
-/// Reads the answer: the indexes of the written entries.
+/// Parses the answer: the indexes of the written entries.
 fn written_entries(rows: &[PgRow], sent: &[usize]) -> Result<Vec<usize>, sqlx::Error> {
     let mut places = Vec::with_capacity(sent.len());
     for row in rows {
@@ -270,9 +271,9 @@ fn written_entries(rows: &[PgRow], sent: &[usize]) -> Result<Vec<usize>, sqlx::E
     Ok(places)
 }
 
-/// This attempt wrote no records, but an earlier attempt with a lost reply may have.
+/// Returns the error for an entry that this attempt did not write, although an earlier attempt with a lost reply may have.
 fn unknown_outcome_error(failed: &PostgresStoreError, run: &RunKey) -> Error {
-    let message = "whether the records are there already could not be read; retry the same records";
+    let message = "could not check whether the records exist; retry with the same records";
     Error::new(ErrorKind::Indeterminate, message)
         .with_operation(OPERATION)
         .with_run(run)

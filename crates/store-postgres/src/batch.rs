@@ -1,4 +1,4 @@
-//! A batch as columns, each an array or one value.
+//! A batch in the form of columns. Each column is an array, or one value for all rows.
 
 use ferrata_store::{ErrorKind, Record, RecordHeader, Result, RunAppend, RunFacts, Seq};
 use uuid::Uuid;
@@ -19,7 +19,7 @@ pub(crate) struct StatementBatch<'a> {
     facts: Vec<FactColumns<'a>>,
     records: Vec<(i32, &'a Record)>,
     entries: i32,
-    /// About how many bytes the values take.
+    /// The approximate size of the values in bytes.
     bytes: usize,
 }
 
@@ -30,7 +30,7 @@ struct BatchEntry<'a> {
     last: &'a RecordHeader,
 }
 
-/// The facts of a new run, with converted values where the tables use another form.
+/// The facts of a new run. Values are converted if the tables use another form.
 #[derive(Debug)]
 struct FactColumns<'a> {
     said: &'a RunFacts,
@@ -39,7 +39,7 @@ struct FactColumns<'a> {
     labels: Option<String>,
 }
 
-/// About how many bytes an entry and a record take, beside names and bodies.
+/// The approximate size of an entry and of a record in bytes, without names and bodies.
 pub(crate) const ENTRY_BYTES: usize = 200;
 pub(crate) const RECORD_BYTES: usize = 160;
 
@@ -59,7 +59,7 @@ impl<'a> StatementBatch<'a> {
         }
     }
 
-    /// Adds an entry that [`check`] let pass; `last` is the header of the last of its records.
+    /// Adds an entry that passed [`check`]. `last` is the header of its last record.
     pub(crate) fn push(&mut self, append: &'a RunAppend, last: &'a RecordHeader) -> Result<()> {
         let entry = BatchEntry { n: self.entries, append, last };
         match (&append.expected, &append.facts) {
@@ -78,7 +78,7 @@ impl<'a> StatementBatch<'a> {
         Ok(())
     }
 
-    /// Binds the columns to the statement that fits.
+    /// Binds the columns to the statement that fits the entries.
     pub(crate) fn query(&self, statements: &Statements, waits: LockMode) -> Values {
         let (grows, starts) = (!self.grows.is_empty(), !self.starts.is_empty());
         let mut query = roomy(statements.of(grows, starts, waits), PARAMETERS, self.bytes);
@@ -167,20 +167,21 @@ fn records(query: Values, records: &[(i32, &Record)]) -> Values {
     bind_each(query, all().map(|record| &*record.body))
 }
 
-/// The number of a record as a column holds it. None is above the half that fits: a run would need centuries for it.
+/// Returns the number of a record in the form of the column. A signed integer is enough: a run would need centuries for a larger number.
 pub(crate) fn number(seq: Seq) -> i64 {
     i64::try_from(seq.get()).unwrap_or(i64::MAX)
 }
 
-/// The most bytes of bodies of one entry. A statement holds them several times on its way through the server.
+/// The maximum size of the bodies of one entry, in bytes. The server holds several copies of them while it executes a statement.
 const MAX_ENTRY: usize = 256 << 20;
 
-/// Checks what the tables cannot hold, beyond what every store must refuse.
+/// Checks what the tables cannot store, in addition to the checks of every store.
 pub(crate) fn check(append: &RunAppend) -> Result<(), PostgresStoreError> {
     let bytes: usize = append.records.iter().map(|record| record.body.len()).sum();
     if bytes > MAX_ENTRY {
-        let message =
-            format!("the records have {bytes} bytes; at most {MAX_ENTRY} can be appended to a run at once");
+        let message = format!(
+            "the records have {bytes} bytes, and one append has at most {MAX_ENTRY}; append fewer or smaller records"
+        );
         return Err(PostgresStoreError::new(ErrorKind::TooLarge, message));
     }
     let texts = append.facts.iter().flat_map(|facts| {
@@ -189,14 +190,14 @@ pub(crate) fn check(append: &RunAppend) -> Result<(), PostgresStoreError> {
     });
     if texts.into_iter().any(|text| text.contains('\0')) {
         let message =
-            "what is said of the run holds a zero character, which PostgreSQL cannot store; leave it out";
+            "the facts of the run contain a NUL character, which PostgreSQL cannot store; remove it";
         return Err(PostgresStoreError::new(ErrorKind::Invalid, message));
     }
     let parent = append.facts.as_ref().and_then(|facts| facts.parent.as_ref());
     if parent.is_some_and(|parent| i64::try_from(parent.at.seq.get()).is_err()) {
         return Err(PostgresStoreError::new(
             ErrorKind::Invalid,
-            "the parent's record has a number beyond 2^63; correct it",
+            "the number of the parent's record exceeds 2^63; correct it",
         ));
     }
     Ok(())

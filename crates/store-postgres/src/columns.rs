@@ -1,6 +1,6 @@
-//! Values for a statement, column by column: an array, or one value where all are the same.
+//! Values for a statement, column by column. A column is an array, or one value if all rows have the same value.
 //!
-//! Each element of an array costs the server time to decode and to unnest, and a batch would have some thirty arrays. So a column that entries may
+//! The server needs time to decode and to unnest each element of an array, and a batch would have about thirty arrays. So a column that entries may
 //! share has two parameters, an array and a single value, and one of them is empty. Concurrent runs of one workflow share their tenant, owner,
 //! status, kind and more.
 
@@ -9,7 +9,7 @@ use sqlx::postgres::{PgArguments, PgBindIterExt as _, PgHasArrayType};
 use sqlx::query::Query;
 use sqlx::{Postgres, Type};
 
-/// A column of values.
+/// A column of values in a statement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ValueColumn {
     pub(crate) name: &'static str,
@@ -17,32 +17,32 @@ pub(crate) struct ValueColumn {
     is_shared: bool,
 }
 
-/// A column whose values may be the same for all rows.
+/// Creates a column whose values may be the same for all rows.
 pub(crate) const fn shared(name: &'static str, kind: &'static str) -> ValueColumn {
     ValueColumn { name, kind, is_shared: true }
 }
 
-/// A column whose values are different for each row, or mostly.
+/// Creates a column whose values mostly differ between rows.
 pub(crate) const fn each(name: &'static str, kind: &'static str) -> ValueColumn {
     ValueColumn { name, kind, is_shared: false }
 }
 
-/// Lists the names of columns.
+/// Returns the names of columns as a list.
 pub(crate) fn names(columns: &[&[ValueColumn]]) -> String {
     let names: Vec<_> = columns.concat().iter().map(|column| column.name).collect();
     names.join(", ")
 }
 
-/// The rows of values passed to a statement.
+/// The rows of values that a statement gets.
 #[derive(Debug)]
 pub(crate) struct Rows {
-    /// The text of the FROM clause.
+    /// The text of the `FROM` clause.
     pub(crate) from: String,
     values: Vec<(&'static str, String)>,
 }
 
 impl Rows {
-    /// Creates rows with these columns, under a name, from the parameters that follow `parameter`.
+    /// Creates rows with these columns and this alias. Their parameters come after number `parameter`.
     pub(crate) fn new(parameter: &mut usize, alias: &str, columns: &[&[ValueColumn]]) -> Self {
         let (mut values, mut arrays) = (Vec::new(), Vec::new());
         let mut next = || {
@@ -51,7 +51,7 @@ impl Rows {
         };
         for ValueColumn { name, kind, is_shared } in columns.concat() {
             arrays.push(format!("${}::{kind}[]", next()));
-            // The single value is not part of the rows, which are copied on their way through the statement.
+            // Keep the single value out of the rows, because the server copies the rows several times.
             values.push((
                 name,
                 match is_shared {
@@ -64,18 +64,18 @@ impl Rows {
         Self { from, values }
     }
 
-    /// Returns the value of a column in a row of this name.
+    /// Returns the expression for the value of a column in these rows.
     pub(crate) fn of<'a>(&'a self, column: &'a str) -> &'a str {
         self.values.iter().find(|(name, _)| *name == column).map_or(column, |(_, value)| value)
     }
 
-    /// Lists the values of columns.
+    /// Returns the expressions for the values of columns as a list.
     pub(crate) fn values(&self, columns: &[&[ValueColumn]]) -> String {
         let values: Vec<_> = columns.concat().iter().map(|column| self.of(column.name)).collect();
         values.join(", ")
     }
 
-    /// Lists what columns are set to.
+    /// Returns the assignments of the columns for a `SET` clause.
     pub(crate) fn set(&self, columns: &[ValueColumn]) -> String {
         let set: Vec<_> =
             columns.iter().map(|ValueColumn { name, .. }| format!("{name} = {}", self.of(name))).collect();

@@ -1,4 +1,4 @@
-//! The options of the store, and the URL that names one.
+//! The options of the store, and its URL.
 
 use std::num::NonZeroU32;
 use std::str::FromStr;
@@ -9,43 +9,47 @@ use ferrata_store::{Error, ErrorKind, Result};
 use sqlx::ConnectOptions as _;
 use sqlx::postgres::PgConnectOptions;
 
-/// How a [`PostgresStore`](crate::PostgresStore) uses the database. The defaults suit most.
+/// Options of a [`PostgresStore`](crate::PostgresStore). The defaults suit most applications.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PostgresOptions {
-    /// The schema of the tables; `ferrata` by default. 1 to 32 of `a-z 0-9 _`; it does not begin with a digit or `pg_`.
+    /// The schema of the tables; `ferrata` by default. A schema has 1 to 32 characters from `a-z 0-9 _`, and does not begin with a digit or `pg_`.
     pub schema: String,
-    /// The prefix of all table names. The default is empty. Up to 20 of `a-z 0-9 _`.
+    /// The prefix of all table names. The default is empty. A prefix has at most 20 characters from `a-z 0-9 _`.
     pub prefix: String,
-    /// The maximum number of connections. The default is 10. A pool from the application ignores it.
+    /// The maximum number of connections. The default is 10. The option has no effect on a pool of the application.
     ///
-    /// A higher value allows more concurrent calls, and takes more of the server's connections (in each process). A lower value does the reverse.
+    /// A higher value allows more concurrent calls, and takes more of the server's connections, in each process. A lower value does the reverse.
     /// The runtime appends on at most four connections.
     pub connections: NonZeroU32,
-    /// The timeout for a connection. The default is 10 seconds. A pool from the application ignores it.
+    /// The timeout for getting a connection. The default is 10 seconds. The option has no effect on a pool of the application.
     ///
-    /// A higher value detects an outage later. A lower value mistakes a burst of calls for an outage. At the timeout, the call fails with
-    /// [`ErrorKind::Unavailable`] and changes nothing.
+    /// With a higher value, the store detects an outage later. With a lower value, it may mistake a burst of calls for an outage. At the timeout,
+    /// the call fails with [`ErrorKind::Unavailable`] and changes nothing.
     pub acquire_timeout: Duration,
-    /// The timeout for an answer. The default is 10 seconds. It also applies to a pool from the application.
+    /// The timeout for an answer. The default is 10 seconds. The timeout also applies to a pool of the application.
     ///
-    /// At the timeout, the connection is closed. A read is sent again over another connection, up to four times in all, and then fails with
-    /// [`ErrorKind::Unavailable`]. An append fails with [`ErrorKind::Indeterminate`] at once. A network that drops packets notifies neither side.
-    /// `setup` may take ten times as long. A purge may take twice as long, plus once for each 20,000 records of the run. A prune may take once more
-    /// for each 20,000 records that it removes. A higher value detects a silent server later. A lower value mistakes a slow server, or one that
-    /// waits for a lock, for a silent one.
+    /// At the timeout, the store closes the connection. The store sends a read again over another connection, up to four times in all, and then
+    /// fails with [`ErrorKind::Unavailable`]. An append fails with [`ErrorKind::Indeterminate`] at once. Without the timeout, a call would hang
+    /// forever if the network drops packets.
+    ///
+    /// `setup` may take ten times as long. A purge may take twice as long, plus one timeout for each 20,000 records of the run. A prune may take
+    /// one more timeout for each 20,000 records that it removes.
+    ///
+    /// With a higher value, the store detects a silent server later. With a lower value, it may mistake a slow server, or a server that waits for a
+    /// lock, for a silent one.
     pub response_timeout: Duration,
     /// Whether to keep prepared statements on each connection. The default is true.
     ///
-    /// Set it to false for poolers that share connections by transaction and do not know prepared statements (PgBouncer before 1.21). Each call is
-    /// then its own transaction with four round trips instead of one.
+    /// Set it to false for poolers that share connections by transaction and do not support prepared statements (PgBouncer before 1.21). Each call
+    /// is then a transaction with four round trips instead of one.
     pub prepared: bool,
     /// Whether to send and receive notices. The default is true.
     ///
-    /// False where no subscriber needs to hear of a change within milliseconds. A process that subscribes keeps one connection more.
+    /// Set it to false if no subscriber needs to learn of a change within milliseconds. A process that subscribes keeps one more connection open.
     pub notices: bool,
-    /// The server's URL for listening, if the store connects through a pooler that shares connections by transaction, which supports no listeners.
-    /// The default is the store's URL.
+    /// The URL of the server for listening. Set it if the store connects through a pooler that shares connections by transaction, because such a
+    /// pooler supports no listeners. The default is the URL of the store.
     pub listen_url: Option<SecretUrl>,
 }
 
@@ -72,28 +76,28 @@ impl PostgresOptions {
         self
     }
 
-    /// Sets what the names of all tables begin with.
+    /// Sets the prefix of all table names.
     #[must_use]
     pub fn with_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// Sets how many connections to keep at most.
+    /// Sets the maximum number of connections.
     #[must_use]
     pub fn with_connections(mut self, connections: NonZeroU32) -> Self {
         self.connections = connections;
         self
     }
 
-    /// Sets how long to wait for a connection.
+    /// Sets the timeout for getting a connection.
     #[must_use]
     pub fn with_acquire_timeout(mut self, acquire_timeout: Duration) -> Self {
         self.acquire_timeout = acquire_timeout;
         self
     }
 
-    /// Sets how long to wait for an answer.
+    /// Sets the timeout for an answer.
     #[must_use]
     pub fn with_response_timeout(mut self, response_timeout: Duration) -> Self {
         self.response_timeout = response_timeout;
@@ -114,7 +118,7 @@ impl PostgresOptions {
         self
     }
 
-    /// Sets where to listen for notices.
+    /// Sets the URL of the server for listening to notices.
     #[must_use]
     pub fn with_listen_url(mut self, url: impl Into<String>) -> Self {
         self.listen_url = Some(SecretUrl(url.into()));
@@ -122,7 +126,7 @@ impl PostgresOptions {
     }
 }
 
-/// A URL that may hold a password: it is never shown.
+/// A URL that may contain a password. No output shows it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretUrl(String);
 
@@ -138,7 +142,7 @@ impl std::fmt::Debug for SecretUrl {
     }
 }
 
-/// Reads where to connect and the options from a URL; what the URL says counts more than `options`.
+/// Parses the connection settings and the options of a URL. Options of the URL take precedence over `options`.
 pub(crate) fn read_url(
     url: &str,
     mut options: PostgresOptions,
@@ -148,7 +152,7 @@ pub(crate) fn read_url(
     for option in given {
         let UrlOption { name, pair, .. } = option;
         let bad = |wanted: &str| {
-            let message = format!("`{name}` in the store's URL is not {wanted}; change it or leave it out");
+            let message = format!("`{name}` in the store's URL is not {wanted}; correct it, or remove it");
             Error::new(ErrorKind::Invalid, message)
         };
         let text = || option.text().ok_or_else(|| bad("text, with special characters as %26"));
@@ -158,7 +162,7 @@ pub(crate) fn read_url(
             "schema" => options.schema = text()?,
             "prefix" => options.prefix = text()?,
             "connections" => {
-                options.connections = option.number().ok_or_else(|| bad("a number from 1 on"))?;
+                options.connections = option.number().ok_or_else(|| bad("a number of at least 1"))?;
             }
             "acquire_timeout_ms" => options.acquire_timeout = time()?,
             "response_timeout_ms" => options.response_timeout = time()?,
@@ -171,7 +175,7 @@ pub(crate) fn read_url(
                 options.listen_url = Some(SecretUrl(url));
             }
             name if is_of_driver(name) => of_driver.push(pair),
-            // The name may be half of a secret as well, and the driver would log what it does not know, with its value.
+            // Do not show the name, because it may be a part of a secret. The driver would log an unknown option with its value.
             _ => return Err(unknown()),
         }
     }
@@ -180,7 +184,7 @@ pub(crate) fn read_url(
     Ok((connect_options(&place)?, options))
 }
 
-/// The options of a URL that the driver reads, by its version 0.9.
+/// The options of a URL that version 0.9 of the driver accepts.
 const OF_DRIVER: [&str; 18] = [
     "sslmode",
     "ssl-mode",
@@ -203,7 +207,7 @@ const OF_DRIVER: [&str; 18] = [
 ];
 
 fn is_of_driver(name: &str) -> bool {
-    // As the driver reads it.
+    // Decode the name as the driver does.
     let name = url::decode(name).and_then(|name| String::from_utf8(name).ok()).unwrap_or_default();
     OF_DRIVER.contains(&&*name) || (name.starts_with("options[") && name.ends_with(']'))
 }
@@ -227,7 +231,7 @@ fn connect_options(url: &str) -> Result<PgConnectOptions> {
     let is_ours = ["postgres://", "postgresql://"]
         .iter()
         .any(|scheme| url.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme)));
-    // The parser's own error may repeat what it could not read, a password among it.
+    // Drop the parser's own error: it may repeat the text that it cannot parse, with a password in it.
     let options = PgConnectOptions::from_str(url).ok().filter(|_| is_ours).ok_or_else(|| {
         let message = "the store's URL cannot be read; write postgres://user:password@host:port/database, \
                        with special characters of the password as %41";
@@ -237,7 +241,7 @@ fn connect_options(url: &str) -> Result<PgConnectOptions> {
         Some(_) => options,
         None => options.application_name("ferrata"),
     };
-    // A log of statements tells nothing here that a span around the call does not.
+    // Do not log statements: a span around each call already has the same information.
     Ok(options.disable_statement_logging())
 }
 

@@ -1,4 +1,4 @@
-//! Connections: sending statements to the server, and retries.
+//! Connections: sends statements to the server, and retries reads.
 
 use std::fmt;
 use std::future::pending;
@@ -19,17 +19,17 @@ use crate::error::{PostgresCallEffect, PostgresStoreError, fault, is_lost, unrea
 use crate::idle::{IdleConnections, TRUSTED};
 use crate::tasks::to_its_end;
 
-/// A statement with its names filled in; the same text is prepared once on each connection.
+/// A statement with the table names filled in. The driver prepares each text once for each connection.
 pub(crate) type Sql = Arc<str>;
 
-/// The maximum number of attempts of a read, each on another connection if one is dead: a restart of the server leaves several.
+/// The maximum number of attempts of a read. Each attempt uses another connection, because a restart of the server leaves several dead connections.
 const READS: u32 = 4;
 
-/// A pool, and how statements are sent through it.
+/// A pool of connections, and the settings for sending statements through it.
 #[derive(Clone)]
 pub(crate) struct PostgresDb {
     pool: Arc<OnceLock<PgPool>>,
-    /// Absent for a pool of the application's, which wants its connections back.
+    /// The idle connections. `None` for a pool of the application, which wants its connections back.
     idle: Option<Arc<IdleConnections>>,
     connect: PgConnectOptions,
     options: Arc<PostgresOptions>,
@@ -57,17 +57,17 @@ fn pool(connect: PgConnectOptions, options: &PostgresOptions) -> PgPool {
         .connect_lazy_with(connect)
 }
 
-/// The time for an idle connection's check. It leaves a call that meets a few dead connections enough time to open a new one.
+/// Returns the time limit for checking an idle connection. It is short enough that a call can still open a new connection after a few dead ones.
 fn check_timeout(options: &PostgresOptions) -> Duration {
     options.response_timeout.min(options.acquire_timeout / 4)
 }
 
-/// Asks whether the server is there; one that does not answer in time is not.
+/// Checks that the server answers within `patience`.
 async fn answers(connection: &mut PgConnection, patience: Duration) -> Result<(), sqlx::Error> {
     within(&SystemClock::new(), patience, connection.ping()).await.unwrap_or_else(|| Err(silent()))
 }
 
-/// The error of a server that does not answer: its connection is as good as lost.
+/// Returns the error for a server that does not answer. Its connection counts as lost.
 fn silent() -> sqlx::Error {
     io::Error::from(io::ErrorKind::TimedOut).into()
 }
@@ -77,7 +77,7 @@ pub(crate) fn query<'q>(sql: &Sql) -> Query<'q, Postgres, PgArguments> {
     sqlx::query(AssertSqlSafe(Arc::clone(sql)))
 }
 
-/// Begins a statement with room for so many values of so many bytes in all.
+/// Begins a statement with capacity for `values` values of `bytes` bytes in total.
 pub(crate) fn roomy<'q>(sql: &Sql, values: usize, bytes: usize) -> Query<'q, Postgres, PgArguments> {
     let mut arguments = PgArguments::default();
     arguments.reserve(values, bytes);
@@ -85,13 +85,13 @@ pub(crate) fn roomy<'q>(sql: &Sql, values: usize, bytes: usize) -> Query<'q, Pos
 }
 
 impl PostgresDb {
-    /// Creates the holder of connections. The first call creates the pool, because the pool needs a runtime.
+    /// Creates the handle to a database. The first call over it creates the pool, because the pool needs a runtime.
     pub(crate) fn new(connect: PgConnectOptions, options: PostgresOptions) -> Self {
         let idle = Some(Arc::default());
         Self { pool: Arc::default(), idle, connect, options: Arc::new(options) }
     }
 
-    /// Uses a pool of the application's.
+    /// Uses a pool of the application.
     pub(crate) fn of_pool(pool: PgPool, options: PostgresOptions) -> Self {
         let mut db = Self::new(PgConnectOptions::clone(&pool.connect_options()), options);
         db.idle = None;
@@ -107,7 +107,7 @@ impl PostgresDb {
         &self.options
     }
 
-    /// Waits for a connection, for a bounded time; nothing was sent if this fails.
+    /// Waits for a connection, for a limited time. If this fails, nothing was sent.
     pub(crate) async fn acquire(&self) -> Result<DetachedConnection, PostgresStoreError> {
         let pool = self.pool.get_or_init(|| pool(self.connect.clone(), &self.options));
         let is_full = pool.size() >= self.options.connections.get();
@@ -116,11 +116,11 @@ impl PostgresDb {
             Some(Err(comes)) => Some(comes),
             None => None,
         };
-        // Apart, because making a connection takes more memory than all else that a call does.
+        // Boxed, because opening a connection takes more memory than all other work of a call.
         Box::pin(self.wait_for(pool, comes)).await
     }
 
-    /// Waits for a connection of the pool, or one that another caller hands on.
+    /// Waits for a connection of the pool, or for one that another caller releases.
     async fn wait_for(
         &self,
         pool: &PgPool,
@@ -142,13 +142,13 @@ impl PostgresDb {
         let attempt = PgConnection::connect_with(&self.connect);
         match within(&SystemClock::new(), check_timeout(&self.options), attempt).await {
             None => unreachable(&silent(), "the server did not answer"),
-            Some(Err(error)) => unreachable(&error, "no connection can be made"),
-            // It has just come back.
+            Some(Err(error)) => unreachable(&error, "no connection was established"),
+            // The server has just become reachable again.
             Some(Ok(_)) => fault(&sqlx::Error::PoolTimedOut, PostgresCallEffect::Read),
         }
     }
 
-    /// Reads, on another connection if one turns out to be dead.
+    /// Executes a read. If a connection turns out to be dead, repeats the read on another connection.
     pub(crate) async fn read(
         &self,
         make: impl Fn() -> Query<'static, Postgres, PgArguments>,
@@ -156,7 +156,7 @@ impl PostgresDb {
         self.read_as(make, |row| row).await
     }
 
-    /// Reads, and turns each row into something else while the server sends the next ones.
+    /// Executes a read, and converts each row while the server sends the next rows.
     pub(crate) async fn read_as<T: Send + Unpin + 'static>(
         &self,
         make: impl Fn() -> Query<'static, Postgres, PgArguments>,
@@ -174,7 +174,7 @@ impl PostgresDb {
         }
     }
 
-    /// Writes with one statement, which is never sent twice.
+    /// Executes a write with one statement, which is sent only once.
     pub(crate) async fn write(
         &self,
         query: Query<'static, Postgres, PgArguments>,
@@ -182,7 +182,7 @@ impl PostgresDb {
         self.write_in_time(1, query).await
     }
 
-    /// Writes with one statement that may take as long as so many answers.
+    /// Executes a write with one statement, which may take up to `answers` response timeouts.
     pub(crate) async fn write_in_time(
         &self,
         answers: u32,
@@ -193,7 +193,7 @@ impl PostgresDb {
         sent.map_err(|error| fault(&error, PostgresCallEffect::Write))
     }
 
-    /// Sends one statement, in a transaction of its own.
+    /// Sends one statement in its own transaction.
     async fn send<T: Send + Unpin + 'static>(
         &self,
         held: DetachedConnection,
@@ -215,8 +215,8 @@ impl PostgresDb {
                 None => Err(silent()),
             });
         }
-        // Without a name kept on the connection, parsing and executing are two messages, and only a transaction makes a pooler
-        // send both to the same server process.
+        // Without a prepared statement, parsing and executing are two messages. Only a transaction makes a pooler send both messages to the same
+        // server process.
         let sent = async move {
             let sent = in_transaction(&mut held, query.persistent(false), map);
             let sent = within(&SystemClock::new(), patience, sent).await.unwrap_or_else(|| Err(silent()));
@@ -236,7 +236,7 @@ impl PostgresDb {
         }
     }
 
-    /// Gives a connection back to the pool, but not one that is dead.
+    /// Returns a connection to the pool, unless it is dead.
     pub(crate) fn return_to_pool<T>(
         mut held: DetachedConnection,
         sent: Result<T, sqlx::Error>,
@@ -258,7 +258,7 @@ impl PostgresDb {
     }
 }
 
-/// Waits for a connection that another caller hands on.
+/// Waits for a connection that another caller releases.
 async fn wait_for_connection(comes: Option<oneshot::Receiver<DetachedConnection>>) -> DetachedConnection {
     match comes {
         Some(comes) => match comes.await {
@@ -269,7 +269,7 @@ async fn wait_for_connection(comes: Option<oneshot::Receiver<DetachedConnection>
     }
 }
 
-/// Turns each row into something else as it comes.
+/// Converts each row as it arrives.
 async fn rows<T>(
     connection: &mut PgConnection,
     query: Query<'static, Postgres, PgArguments>,

@@ -1,4 +1,4 @@
-//! A connection away from the pool, and how it goes back.
+//! A connection outside the pool, and its return to the pool.
 
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
@@ -10,19 +10,19 @@ use sqlx::{PgConnection, Postgres};
 use sqlx_core::transaction::TransactionManager as _;
 use tokio::runtime::{Handle, Id};
 
-/// A connection outside the pool. Dropping it returns it to the pool. If a transaction is open on it, the drop rolls back. If its state is unknown,
-/// because an answer is missing or a call was dropped, the drop closes it.
+/// A connection outside the pool. Dropping it returns it to the pool. If a transaction is open on it, the drop rolls the transaction back. If its
+/// state is unknown, because an answer is missing or a call was dropped, the drop closes it.
 ///
-/// The driver would give the last kind back, too: within a transaction that no client knows of, or after a wait for the answer that
-/// nothing bounds.
+/// The driver alone would also return a connection of unknown state: within a transaction that no client knows, or only after an unlimited wait for
+/// the answer.
 #[derive(Debug)]
 pub(crate) struct DetachedConnection {
     connection: PoolConnection<Postgres>,
-    /// Since when it is away from the pool.
+    /// The time since which the connection is outside the pool.
     pub(crate) since: Duration,
     /// The runtime of the pool's tasks, if there is one.
     runtime: Option<Handle>,
-    /// The time for a connection's check.
+    /// The time limit for checking the connection.
     patience: Duration,
     under_way: UnderWay,
 }
@@ -36,13 +36,13 @@ enum UnderWay {
 }
 
 impl DetachedConnection {
-    /// Holds a connection that just came from the pool.
+    /// Wraps a connection that just came from the pool.
     pub(crate) fn new(connection: PoolConnection<Postgres>, patience: Duration) -> Self {
         let (since, runtime) = (SystemClock::new().monotonic(), Handle::try_current().ok());
         Self { connection, since, runtime, patience, under_way: UnderWay::Nothing }
     }
 
-    /// Returns the runtime that it belongs to.
+    /// Returns the id of the runtime that the connection belongs to.
     pub(crate) fn runtime_id(&self) -> Option<Id> {
         self.runtime.as_ref().map(Handle::id)
     }
@@ -57,7 +57,7 @@ impl DetachedConnection {
         self.under_way = UnderWay::Nothing;
     }
 
-    /// Marks all requests as answered, with an open transaction.
+    /// Marks all requests as answered, with a transaction open.
     pub(crate) fn opened(&mut self) {
         self.under_way = UnderWay::Transaction;
     }
@@ -79,11 +79,11 @@ impl DerefMut for DetachedConnection {
 
 impl Drop for DetachedConnection {
     fn drop(&mut self) {
-        // The way back is a task, which needs a runtime also where the connection is dropped outside of one.
+        // The return is a task, which needs a runtime even if the connection is dropped outside of a runtime.
         let _runtime = self.runtime.as_ref().map(Handle::enter);
         let is_known = match self.under_way {
             UnderWay::Nothing => true,
-            // The driver would end a savepoint that was left open, and not the transaction.
+            // If a savepoint is open, the driver would end only the savepoint and not the transaction.
             UnderWay::Transaction => PgTransactionManager::get_transaction_depth(&self.connection) == 1,
             UnderWay::Unknown => false,
         };
@@ -92,13 +92,13 @@ impl Drop for DetachedConnection {
         }
         let returning = self.connection.return_to_pool();
         match Handle::try_current() {
-            // The pool checks the connection with the server, and waits for the answer without a bound, which blocks the connection's slot. So close
-            // a connection that does not answer in time.
+            // The pool checks a returned connection with the server, and waits for the answer without a limit, which blocks one of the pool's
+            // slots. So close a connection that does not answer in time.
             Ok(runtime) if is_known => {
                 let patience = self.patience;
                 runtime.spawn(async move { within(&SystemClock::new(), patience, returning).await });
             }
-            // Not polled, it closes the connection.
+            // The future is dropped without being polled, which closes the connection.
             _ => drop(returning),
         }
     }

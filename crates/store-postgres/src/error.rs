@@ -1,4 +1,4 @@
-//! The one table from the errors of the driver and the server to error kinds and advice.
+//! The table that maps errors of the driver and the server to error kinds and advice.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -15,7 +15,7 @@ pub(crate) enum PostgresCallEffect {
     Write,
 }
 
-/// A failure of the driver or the server, classified once.
+/// A classified error of the driver or of the server.
 #[derive(Debug)]
 pub(crate) struct PostgresStoreError {
     kind: ErrorKind,
@@ -27,9 +27,9 @@ pub(crate) struct PostgresStoreError {
 /// The reason to send the statement again in another form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RetryReason {
-    /// A value was refused: the other entries of a batch may be accepted without it.
+    /// The server refused a value. It may accept the other entries of the batch without that value.
     Values,
-    /// Another transaction held what was needed.
+    /// Another transaction held a needed lock.
     Lock,
     Other,
 }
@@ -67,7 +67,7 @@ impl PostgresStoreError {
         self.obstacle == RetryReason::Lock
     }
 
-    /// The error for the caller.
+    /// Converts to the library's error.
     pub(crate) fn into_error(self, operation: &'static str) -> Error {
         let error = Error::new(self.kind, self.message).with_operation(operation);
         match self.source {
@@ -76,24 +76,24 @@ impl PostgresStoreError {
         }
     }
 
-    /// The error for the caller, about a run.
+    /// Converts to the library's error, about a run.
     pub(crate) fn of_run(self, operation: &'static str, run: &RunKey) -> Error {
         self.into_error(operation).with_run(run)
     }
 
-    /// The same of a commit: what it refuses are the rows of the application, by a constraint that is checked there.
+    /// Converts an error of the commit. The server then refuses rows of the application, by a constraint that it checks at the commit.
     pub(crate) fn at_commit(self) -> Self {
         match self.kind {
             ErrorKind::Corrupt => Self {
                 kind: ErrorKind::Invalid,
-                message: "a constraint that is checked at the commit refused the rows; correct what the node writes".to_owned(),
+                message: "a deferred constraint rejected the rows at the commit; correct the rows that the node writes".to_owned(),
                 ..self
             },
             _ => self,
         }
     }
 
-    /// The same for another entry of the batch.
+    /// Copies the error for another entry of the batch.
     pub(crate) fn copy(&self) -> Self {
         let source = self.source.as_ref().map(|cause| ErrorCause(cause.0.clone()));
         Self { kind: self.kind, message: self.message.clone(), source, obstacle: self.obstacle }
@@ -111,7 +111,7 @@ pub(crate) fn is_lost(error: &sqlx::Error) -> bool {
     }
 }
 
-/// Puts an error of the driver into a kind.
+/// Maps an error of the driver to an error kind.
 pub(crate) fn fault(error: &sqlx::Error, call: PostgresCallEffect) -> PostgresStoreError {
     let lost = match call {
         PostgresCallEffect::Read => ErrorKind::Unavailable,
@@ -133,7 +133,7 @@ pub(crate) fn fault(error: &sqlx::Error, call: PostgresCallEffect) -> PostgresSt
              whether the server runs"
                 .to_owned(),
         ),
-        sqlx::Error::PoolClosed => (ErrorKind::Closed, "the connection pool was closed; open another".to_owned()),
+        sqlx::Error::PoolClosed => (ErrorKind::Closed, "the connection pool was closed; open the store again".to_owned()),
         sqlx::Error::Io(io) if io.kind() == std::io::ErrorKind::TimedOut => (
             lost,
             "the server did not answer within `response_timeout`, and the connection was given up; retry, and look at the way to the \
@@ -151,11 +151,11 @@ pub(crate) fn fault(error: &sqlx::Error, call: PostgresCallEffect) -> PostgresSt
         ),
         sqlx::Error::Tls(_) => (
             ErrorKind::Unsupported,
-            "the server and this process agree on no encryption; look at sslmode and the certificates".to_owned(),
+            "the server and this process share no encryption; check sslmode and the certificates".to_owned(),
         ),
         sqlx::Error::Configuration(_) => (
             ErrorKind::Invalid,
-            "the settings of the connection cannot be used; look at the store's URL".to_owned(),
+            "the connection settings are invalid; correct the store's URL".to_owned(),
         ),
         sqlx::Error::ColumnDecode { .. }
         | sqlx::Error::Decode(_)
@@ -163,10 +163,10 @@ pub(crate) fn fault(error: &sqlx::Error, call: PostgresCallEffect) -> PostgresSt
         | sqlx::Error::ColumnIndexOutOfBounds { .. }
         | sqlx::Error::TypeNotFound { .. } => (
             ErrorKind::Corrupt,
-            "a table is not as this library makes it; compare it with the migrations".to_owned(),
+            "a table differs from the migrations of this library; compare them".to_owned(),
         ),
         sqlx::Error::Encode(_) => {
-            (ErrorKind::TooLarge, "the values are more than one message can hold; write fewer at once".to_owned())
+            (ErrorKind::TooLarge, "the values exceed one message; write fewer at once".to_owned())
         }
         _ => (lost, "the driver failed; retry".to_owned()),
     };
@@ -188,8 +188,9 @@ pub(crate) fn unreachable(error: &sqlx::Error, what: &str) -> PostgresStoreError
     if refused.kind != ErrorKind::Unavailable {
         return refused;
     }
-    let message =
-        format!("{what} within `acquire_timeout`; look whether the server runs, and at the way to it");
+    let message = format!(
+        "{what} within `acquire_timeout`; check that the server runs and that the network reaches it"
+    );
     PostgresStoreError { message, ..refused }
 }
 
@@ -199,23 +200,24 @@ fn cause(error: &sqlx::Error) -> ErrorCause {
             Some(error) => ErrorCause(format!("{}: {}", error.code(), error.message())),
             None => ErrorCause("the server refused".to_owned()),
         },
-        // May repeat the settings.
+        // Do not show the driver's text, which may repeat the settings.
         sqlx::Error::Configuration(_) => ErrorCause("the driver refused the settings".to_owned()),
         other => ErrorCause(other.to_string()),
     }
 }
 
 enum Verdict {
-    /// The server rolled the statement back and says why.
+    /// The server rolled the statement back and returned the reason.
     Kind(ErrorKind),
-    /// The server ended the session: before, within or just after the statement.
+    /// The server ended the session before, during or just after the statement.
     Ended,
 }
 
-/// The table: the first row that fits, a code of five or the class it begins with.
+/// Maps error codes to kinds and advice. The first matching row applies. A row has a code of five characters, or the class with which a code
+/// begins.
 ///
-/// An error of the server rolls the statement back, so that nothing was written. The one exception is an error that ends the session, which may come
-/// after the commit and before the reply.
+/// If the server returns an error, it has rolled the statement back, so nothing was written. The only exception is an error that ends the session:
+/// it may come after the commit and before the reply.
 const TABLE: &[(&str, Verdict, &str)] = {
     use ErrorKind::{Corrupt, Invalid, TooLarge, Unavailable, Unsupported};
     use Verdict::{Ended, Kind};
@@ -223,15 +225,19 @@ const TABLE: &[(&str, Verdict, &str)] = {
         ("08", Ended, "the connection to the server was lost; retry"),
         ("0A", Kind(Unsupported), "the server cannot do this; use PostgreSQL 14 or later"),
         ("22", Kind(Invalid), "the server refused a value"),
-        ("23", Kind(Corrupt), "a record stands where none should be; restore the tables from a backup"),
+        ("23", Kind(Corrupt), "an unexpected record has this number; restore the tables from a backup"),
         (
             "25006",
             Kind(Unavailable),
-            "the server only reads (a standby, or set so); connect to the one that writes, or wait until it does",
+            "the server is read-only, as a standby or by its settings; connect to the primary, or wait for the failover",
         ),
-        ("25P02", Kind(Invalid), "the transaction has failed before this call; roll it back and begin anew"),
-        ("25P03", Ended, "the transaction was idle for too long; begin anew"),
-        ("25P04", Ended, "the transaction took too long; begin anew"),
+        (
+            "25P02",
+            Kind(Invalid),
+            "the transaction failed before this call; roll it back, and start a new one",
+        ),
+        ("25P03", Ended, "the transaction was idle for too long; start a new one"),
+        ("25P04", Ended, "the transaction took too long; start a new one"),
         (
             "26",
             Kind(Unavailable),
@@ -239,18 +245,22 @@ const TABLE: &[(&str, Verdict, &str)] = {
              between, set `prepared` to false",
         ),
         ("28P01", Kind(Invalid), "the server refused the password; correct the store's URL"),
-        ("28", Kind(Invalid), "the server does not let this user in; correct the store's URL or pg_hba.conf"),
-        ("3D000", Kind(Invalid), "there is no such database; create it, or correct the store's URL"),
-        ("3F000", Kind(Invalid), "there is no such schema; call `setup`, or correct the schema"),
-        ("40001", Kind(Unavailable), "another transaction got in the way; nothing was written, retry"),
+        ("28", Kind(Invalid), "the server rejects this user; correct the store's URL or pg_hba.conf"),
+        ("3D000", Kind(Invalid), "the database does not exist; create it, or correct the store's URL"),
+        ("3F000", Kind(Invalid), "the schema does not exist; call `setup`, or correct the schema"),
+        (
+            "40001",
+            Kind(Unavailable),
+            "the transaction conflicted with another one; nothing was written, retry",
+        ),
         ("40P01", Kind(Unavailable), "the server ended a deadlock; nothing was written, retry"),
-        ("40", Kind(Unavailable), "the server rolled the transaction back; retry"),
+        ("40", Kind(Unavailable), "the server rolled back the transaction; retry"),
         (
             "42501",
             Kind(Invalid),
-            "the user may not do this; grant it the tables, or let another user run the migrations",
+            "the user lacks permission; grant it the tables, or let another user run the migrations",
         ),
-        ("42P01", Kind(Invalid), "the tables are not there; call `setup`, or correct schema and prefix"),
+        ("42P01", Kind(Invalid), "the tables do not exist; call `setup`, or correct schema and prefix"),
         (
             "42703",
             Kind(Unsupported),
@@ -265,29 +275,33 @@ const TABLE: &[(&str, Verdict, &str)] = {
         (
             "42",
             Kind(Unsupported),
-            "the server does not accept the statement; compare the tables with the migrations",
+            "the server rejected the statement; compare the tables with the migrations",
         ),
-        ("53100", Kind(Unavailable), "the server's disk is full; make room"),
+        ("53100", Kind(Unavailable), "the server's disk is full; free space"),
         ("53200", Kind(Unavailable), "the server is out of memory; retry, or write less at once"),
-        ("53300", Kind(Unavailable), "the server takes no more connections; retry, or use smaller pools"),
-        ("53400", Kind(Unavailable), "a limit of the server is reached; retry, or raise it"),
+        (
+            "53300",
+            Kind(Unavailable),
+            "the server has its maximum of connections; retry, or use smaller pools",
+        ),
+        ("53400", Kind(Unavailable), "the server reached a limit; retry, or raise the limit"),
         ("53", Kind(Unavailable), "the server is out of a resource; retry"),
-        ("54", Kind(TooLarge), "a value is over a limit of the server; make it smaller"),
+        ("54", Kind(TooLarge), "a value exceeds a limit of the server; make it smaller"),
         ("55P03", Kind(Unavailable), "another transaction holds the lock; retry"),
-        ("55", Kind(Unavailable), "the server is not in the state for this; retry"),
+        ("55", Kind(Unavailable), "the server cannot do this in its current state; retry"),
         (
             "57014",
             Kind(Unavailable),
-            "the server cancelled the statement, by its time limit or an operator; nothing was written, retry",
+            "a time limit or an operator cancelled the statement; nothing was written, retry",
         ),
         ("57P03", Kind(Unavailable), "the server is starting or stopping; retry"),
         ("57P04", Kind(Invalid), "the database was dropped; correct the store's URL"),
         ("57", Ended, "the server ended the session; retry"),
-        ("58", Kind(Unavailable), "the server cannot read or write its files; look at its log"),
-        ("F0", Kind(Unavailable), "the server's configuration is broken; look at its log"),
-        ("XX001", Kind(Corrupt), "the server found damaged data; look at its log, restore from a backup"),
-        ("XX002", Kind(Corrupt), "the server found a damaged index; look at its log, rebuild it"),
-        ("XX", Kind(Unavailable), "the server failed inside; look at its log, retry"),
+        ("58", Kind(Unavailable), "the server cannot read or write its files; check its log"),
+        ("F0", Kind(Unavailable), "the server's configuration is invalid; check its log"),
+        ("XX001", Kind(Corrupt), "the server found damaged data; check its log, and restore from a backup"),
+        ("XX002", Kind(Corrupt), "the server found a damaged index; check its log, and rebuild the index"),
+        ("XX", Kind(Unavailable), "the server had an internal error; check its log, and retry"),
     ]
 };
 
@@ -296,7 +310,9 @@ fn verdict(code: &str) -> (&'static Verdict, &'static str) {
     TABLE
         .iter()
         .find(|(start, ..)| code.starts_with(start))
-        .map_or((OTHER, "the server refused; look at its log"), |(_, verdict, what)| (verdict, what))
+        .map_or((OTHER, "the server rejected the request; check its log"), |(_, verdict, what)| {
+            (verdict, what)
+        })
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Listing the headers of a run: a range in one statement, by the key of the table, without a body.
+//! Lists the headers of a run. One statement reads a range by the key of the table, without bodies.
 
 use ferrata_store::{Anchor, Error, HeaderRange, Headers, RecordHeader, Result, RunKey, Seq, refusal};
 use sqlx::Row as _;
@@ -12,23 +12,23 @@ const OPERATION: &str = "store.headers";
 /// The number of columns before those of the headers.
 const BEFORE: usize = 3;
 
-/// The statements: by where the range is anchored.
+/// The statements, by the anchor of the range.
 #[derive(Clone, Debug)]
 pub(crate) struct Ranges {
     pub(crate) from: Sql,
     pub(crate) up_to: Sql,
 }
 
-/// Lists at most `$4` headers from the record `$3` on.
+/// Selects at most `$4` headers from record `$3` on.
 pub(crate) const FROM: &str = "c.seq >= greatest($3, r.first_seq) AND c.seq < greatest($3, r.first_seq) + $4";
 
-/// Lists at most `$4` headers up to the record `$3`.
+/// Selects at most `$4` headers up to record `$3`.
 pub(crate) const UP_TO: &str = "c.seq <= least($3, r.seq) AND c.seq > least($3, r.seq) - $4";
 
-/// Writes the statement that lists the headers of a range.
+/// Returns the statement that lists the headers of a range.
 ///
-/// The numbers of a run are dense, so it is a range of the key: the server has no way to read more than it returns. A
-/// `LIMIT` would let it sort the whole run. `first_seq` leaves out what a prune that has not ended is about to remove.
+/// The numbers of a run are dense, so the statement selects a range of the key, and the server cannot read more than it returns. With a `LIMIT`,
+/// the server might sort the whole run. The condition on `first_seq` omits records that an unfinished prune is about to remove.
 pub(crate) fn statement(range: &str) -> String {
     let header = header_columns();
     format!(
@@ -48,7 +48,7 @@ impl Ranges {
             Anchor::From(seq) => (&self.from, seq),
             Anchor::UpTo(seq) => (&self.up_to, seq),
         };
-        // No record has a number that is beyond a bigint less a page.
+        // No record has a number above the largest bigint minus a page.
         let anchor =
             i64::try_from(anchor.get()).unwrap_or(i64::MAX).min(i64::MAX - i64::from(HeaderRange::MAX));
         let make = || {

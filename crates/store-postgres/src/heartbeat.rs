@@ -6,9 +6,9 @@ use ferrata_store::{ExecutorId, Result};
 
 use crate::db::{PostgresDb, Sql, query};
 
-/// Counts a heartbeat, and sweeps out some that ended an hour ago or earlier.
+/// Stores a heartbeat, and removes some heartbeats that expired at least an hour ago.
 ///
-/// Rows that another sweep holds are passed over, so that no two ever wait for each other.
+/// The removal skips rows that another removal has locked, so that no two removals wait for each other.
 pub(crate) const SQL: &str = "\
     WITH swept AS (DELETE FROM {heartbeats} WHERE executor IN (\
         SELECT executor FROM {heartbeats} WHERE until < {now} - 3600000 AND executor <> $1 LIMIT 100 \
@@ -19,7 +19,7 @@ pub(crate) const SQL: &str = "\
 /// Tests whether an executor is alive.
 pub(crate) const ALIVE: &str = "SELECT 1 AS alive FROM {heartbeats} WHERE executor = $1 AND until > {now}";
 
-/// The longest time to live, a thousand years: any longer one is as good as that, and the sum stays in range.
+/// The longest time to live: a thousand years. A longer value is cut to this, so that the sum stays in range.
 const LONGEST_MS: i64 = 1_000 * 365 * 86_400_000;
 
 pub(crate) async fn is_alive(db: &PostgresDb, sql: &Sql, executor: &ExecutorId) -> Result<bool> {

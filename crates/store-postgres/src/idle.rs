@@ -1,8 +1,8 @@
-//! Idle connections: a call uses a recently used connection at once, without the pool.
+//! Idle connections. A call takes a recently used connection at once, without the pool.
 //!
-//! The pool asks the server whether a connection is well each time that one comes back: a round trip, and a task, for every
-//! statement and every transaction. So a connection stays here after one that succeeded, or goes to a caller that waits. The pool gets it back
-//! when no caller has used it for [`TRUSTED`], and once in [`AWAY`], so that the pool's own limits of age hold.
+//! The pool checks a connection with the server each time the connection returns. That costs a round trip and a task for every statement and every
+//! transaction. So after a successful call, a connection stays here, or goes to a waiting caller. The pool gets the connection back when no caller
+//! has used it for [`TRUSTED`]. The pool also gets it back once in every [`AWAY`], so that the pool can apply its limits on the age of connections.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,15 +15,15 @@ use tokio::sync::{Notify, oneshot};
 use crate::detached_connection::DetachedConnection;
 use crate::tasks::ExclusiveTask;
 
-/// The idle time after which a connection is checked before use.
+/// How long a connection may be idle before it must be checked.
 ///
-/// A check costs a round trip, so recently used connections skip it: a connection used within the last second almost certainly works.
+/// A check costs a round trip, so recently used connections skip it: a connection that was used within the last second almost certainly works.
 pub(crate) const TRUSTED: Duration = Duration::from_secs(1);
 
-/// The maximum time of a connection outside the pool: short compared with the half hour after which the pool replaces one.
+/// The maximum time that a connection spends outside the pool. It is short compared with the half hour after which the pool replaces a connection.
 const AWAY: Duration = Duration::from_secs(60);
 
-/// The idle connections, and the task that gives them back.
+/// The idle connections, and the task that returns them to the pool.
 #[derive(Debug, Default)]
 pub(crate) struct IdleConnections {
     kept: Arc<IdleState>,
@@ -39,35 +39,35 @@ struct IdleState {
 #[derive(Debug, Default)]
 struct PoolState {
     idle: Vec<IdleConnection>,
-    /// The waiting callers, of this type and of the pool, in order of arrival.
+    /// The waiting callers in order of arrival: those that wait here, and those that wait for the pool.
     waiting: VecDeque<WaitingCaller>,
 }
 
-/// A connection that waits for its next use, on the runtime that it belongs to.
+/// An idle connection, with the runtime that it belongs to.
 #[derive(Debug)]
 struct IdleConnection {
     held: DetachedConnection,
     used: Duration,
 }
 
-/// A caller that waits.
+/// A caller that waits for a connection.
 #[derive(Debug)]
 struct WaitingCaller {
-    /// The runtime that the caller waits on, if it may receive a connection. `None` while the pool opens one for it: a handover would cancel that,
-    /// so the pool would never grow.
+    /// The runtime of the caller, if it may receive a released connection. `None` while the pool opens a connection for the caller: a released
+    /// connection would cancel that, so the pool would never grow.
     runtime: Option<Id>,
     place: oneshot::Sender<DetachedConnection>,
 }
 
 impl IdleConnections {
-    /// Takes a connection. If there is none, returns a receiver for a connection that another caller releases, and counts the caller as waiting for
-    /// the pool until the receiver is dropped.
+    /// Takes an idle connection. If there is none, returns a receiver for a connection that another caller releases. The caller then counts as
+    /// waiting for the pool until the receiver is dropped.
     pub(crate) fn take(
         &self,
         pool_is_full: bool,
     ) -> Result<DetachedConnection, oneshot::Receiver<DetachedConnection>> {
         let mut state = self.kept.lock();
-        // One of another runtime may be dead, as may be one that no sweep took out because its runtime was busy.
+        // Skip a connection of another runtime, and one that is unused for too long. Either may be dead.
         let now = SystemClock::new().monotonic();
         let runtime = Handle::try_current().ok().map(|handle| handle.id());
         let fits = |idle: &IdleConnection| {
@@ -76,18 +76,18 @@ impl IdleConnections {
         if let Some(place) = state.idle.iter().rposition(fits) {
             return Ok(state.idle.swap_remove(place).held);
         }
-        // A connection of another kind occupies a slot that the pool may need.
+        // A connection that this caller cannot use occupies a slot that the pool may need.
         let odd = std::mem::take(&mut state.idle);
         let (place, comes) = oneshot::channel();
         state.first_in_line();
         state.waiting.push_back(WaitingCaller { runtime: runtime.filter(|_| pool_is_full), place });
         drop(state);
-        // After the lock, which the way back must not wait for.
+        // Drop them after the lock is released, because returning a connection must not wait for the lock.
         drop(odd);
         Err(comes)
     }
 
-    /// Passes a connection on after a successful call, to a waiting or a future caller, unless the pool should get it.
+    /// Releases a connection after a successful call: to a waiting caller, to the idle connections, or to the pool.
     pub(crate) fn release(&self, held: DetachedConnection) {
         let used = SystemClock::new().monotonic();
         let Some(runtime) = held.runtime_id() else { return };
@@ -97,7 +97,7 @@ impl IdleConnections {
         let mut held = held;
         let mut state = self.kept.lock();
         while state.first_in_line().is_some() {
-            // Another one waits at the pool, which gets this one.
+            // The first waiting caller waits for the pool, so the pool gets this connection.
             let Some(waiting) = state.waiting.pop_front_if(|waiting| waiting.runtime == Some(runtime)) else {
                 drop(state);
                 return;
@@ -121,14 +121,14 @@ impl IdleState {
 }
 
 impl PoolState {
-    /// Returns the active caller that has waited longest.
+    /// Returns the caller that has waited longest and still waits.
     fn first_in_line(&mut self) -> Option<&WaitingCaller> {
         while self.waiting.pop_front_if(|waiting| waiting.place.is_closed()).is_some() {}
         self.waiting.front()
     }
 }
 
-/// Returns unused connections to the pool. Ends with the store.
+/// Returns unused connections to the pool. The task ends with the store.
 async fn sweep(kept: Arc<IdleState>) {
     let clock = SystemClock::new();
     loop {

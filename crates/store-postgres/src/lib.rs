@@ -1,7 +1,7 @@
-//! Keeps the runs of [Ferrata](ferrata_store) in tables of a PostgreSQL database, version 14 or later.
+//! Stores the runs of [Ferrata](ferrata_store) in tables of a PostgreSQL database, version 14 or later.
 //!
-//! For services that have one anyway: any number of processes share it, and a node's own work in the database can commit
-//! together with its record.
+//! This store fits services that already have a PostgreSQL server. Any number of processes can share the tables. A node's writes to the database
+//! can be committed together with its record.
 //!
 //! ```no_run
 //! use ferrata_store::{CheckpointStore, Page, RunQuery};
@@ -18,24 +18,23 @@
 //!
 //! # Guarantees
 //!
-//! - **Durable** as the server is: an append is acknowledged after its commit. `setup` warns of a server that acknowledges
-//!   commits before they are on its disk.
-//! - **Whole.** A batch of any number of runs is one statement, and one round trip.
-//! - **One winner**, under READ COMMITTED, by a comparison with the run's locked head. A batch of several runs that waits for another transaction's
-//!   lock gives up after a tenth of a second. It then takes the locks in the one order that all long waits use. So no batch is the victim of a
-//!   deadlock, which the server searches for after a second.
-//! - **Honest about failure.** A connection lost in the middle of an append is
-//!   [`Indeterminate`](ferrata_store::ErrorKind::Indeterminate), and nothing is sent twice behind the caller's back.
-//! - **The server's clock** alone decides whether executors are alive and timers are due.
+//! - **As durable as the server.** The store acknowledges an append after its commit. `setup` logs a warning if the server acknowledges commits
+//!   before they are on its disk.
+//! - **Atomic.** One statement in one round trip writes a batch of any number of runs.
+//! - **One winner.** The store compares the run's locked head, under READ COMMITTED, so one of several appends that expect the same head succeeds.
+//!   A batch of several runs waits at most a tenth of a second for another transaction's lock. It then takes its locks in the one order that all
+//!   long waits use. So a deadlock never aborts a batch: the server searches for deadlocks only after a second.
+//! - **Failures are reported.** If a connection is lost during an append, the append fails with
+//!   [`Indeterminate`](ferrata_store::ErrorKind::Indeterminate). The store never sends an append a second time by itself.
+//! - **One clock.** Only the server's clock decides whether executors are alive and timers are due.
 //!
 //! # Limits
 //!
-//! - 256 MiB of bodies in one entry of a batch.
-//! - Within a tokio runtime only, as the driver is.
-//! - Behind a pooler that shares connections by transaction see [`PostgresOptions::prepared`] and
-//!   [`PostgresOptions::listen_url`].
+//! - One entry of a batch may have at most 256 MiB of bodies.
+//! - The store works only within a tokio runtime, because the driver does.
+//! - For a pooler that shares connections by transaction, see [`PostgresOptions::prepared`] and [`PostgresOptions::listen_url`].
 //!
-//! `docs/reference/store-postgres.md` has the tables column by column, the costs, tuning and operations.
+//! `docs/reference/store-postgres.md` describes the tables column by column, the costs, tuning and operation.
 
 mod append;
 mod batch;

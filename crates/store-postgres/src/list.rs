@@ -1,4 +1,4 @@
-//! Listing runs: the query as SQL that an index answers, a page in one statement.
+//! Lists runs: builds an SQL query that an index answers, and reads a page with one statement.
 
 use std::sync::Arc;
 
@@ -18,13 +18,13 @@ use crate::stored_run::IS_LISTED;
 
 const OPERATION: &str = "store.runs";
 
-/// The condition of the indexes `runs_to_adopt` and `runs_of_nobody`, but for the owner.
+/// The condition of the indexes `runs_to_adopt` and `runs_of_nobody`, without their condition on the owner.
 const TO_ADOPT: &str = "r.status = 'p' AND r.wake_at IS NULL";
 
-/// The condition of the index `runs_to_wake`, word for word.
+/// The condition of the index `runs_to_wake`, with exactly the same text.
 const TO_WAKE: &str = "r.wake_at IS NOT NULL";
 
-/// A value that is compared with a column.
+/// A value that a query compares with a column.
 #[derive(Clone, Debug)]
 enum BoundValue {
     Text(String),
@@ -33,7 +33,7 @@ enum BoundValue {
     Codes(Vec<i8>),
 }
 
-/// The conditions of a query, and the values they name by number.
+/// The conditions of a query, and the values to which they refer by number.
 #[derive(Debug, Default)]
 struct Conditions {
     sql: String,
@@ -41,7 +41,7 @@ struct Conditions {
 }
 
 impl Conditions {
-    /// Takes a value in, and returns how the statement names it.
+    /// Adds a value. Returns the name by which the statement refers to it.
     fn value(&mut self, value: BoundValue) -> String {
         self.values.push(value);
         format!("${}", self.values.len())
@@ -52,10 +52,10 @@ impl Conditions {
         self.sql.push_str(condition);
     }
 
-    /// Only these statuses; any, if there are none.
+    /// Adds the condition that a run has one of these statuses. Adds nothing if there are none.
     fn one_of(&mut self, codes: Vec<i8>) {
         if let [code] = *codes {
-            // As a constant, so that partial indexes of it can be used.
+            // A constant lets the server use partial indexes with this condition.
             self.and(&format!("r.status = '{}'", char::from(code.cast_unsigned())));
         } else if !codes.is_empty() {
             let named = self.value(BoundValue::Codes(codes));
@@ -69,7 +69,7 @@ impl Conditions {
     }
 }
 
-/// Lists a page of the runs that meet the query.
+/// Lists a page of the runs that match the query.
 pub(crate) async fn run(
     db: &PostgresDb,
     names: &Names,
@@ -91,9 +91,9 @@ pub(crate) async fn run(
     let mut items = Vec::with_capacity(rows.len().min(wanted));
     let mut last = None;
     for row in rows.iter().take(wanted) {
-        // Take the place from the row, so that the next page continues after a skipped run.
+        // Take the position from the row, so that the next page continues after a skipped run.
         last = Some(place(row).map_err(|error| error.with_operation(OPERATION))?);
-        // The server compares times.
+        // The server has already compared the times.
         let head =
             row::head(row).and_then(|head| match asked.matches(&head, Timestamp::from_unix_ms(i64::MAX)) {
                 true => Ok(head),
@@ -102,18 +102,18 @@ pub(crate) async fn run(
         match head {
             Ok(head) => items.push(head),
             Err(error) if asked.complete => return Err(error.with_operation(OPERATION)),
-            Err(error) => tracing::warn!(%error, "left an unreadable run out of a listing"),
+            Err(error) => tracing::warn!(%error, "skipped an unreadable run in a listing"),
         }
     }
-    // As of the row and not of a run: what is no name would be no cursor, and the listing begin again.
+    // Write the cursor from the columns of the row and not from a parsed run. If a name is invalid, the listing can still continue after it.
     let next = last.filter(|_| more);
     let next = next.map(|(created, tenant, run)| listing.cursor(format_args!("{created}.{tenant}/{run}")));
     Ok(Paged { items, next })
 }
 
-/// An index led to a run that does not meet the query.
+/// Returns the error for an index that leads to a run which does not match the query.
 fn unasked(head: &RunHead) -> Error {
-    let message = "an index lists the run where it does not stand; rebuild it by `REINDEX`";
+    let message = "an index entry does not match the run; run `REINDEX`";
     Error::new(ErrorKind::Corrupt, message).with_run(&head.run)
 }
 
@@ -126,7 +126,7 @@ fn bind<'q>(query: Query<'q, Postgres, PgArguments>, value: BoundValue) -> Query
     }
 }
 
-/// Writes the statement; `None` if no run can meet the query.
+/// Returns the statement; `None` if no run can match the query.
 fn statement(
     asked: &RunQuery,
     order: Order,
@@ -168,7 +168,7 @@ fn statement(
             plain(&conditions.sql, &order)
         }
         _ if codes.len() > 1 => {
-            // The first runs of each status, as a constant, so that the server knows which of them are rare.
+            // Select the first runs of each status. The status is a constant, so that the server knows which statuses are rare.
             let each = codes.into_iter().map(|code| {
                 let and = if conditions.sql.is_empty() { "" } else { " AND " };
                 let conditions =
@@ -183,7 +183,7 @@ fn statement(
             plain(&conditions.sql, &order)
         }
     };
-    // A run whose head is missing counts, too: without its row the page would seem to be the last one.
+    // Include a run whose head is missing: without its row, the page would seem to be the last page.
     let sql = format!(
         "SELECT {} FROM ({from}) r LEFT JOIN {{heads}} h ON h.run = r.run AND h.tenant = r.tenant {order}",
         row::head_columns(IS_LISTED)
@@ -196,10 +196,10 @@ fn plain(conditions: &str, order: &str) -> String {
     format!("SELECT r.* FROM {{runs}} r {clause}{conditions} {order}")
 }
 
-/// The runs of no owner and of each owner without a heartbeat.
+/// Returns the query for the runs without an owner, and for the runs of each owner without a heartbeat.
 ///
-/// The query steps from owner to owner in the index. So its cost depends on the number of executors and of orphans, and not on the number of runs in
-/// progress.
+/// The query steps from owner to owner in the index. So its cost depends on the number of executors and of orphaned runs, and not on the number of
+/// runs in progress.
 fn orphans(conditions: &str, order: &str) -> String {
     let next = |than: &str| {
         format!(
@@ -218,7 +218,7 @@ fn orphans(conditions: &str, order: &str) -> String {
     )
 }
 
-/// Writes the conditions of a query but those of statuses and of the filter; `None` if no run can meet them.
+/// Returns the conditions of a query, except for those of statuses and of the filter; `None` if no run can meet them.
 fn conditions(asked: &RunQuery) -> Option<Conditions> {
     let mut conditions = Conditions::default();
     if let Some(tenant) = &asked.tenant {
@@ -228,7 +228,7 @@ fn conditions(asked: &RunQuery) -> Option<Conditions> {
         conditions.compare("r.workflow", "=", BoundValue::Text(workflow.as_str().to_owned()));
     }
     if let Some(user) = &asked.user {
-        // No run has a zero character in it, which the server would refuse.
+        // No run contains a zero character, and the server would refuse it.
         if user.contains('\0') {
             return None;
         }
@@ -250,7 +250,7 @@ fn conditions(asked: &RunQuery) -> Option<Conditions> {
     if !asked.labels.is_empty() {
         let mut labels = serde_json::Map::new();
         for (key, value) in &asked.labels {
-            // No run has two values of one label, nor a zero character, which the server would refuse.
+            // No run has two values for one label. No run contains a zero character either, and the server would refuse it.
             let before = labels.insert(key.clone(), value.as_str().into());
             let is_other = before.is_some_and(|before| before != value.as_str());
             if is_other || key.contains('\0') || value.contains('\0') {
@@ -263,7 +263,7 @@ fn conditions(asked: &RunQuery) -> Option<Conditions> {
     Some(conditions)
 }
 
-/// The place of a run in listings.
+/// The position of a run in listings.
 type ListPlace = (i64, String, String);
 
 fn place(row: &PgRow) -> Result<ListPlace> {

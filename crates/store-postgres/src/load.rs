@@ -1,4 +1,4 @@
-//! Loading: the newest base at or before a position and what follows it, in one statement.
+//! Loads a run. One statement reads the newest base at or before a position, and the records after it.
 
 use std::mem;
 
@@ -18,10 +18,10 @@ const OPERATION: &str = "store.load";
 /// The number of columns before those of the records.
 const BEFORE: usize = 4;
 
-/// The number of columns before those of the records that came since another one.
+/// The number of columns before those of the records after a known record.
 const OF_SINCE: usize = 2;
 
-/// The statements: by position, as [`At`] has them.
+/// The statements, by the kind of [`At`] position.
 #[derive(Clone, Debug)]
 pub(crate) struct LoadStatements {
     pub(crate) latest: Sql,
@@ -30,10 +30,10 @@ pub(crate) struct LoadStatements {
     pub(crate) since: Sql,
 }
 
-/// Writes a statement that loads up to `at`, an expression.
+/// Returns a statement that loads up to the position `at`, an SQL expression.
 ///
-/// It returns a row even if there is no record to load, which distinguishes a run without records from a missing run. The index of bases finds the
-/// base.
+/// The statement returns a row even if there is no record to load. This distinguishes a run without that record from a missing run. The index of
+/// bases finds the base.
 pub(crate) fn statement(at: &str) -> String {
     let header = header_columns();
     format!(
@@ -52,10 +52,11 @@ pub(crate) fn statement(at: &str) -> String {
 
 pub(crate) const LATEST: &str = "r.seq";
 pub(crate) const BY_SEQ: &str = "$3::int8";
-/// Ids are compared within the run only: there is no index of all ids, which would cost each step more than it is worth.
+/// Searches the id only within the run. An index of all record ids would cost each append more than it saves.
 pub(crate) const BY_ID: &str = "(SELECT max(i.seq) FROM {records} i WHERE i.run = r.key AND i.id = $3)";
 
-/// Writes a statement that reads a record without its body, and those after it with theirs, each with the number of the last one.
+/// Returns a statement that reads a record without its body, and the records after it with their bodies. Each row has the number of the last
+/// record.
 pub(crate) fn since() -> String {
     let header = header_columns();
     format!(
@@ -68,7 +69,7 @@ pub(crate) fn since() -> String {
 }
 
 impl LoadStatements {
-    /// Loads the records after a record. Loads like a load of the head if that record is gone.
+    /// Loads the records after `known`. Loads from the newest base on if the run does not have `known` any more.
     pub(crate) async fn since(
         &self,
         db: &PostgresDb,
@@ -128,13 +129,13 @@ impl LoadStatements {
     }
 }
 
-/// A row: what the first says of the run, and the record; `None` where there is none to load.
+/// A row: the columns of the run, which only the first row has, and the record; `None` if there is no record to load.
 struct LoadedRow {
     bounds: Option<Result<Bounds>>,
     record: Result<Option<Record>>,
 }
 
-/// The first record kept, the last, and the one asked for.
+/// The number of the first stored record, of the last record, and of the requested record.
 type Bounds = (Seq, Seq, Option<Seq>);
 
 fn record_of(row: &PgRow, columns: Columns<'_>, run: &RunKey) -> Result<Option<Record>> {
@@ -163,7 +164,7 @@ fn records(rows: Vec<LoadedRow>, run: &RunKey, at: At) -> Result<Vec<Record>> {
     Ok(records)
 }
 
-/// Returns the position to load, if the run holds it.
+/// Returns the position to load, if the run has a record there.
 fn last((first, head, end): Bounds) -> Option<Seq> {
     end.filter(|end| *end >= first && *end <= head)
 }

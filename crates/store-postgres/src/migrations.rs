@@ -1,4 +1,4 @@
-//! The scripts that make the tables: one for each version, each run once.
+//! The scripts that create the tables: one for each version. Each script runs once.
 
 use crate::names::Names;
 
@@ -6,15 +6,16 @@ use crate::names::Names;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Migration {
-    /// Its number; they are run in this order, each once.
+    /// The number of the migration. Migrations run in this order, each once.
     pub version: u32,
-    /// Its effect, as a name.
+    /// A short name for the effect of the migration.
     pub name: &'static str,
-    /// The statements, with schema and prefix filled in. They record the version in the table `migrations` themselves.
+    /// The SQL statements, with schema and prefix filled in. They also record the version in the table `migrations`.
     pub sql: String,
 }
 
-/// The scripts by version, each a name and the statements. A released script is never edited: a change of the tables is another script.
+/// The scripts in the order of their versions. A script is a name and SQL statements. A released script never changes: a change of the tables is a
+/// new script.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MigrationScripts(pub(crate) &'static [(&'static str, &'static str)]);
 
@@ -23,7 +24,7 @@ pub(crate) const SCRIPTS: MigrationScripts =
     MigrationScripts(&[("tables", include_str!("../migrations/0001_tables.sql"))]);
 
 impl MigrationScripts {
-    /// Returns the version of the tables after all scripts.
+    /// Returns the version of the tables after the last script.
     pub(crate) fn version(self) -> i32 {
         i32::try_from(self.0.len()).unwrap_or(i32::MAX)
     }
@@ -40,7 +41,7 @@ impl MigrationScripts {
             .collect()
     }
 
-    /// Returns the statements of the scripts after a version, without the making of the schema.
+    /// Returns the statements of the scripts after `version`, without the statement that creates the schema.
     pub(crate) fn after(self, names: &Names, version: i32) -> Vec<String> {
         let done = usize::try_from(version).unwrap_or(0);
         self.0.iter().skip(done).map(|(_, script)| names.fill(script)).collect()

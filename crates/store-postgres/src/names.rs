@@ -1,8 +1,8 @@
-//! The names of the tables: a schema and a prefix, checked, and inserted into the statements.
+//! The names of the tables: checks a schema and a prefix, and inserts them into the statements.
 
 use ferrata_store::{Error, ErrorKind, Result};
 
-/// The longest schema and prefix, so that every name made of them stays below PostgreSQL's 63 bytes.
+/// The maximum length of schema and prefix, so that every name made from them has less than PostgreSQL's limit of 63 bytes.
 const MAX_SCHEMA: usize = 32;
 const MAX_PREFIX: usize = 20;
 
@@ -28,20 +28,21 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Checks both: lower-case letters, digits and underscores, so that they mean the same quoted and not, in any tool.
+    /// Checks both names. They have only lower-case letters, digits and underscores, so that they mean the same with and without quotes, in every
+    /// tool.
     pub(crate) fn new(schema: &str, prefix: &str) -> Result<Self> {
         let is_plain =
             |text: &str| text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
         let starts = |text: &str| text.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
         if !(is_plain(schema) && starts(schema) && schema.len() <= MAX_SCHEMA && !schema.starts_with("pg_")) {
             let message = format!(
-                "the schema is not 1 to {MAX_SCHEMA} of a-z 0-9 _, or begins with a digit or pg_; name another"
+                "the schema must have 1 to {MAX_SCHEMA} of a-z 0-9 _ and must not start with a digit or pg_; use another name"
             );
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         if !(prefix.is_empty() || is_plain(prefix) && starts(prefix) && prefix.len() <= MAX_PREFIX) {
             let message = format!(
-                "the table prefix is not up to {MAX_PREFIX} of a-z 0-9 _, or begins with a digit; name another"
+                "the table prefix must have at most {MAX_PREFIX} of a-z 0-9 _ and must not start with a digit; use another prefix"
             );
             return Err(Error::new(ErrorKind::Invalid, message));
         }
@@ -67,7 +68,7 @@ impl Names {
         format!("{}.{}said", self.schema, self.prefix)
     }
 
-    /// Puts the names into a statement: `{runs}` is the table of runs, `{prefix}` what names of indexes begin with.
+    /// Fills the names into a statement. `{runs}` is the table of runs, and `{prefix}` is the beginning of index names.
     pub(crate) fn fill(&self, template: &str) -> String {
         let mut sql = template.replace("{prefix}", &self.prefix);
         for name in TABLES {

@@ -1,7 +1,7 @@
-//! Notices of changed runs: immediate within the process, and to other processes by NOTIFY, a few times a second at most.
+//! Notices of changed runs. Subscribers in this process get them at once; other processes get them by NOTIFY, at most about fifty times a second.
 //!
-//! NOTIFY is not part of the append: PostgreSQL lets transactions that notify commit one after the other, which would undo
-//! the grouping of commits. A task sends what has gathered in a small transaction that waits for no disk.
+//! NOTIFY is not part of the append. PostgreSQL lets transactions that notify commit only one after the other, so it could no longer group their
+//! commits. A task sends the collected notices in a small transaction that does not wait for a disk.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,30 +18,30 @@ use crate::db::{PostgresDb, Sql, query};
 use crate::error::{PostgresCallEffect, fault};
 use crate::tasks::ExclusiveTask;
 
-/// The number of notices that a slow subscriber may lag before it gets a notice of missed ones.
+/// The maximum number of undelivered notices of a subscriber. A slower subscriber learns that it missed notices.
 const CAPACITY: usize = 1_024;
 
-/// The time that notices are collected after a send: at most fifty transactions per second, for any number of changed runs.
+/// How long notices are collected after a send. So there are at most fifty such transactions per second, for any number of changed runs.
 const GATHER: Duration = Duration::from_millis(20);
 
-/// The pauses before listening again after a failure, from the first one on.
+/// The pauses before another attempt to listen, from the first failure on.
 const RETRY: [Duration; 4] =
     [Duration::from_millis(100), Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(5)];
 
-/// The silent time after which the listener checks the server.
+/// How long the listener may hear nothing before it checks the server.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// The most bytes of one notice; the server takes 7,999.
+/// The maximum size of one notice in bytes. The server accepts 7,999.
 const MAX_PAYLOAD: usize = 7_900;
 
-/// Sends the notices: each as a payload of its own, in a transaction whose commit waits for no disk.
+/// Sends the notices, one payload each, in a transaction whose commit does not wait for a disk.
 pub(crate) const SQL: &str = "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, p.payload) \
     FROM unnest($2::text[]) AS p(payload)";
 
-/// Sends one notice with the transaction it is in.
+/// Sends one notice as a part of the current transaction.
 pub(crate) const SQL_IN: &str = "SELECT pg_notify($1, $2)";
 
-/// Passes notices on, within the process and to others.
+/// Forwards notices to subscribers in this process and in other processes.
 #[derive(Debug)]
 pub(crate) struct Hub {
     heard: Arc<NoticeSubscribers>,
@@ -50,16 +50,16 @@ pub(crate) struct Hub {
     listener: ExclusiveTask,
 }
 
-/// Subscribers of incoming notices.
+/// The subscribers of incoming notices.
 #[derive(Debug)]
 struct NoticeSubscribers {
     runs: broadcast::Sender<Notice>,
     said: broadcast::Sender<Arc<str>>,
-    /// Whether the server knows that this process listens.
+    /// Whether the server has confirmed that this process listens.
     listens: watch::Sender<bool>,
 }
 
-/// The state for reaching other processes.
+/// The settings for reaching other processes.
 #[derive(Debug)]
 struct Remote {
     db: PostgresDb,
@@ -67,7 +67,7 @@ struct Remote {
     channel: String,
     /// The channel for messages between processes.
     said_channel: String,
-    /// The prefix of this process's own notices, which it ignores.
+    /// The tag at the beginning of this process's own notices, which this process ignores.
     tag: String,
     listen: PgConnectOptions,
     changed: Mutex<HashSet<RunKey>>,
@@ -75,7 +75,7 @@ struct Remote {
 }
 
 impl Hub {
-    /// Creates a hub; without `listen`, for this process only.
+    /// Creates a hub. If `listen` is false, the hub serves only this process.
     pub(crate) fn new(
         db: PostgresDb,
         sql: Sql,
@@ -97,16 +97,16 @@ impl Hub {
         self.remote.is_some()
     }
 
-    /// Returns the notice of one run, which this process is to hear as well.
+    /// Returns the payload of a notice for one run, without this process's tag, so that this process receives the notice, too.
     pub(crate) fn payload(&self, run: &RunKey) -> Option<String> {
         self.remote.as_ref().map(|_| format!("- {run}"))
     }
 
-    /// Notifies every subscriber of changed runs; those of this process get the head of each.
+    /// Notifies every subscriber of changed runs. Subscribers in this process also get the head of each run.
     pub(crate) fn notify(&self, notices: impl IntoIterator<Item = Notice> + Clone) {
         if self.heard.runs.receiver_count() > 0 {
             for notice in notices.clone() {
-                // Fails when the last subscriber has just gone: then no receiver is left.
+                // Fails if the last subscriber was just dropped: then no receiver is left.
                 let _ = self.heard.runs.send(notice);
             }
         }
@@ -122,40 +122,40 @@ impl Hub {
         }
     }
 
-    /// Begins to listen, if no receiver does yet, and returns a further receiver.
+    /// Starts to listen, unless this hub listens already. Returns a new receiver.
     pub(crate) fn subscribe(&self) -> Option<Notices> {
         let remote = self.remote.as_ref()?;
         let receiver = self.heard.runs.subscribe();
-        // Without a runtime no task listens, and a subscriber hears of this process alone; it polls for the rest.
+        // Without a tokio runtime, no task listens. The subscriber then gets notices only from this process, and polls for other changes.
         self.listener.ensure(|| listen(Arc::clone(remote), Arc::clone(&self.heard)));
         Some(Notices::new(receiver))
     }
 
-    /// Sends texts to every process, this one included, in a transaction that waits for no disk.
+    /// Sends texts to every process, including this one, in a transaction that does not wait for a disk.
     pub(crate) async fn publish_texts(&self, texts: Vec<String>) -> ferrata_store::Result<()> {
         let Some(remote) = &self.remote else { return Ok(()) };
         let notify = query(&remote.sql).bind(&remote.said_channel).bind(texts);
         remote.db.write(notify).await.map(drop).map_err(|failed| failed.into_error("store.say"))
     }
 
-    /// Starts to listen, if no receiver does yet. Returns a receiver once the server has confirmed the subscription.
+    /// Starts to listen, unless this hub listens already. Returns a receiver once the server has confirmed the subscription.
     pub(crate) async fn subscribe_texts(&self) -> ferrata_store::Result<RelayTexts> {
         let receiver = self.heard.said.subscribe();
         let refuse = |message| Err(Error::new(ErrorKind::Unavailable, message).with_operation("store.hear"));
         let Some(remote) = &self.remote else { return refuse("notices are turned off") };
         if !self.listener.ensure(|| listen(Arc::clone(remote), Arc::clone(&self.heard))) {
-            return refuse("there is no tokio runtime; call this within one");
+            return refuse("no tokio runtime is active; call this within one");
         }
         let mut listens = self.heard.listens.subscribe();
         let patience = remote.db.options().acquire_timeout;
         match within(&SystemClock::new(), patience, listens.wait_for(|listens| *listens)).await {
             Some(Ok(_)) => Ok(RelayTexts::new(receiver)),
-            _ => refuse("the connection that listens could not be made in time; call again"),
+            _ => refuse("the connection for notices was not established in time; call again"),
         }
     }
 }
 
-/// Sends the collected notices. Ends with the store.
+/// Sends the collected notices. The task ends with the store.
 async fn send(remote: Arc<Remote>) {
     let clock = SystemClock::new();
     loop {
@@ -167,14 +167,14 @@ async fn send(remote: Arc<Remote>) {
             if let Err(failed) = remote.db.write(notify).await {
                 // A notice is a hint: a process that misses it polls a little later.
                 let error = failed.into_error("store.notify");
-                tracing::debug!(%error, "could not tell others that runs changed");
+                tracing::debug!(%error, "could not notify other processes of changed runs");
             }
         }
         clock.sleep(GATHER).await;
     }
 }
 
-/// Listens to other processes' notices, and restarts after a lost connection. Ends with the store.
+/// Listens to notices of other processes. Starts again after a lost connection. The task ends with the store.
 async fn listen(remote: Arc<Remote>, to: Arc<NoticeSubscribers>) {
     let clock = SystemClock::new();
     let mut failures = 0;
@@ -182,16 +182,16 @@ async fn listen(remote: Arc<Remote>, to: Arc<NoticeSubscribers>) {
         let heard = forward_notices(&remote, &to, &mut failures).await;
         to.listens.send_replace(false);
         let error = fault(&heard, PostgresCallEffect::Read).into_error("store.subscribe");
-        tracing::warn!(%error, "not listening for changed runs; trying again, polling goes on");
+        tracing::warn!(%error, "lost the notices of changed runs; reconnecting, and polling meanwhile");
         let pause = RETRY[failures.min(RETRY.len() - 1)];
         failures += 1;
         clock.sleep(pause).await;
     }
 }
 
-/// Passes notices on until the connection is lost.
+/// Forwards notices until the connection is lost.
 async fn forward_notices(remote: &Remote, to: &NoticeSubscribers, failures: &mut usize) -> sqlx::Error {
-    // A pool of its own, so that listening never takes a connection from the calls.
+    // Listening has its own pool, so that it never takes a connection from the calls.
     let pool: PgPool = PgPoolOptions::new()
         .max_connections(1)
         .max_lifetime(None)
@@ -204,7 +204,7 @@ async fn forward_notices(remote: &Remote, to: &NoticeSubscribers, failures: &mut
         *failures = 0;
         to.listens.send_replace(true);
         loop {
-            // A network that swallows what is sent tells neither side; so a listener that hears nothing for long asks.
+            // If a network drops packets, neither side learns of it. So a listener that receives nothing for a while checks the connection.
             let Some(heard) = within(&SystemClock::new(), SILENCE, listener.try_recv()).await else {
                 let asked = sqlx::query("SELECT 1").execute(&mut listener);
                 remote.db.in_time(1, asked).await?;
@@ -222,12 +222,12 @@ async fn forward_notices(remote: &Remote, to: &NoticeSubscribers, failures: &mut
             }
         }
     };
-    // The pool goes with its connection, without a farewell for which a dead one would have to be waited for.
+    // The pool is dropped with its connection and not closed: closing would wait for a connection that may be dead.
     let heard: Result<(), sqlx::Error> = listening.await;
     heard.err().unwrap_or_else(|| std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into())
 }
 
-/// Writes keys into payloads: the tag and then keys, separated by spaces, which no key contains.
+/// Encodes runs as payloads: the tag, then the keys, separated by spaces. No key contains a space.
 fn pack(tag: &str, runs: &HashSet<RunKey>) -> Vec<String> {
     let mut payloads: Vec<String> = Vec::new();
     for run in runs {
@@ -243,7 +243,8 @@ fn pack(tag: &str, runs: &HashSet<RunKey>) -> Vec<String> {
     payloads
 }
 
-/// Reads the keys of a payload. Returns none for this process's own payloads and for unknown ones, because a notice is a hint.
+/// Decodes the keys of a payload. Returns no keys for this process's own payloads and for unknown payloads; that is safe because a notice is only a
+/// hint.
 fn unpack(tag: &str, payload: &str) -> Vec<RunKey> {
     let mut words = payload.split(' ');
     if words.next() == Some(tag) {

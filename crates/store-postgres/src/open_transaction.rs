@@ -1,4 +1,4 @@
-//! A connection with a transaction under way.
+//! A connection with an open transaction.
 
 use std::ops::{Deref, DerefMut};
 
@@ -11,13 +11,13 @@ use crate::db::PostgresDb;
 use crate::detached_connection::DetachedConnection;
 use crate::error::{PostgresCallEffect, PostgresStoreError, fault, is_lost};
 
-/// Starts a transaction and marks it by a setting that ends with the transaction in every case.
+/// Begins a transaction and marks it with a setting that ends when the transaction ends.
 const BEGIN: &str = "BEGIN; SET LOCAL ferrata.transaction = 'open'";
 
-/// Tests whether the transaction is the marked one.
+/// Returns whether the current transaction is the marked one.
 const IS_OPEN: &str = "SELECT coalesce(current_setting('ferrata.transaction', true) = 'open', false)";
 
-/// A connection with a transaction under way, which is rolled back unless it was committed.
+/// A connection with an open transaction. The transaction is rolled back unless it was committed.
 #[derive(Debug)]
 pub(crate) struct OpenTransaction {
     held: DetachedConnection,
@@ -25,7 +25,7 @@ pub(crate) struct OpenTransaction {
 }
 
 impl PostgresDb {
-    /// Starts a transaction. If this fails, nothing was written.
+    /// Begins a transaction. If this fails, nothing was written.
     pub(crate) async fn begin(&self) -> Result<OpenTransaction, PostgresStoreError> {
         let mut held = self.acquire().await?;
         held.send();
@@ -37,26 +37,24 @@ impl PostgresDb {
 }
 
 impl OpenTransaction {
-    /// Refuses a transaction that has ended, or that has a transaction of the driver open in it: the driver would release that, and leave the
-    /// transaction open.
+    /// Refuses a transaction that has ended. Also refuses one in which a transaction of the driver is open: the driver would release that inner
+    /// transaction, and leave the outer transaction open.
     pub(crate) async fn check(&mut self) -> Result<(), PostgresStoreError> {
         let refuse = |message: &str| Err(PostgresStoreError::new(ErrorKind::Invalid, message));
         if PgTransactionManager::get_transaction_depth(&self.held) != 1 {
-            return refuse(
-                "a transaction within the transaction is open; commit it or roll it back before the node ends",
-            );
+            return refuse("a nested transaction is open; commit it or roll it back before the node ends");
         }
         let Self { held, db } = self;
         let asked = sqlx::query_scalar(IS_OPEN).persistent(db.options().prepared).fetch_one(&mut **held);
         match db.in_time(1, asked).await.map_err(|error| fault(&error, PostgresCallEffect::Read))? {
             true => Ok(()),
             false => refuse(
-                "a statement ended the transaction before its commit; rows that were committed so stay; leave the commit to the run",
+                "a statement ended the transaction early, so its rows may be committed without the record; let the run commit",
             ),
         }
     }
 
-    /// Commits. The connection is at hand for the next caller.
+    /// Commits the transaction. The next caller can then use the connection.
     pub(crate) async fn commit(self) -> Result<(), PostgresStoreError> {
         let Self { mut held, db } = self;
         held.send();

@@ -1,4 +1,4 @@
-//! Pruning and purging: what takes records away.
+//! Prunes and purges: the removal of records.
 
 use ferrata_store::{
     At, Error, ErrorKind, FORMAT, HeadRef, PruneCut, Record, RecordId, Removed, Result, RunKey, Seq,
@@ -17,7 +17,7 @@ use crate::tasks::to_its_end;
 const PRUNE: &str = "store.prune";
 const PURGE: &str = "store.purge";
 
-/// The maximum number of repeats of a purge because the run changed between its read and its removal.
+/// The maximum number of attempts of a purge. A new attempt is needed if the run changed between its read and its removal.
 const ATTEMPTS: usize = 16;
 
 /// The minimum number of records that the server removes within one response timeout.
@@ -39,7 +39,7 @@ pub(crate) struct PurgeStatements {
     pub(crate) purge_records: Sql,
 }
 
-/// Reads the record at the cut, where a prune found none that fits.
+/// Reads the record at the cut, after a prune did not find a matching record.
 pub(crate) fn cut() -> String {
     let header = header_columns();
     format!(
@@ -51,12 +51,12 @@ pub(crate) fn cut() -> String {
     )
 }
 
-/// Inserts the base and drops the records before it, if the record at the cut is the caller's and the number of records to remove is within the
-/// limit. Returns no row if the record is missing, or belongs to another life than the named one.
+/// Inserts the base and removes the records before it. Does so only if the record at the cut is the expected one and the number of records to
+/// remove is within the limit. Returns no row if the record is missing, or if it belongs to another generation of the run than the given one.
 ///
-/// It is one statement, so it is atomic. All records that it removes precede a record that the statement sees from its start. So its snapshot of the
-/// table, from before the wait for the run's head, has all of them. A run purged during the wait loses nothing in its next life, whose head has
-/// another key. A run that another caller cut further loses nothing, either.
+/// The statement is atomic. It removes only records before a record that it sees from its start. So its snapshot of the table, from before the wait
+/// for the run's head, contains all of them. If the run is purged during the wait, the next run with its id loses nothing, because that run has
+/// another key. If another caller prunes the run further during the wait, nothing is lost either.
 pub(crate) fn prune() -> String {
     format!(
         "WITH found AS MATERIALIZED (SELECT h.key FROM {} JOIN {{records}} c ON c.run = h.key AND c.seq = $3 \
@@ -75,14 +75,14 @@ pub(crate) fn prune() -> String {
     )
 }
 
-/// Whether the record at the cut is the one given, but for what a base has of its own.
+/// Whether the record at the cut equals the given record, except for the fields that a base changes.
 const SAME: &str = "\
     c.prev IS NOT DISTINCT FROM $7 AND c.kind = $8 AND c.status = $9 AND c.node IS NOT DISTINCT FROM $10 \
     AND c.visit IS NOT DISTINCT FROM $11 AND c.epoch = $12 AND c.owner IS NOT DISTINCT FROM $13 \
     AND c.wake_at IS NOT DISTINCT FROM $14 AND c.at = $15";
 
-/// Reads the key and the head of a run to purge. An unreadable run can be purged, too, so the key is that of the row with its name: its head may
-/// lead to another run.
+/// Reads the key and the head of a run to purge. An unreadable run can be purged, too. So the statement takes the run's key from the row that has
+/// its name, because a damaged head may lead to another run.
 pub(crate) fn find() -> String {
     format!(
         "SELECT {}, coalesce(u.key, CASE WHEN NOT EXISTS (SELECT FROM {{runs}} o WHERE o.key = h.key) THEN h.key END), h.key, h.seq, h.id \
@@ -93,23 +93,23 @@ pub(crate) fn find() -> String {
     )
 }
 
-/// It deletes by the keys, which no other life of the run has. So a purge that reaches the server late, after its caller gave up, never removes a
-/// newer run. The two keys differ only if the head leads to another run. The head is compared with the expected one after any append that locks the
-/// row has ended.
+/// Removes a run by its key, which no other generation of the run has. So if a purge reaches the server late, after its caller gave up, it never
+/// removes a newer run. The two keys differ only if the head leads to another run. The comparison with the expected head waits until every append
+/// that has locked the row has ended.
 pub(crate) const PURGE_RUN: &str = "\
     WITH gone AS (DELETE FROM {heads} WHERE tenant = $4 AND run = $5 AND key = $6 \
         AND ($2::bigint IS NULL OR (seq = $2 AND id = $3)) RETURNING key) \
     DELETE FROM {runs} r WHERE r.key = $1 AND r.tenant = $4 AND r.run = $5 AND ($6::bigint IS NULL OR EXISTS (SELECT FROM gone))";
 
-/// A statement of its own: it sees also what an append wrote while the one before waited for it.
+/// Removes the records of a run. It is a separate statement so that it also sees records of an append that the previous statement waited for.
 pub(crate) const PURGE_RECORDS: &str = "\
     WITH gone AS (DELETE FROM {records} WHERE run = $1 RETURNING octet_length(body) AS bytes) \
     SELECT count(*), coalesce(sum(bytes), 0)::int8 FROM gone";
 
-/// A run that is to be purged.
+/// A run to purge.
 #[derive(Clone, Copy)]
 struct PurgeTarget {
-    /// The key of its row and its records.
+    /// The key of the run's row and of its records.
     key: i64,
     /// The key in the run's head.
     head_key: Option<i64>,
@@ -117,17 +117,17 @@ struct PurgeTarget {
 }
 
 impl PurgeTarget {
-    /// Reads the answer to [`find`].
+    /// Parses the answer to [`find`].
     fn read(row: &PgRow) -> Result<Self> {
         let mut columns = Columns::new(row, 1);
         let key = columns.next::<Option<i64>>()?.ok_or_else(|| {
-            let message = "the head of the run leads to another run, and no row names it; restore the run from a backup";
+            let message = "the head of the run points to another run, and no row names the run; restore the run from a backup";
             Error::new(ErrorKind::Corrupt, message)
         })?;
         Ok(Self { key, head_key: columns.next()?, last: columns.next()? })
     }
 
-    /// Reads the head, if the run's parts agree.
+    /// Reads the head, if the parts of the run agree.
     fn sound_head(&self, row: &PgRow) -> Result<HeadRef> {
         stored_run::check(&mut Columns::new(row, 0))?;
         let mut columns = Columns::new(row, 3);
@@ -137,7 +137,7 @@ impl PurgeTarget {
 
 impl PurgeStatements {
     pub(crate) async fn prune(&self, db: &PostgresDb, run: &RunKey, cut: &PruneCut) -> Result<Removed> {
-        // Do not send an invalid base; the read reports the reason, or that there is nothing to cut.
+        // Do not send an invalid base. The read below reports what is wrong, or that there is nothing to prune.
         let is_sound =
             |base: &Record| base.header.base && base.header.seq == cut.at && base.verify(run).is_ok();
         if cut.base.as_ref().is_none_or(is_sound)
@@ -149,13 +149,13 @@ impl PurgeStatements {
         let rows = db.read(make).await.map_err(|failed| failed.of_run(PRUNE, run))?;
         let planned = plan(&rows, run, cut).map_err(|error| error.with_operation(PRUNE).with_run(run))?;
         let Some((key, before)) = planned else { return Ok(Removed::default()) };
-        // It was not there yet, or it has more records before it than one answer has time for.
+        // The cut record was missing, or more records precede it than one response timeout allows.
         let removed = self.prune_of(db, run, cut, Some(key), before).await?;
         Ok(removed.unwrap_or_default())
     }
 
-    /// Prunes if the record at the cut matches and at most `most` records precede it, in the life with this key if one is given. Returns `None`
-    /// otherwise.
+    /// Prunes if the record at the cut matches, if at most `most` records precede it, and if the run has the given key (if one is given). Returns
+    /// `None` otherwise.
     async fn prune_of(
         &self,
         db: &PostgresDb,
@@ -220,7 +220,7 @@ impl PurgeStatements {
                 held.send();
                 let purging = this.purge_on(&mut held, (&named, found), expected, db.options().prepared);
                 let sent = db.in_time(answers, purging).await;
-                // A repeated purge is right for any outcome of this one.
+                // The caller can repeat the purge, with any outcome of this one.
                 let rows = PostgresDb::return_to_pool(held, sent)
                     .map_err(|error| fault(&error, PostgresCallEffect::Read))?;
                 rows.map(|rows| sums(&rows)).transpose()
@@ -230,7 +230,7 @@ impl PurgeStatements {
                 return Ok(Removed { records, bytes });
             }
         }
-        let message = "others changed the run again and again meanwhile; retry";
+        let message = "other processes kept changing the run; retry";
         Err(Error::new(ErrorKind::Unavailable, message).with_operation(PURGE).with_run(run))
     }
 
@@ -262,15 +262,18 @@ impl PurgeStatements {
     }
 }
 
-/// Returns how many answers the server may take longer to remove so many records.
+/// Returns how many more response timeouts the server may need to remove this number of records.
 fn answers_for(records: i64) -> u32 {
     u32::try_from(records / RECORDS_PER_ANSWER).unwrap_or(0)
 }
 
-/// Decides from the record at the cut whether there is work. If so, returns the key of the run's life, and the number of records before the cut.
+/// Decides from the record at the cut whether there is something to prune. If so, returns the run's key, and the number of records before the cut.
 fn plan(rows: &[PgRow], run: &RunKey, cut: &PruneCut) -> Result<Option<(i64, i64)>> {
     let Some(row) = rows.first() else {
-        return Err(Error::new(ErrorKind::NotFound, "there is no such run; it was purged, or never started"));
+        return Err(Error::new(
+            ErrorKind::NotFound,
+            "the run does not exist; it was purged, or never started",
+        ));
     };
     let mut columns = Columns::new(row, 0);
     stored_run::check(&mut columns)?;
@@ -279,11 +282,11 @@ fn plan(rows: &[PgRow], run: &RunKey, cut: &PruneCut) -> Result<Option<(i64, i64
         return Ok(None);
     }
     if cut.at > head {
-        let message = format!("the run does not hold {}; it was never written", At::Seq(cut.at));
+        let message = format!("the run has no {}; it was never written", At::Seq(cut.at));
         return Err(Error::new(ErrorKind::NotFound, message));
     }
     if row.try_get::<Option<i64>, _>(BEFORE).is_ok_and(|seq| seq.is_none()) {
-        let message = "the record is gone; restore the run from a backup";
+        let message = "the record is missing; restore the run from a backup";
         return Err(Error::new(ErrorKind::Corrupt, message).with_seq(cut.at));
     }
     check_prune(run, &header(&mut Columns::new(row, BEFORE), run)?, cut)?;

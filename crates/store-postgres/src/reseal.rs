@@ -1,4 +1,4 @@
-//! Resealing of records: a read, and one statement that replaces the records unless they changed meanwhile.
+//! Reseals records: one statement reads them, and one statement replaces those that did not change meanwhile.
 
 use async_trait::async_trait;
 use ferrata_store::{Record, RecordHeader, Resealing, Result, RunKey, check_reseal, has_place, refusal};
@@ -35,17 +35,17 @@ pub(crate) fn headers_statement() -> String {
     )
 }
 
-/// Replaces the bodies of records that are unchanged since they were read, by the key of their life.
+/// Replaces the bodies of records that are unchanged since they were read, by the key of the run.
 ///
-/// The head is locked first, as by a prune, so that neither waits for the other out of order. A prune that came between makes its record a
-/// base with another checksum, which the server compares in the row as the prune left it.
+/// The statement locks the head first, as a prune does, so that the two cannot deadlock. If a prune came in between, it turned its record into a
+/// base with another checksum. The server compares that checksum in the row as the prune left it.
 pub(crate) const REPLACE: &str = "\
     WITH locked AS MATERIALIZED (SELECT key FROM {heads} WHERE tenant = $1 AND run = $2 AND key = $3 FOR NO KEY UPDATE) \
     UPDATE {records} c SET crc = g.crc, body = g.body \
     FROM locked, unnest($4::int8[], $5::uuid[], $6::bool[], $7::int4[], $8::int4[], $9::bytea[]) AS g(seq, id, base, was, crc, body) \
     WHERE c.run = locked.key AND c.seq = g.seq AND c.id = g.id AND c.base = g.base AND c.crc = g.was RETURNING c.seq";
 
-/// The records that take the place of those that are there, with the headers of these, and the key of the run's life.
+/// The records that replace stored records, with the stored headers and the run's key.
 struct ResealPlan<'r> {
     key: i64,
     replaced: Vec<(RecordHeader, &'r Record)>,
@@ -59,7 +59,7 @@ fn plan<'r>(rows: &[PgRow], run: &RunKey, records: &'r [Record]) -> Result<Resea
     let mut given = records.iter().peekable();
     let mut replaced = Vec::new();
     for row in rows {
-        // One of nulls says that the run has none of them.
+        // A row of nulls means that the run has none of these records.
         if !row.try_get::<Option<i64>, _>(BEFORE).is_ok_and(|seq| seq.is_some()) {
             continue;
         }

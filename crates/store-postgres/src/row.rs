@@ -1,4 +1,4 @@
-//! Rows to headers, records and heads: one list of columns for each, read in its order.
+//! Converts rows to headers, records and heads. Each has a list of columns, which the code reads in order.
 
 use bytes::Bytes;
 use ferrata_store::codec::{Field, Shape, Value};
@@ -13,16 +13,16 @@ use uuid::Uuid;
 use crate::error::{PostgresCallEffect, fault};
 use crate::stored_run;
 
-/// The columns of a run's facts, of the table `r`.
+/// The columns of a run's facts, in the table `r`.
 pub(crate) const FACTS: &str = "r.workflow, r.version, r.graph, r.input, r.created, r.parent_tenant, r.parent_run, \
      r.parent_seq, r.parent_id, r.user_name, r.labels::text";
 
-/// The places of the name and of the time of creation among the columns of a head.
+/// The indexes of the name and of the time of creation among the columns of a head.
 pub(crate) const NAME: usize = 1;
 pub(crate) const CREATED: usize = 17;
 
-/// Returns the columns of a head, of the tables `h` of heads and `r` of runs, with a lookup of each owner's heartbeat. The first column tests
-/// whether the tables agree. The name is that of `r`, so a row without its head has a name, too.
+/// Returns the columns of a head, from the tables `h` (heads) and `r` (runs), with a lookup of the owner's heartbeat. The first column tells
+/// whether the tables agree. The name comes from `r`, so that a row without its head has a name, too.
 pub(crate) fn head_columns(is_sound: &str) -> String {
     format!(
         "{is_sound}, r.tenant, r.run, h.seq, h.id, h.first_seq, h.format, h.kind, h.status, h.epoch, h.owner, h.wake_at, h.at, \
@@ -31,8 +31,8 @@ pub(crate) fn head_columns(is_sound: &str) -> String {
     )
 }
 
-/// The columns of a header, of the table `c`, and their fields: the number first, so that an error names the record, the others in the order of
-/// [`Field::ALL`]. The length comes from the body's metadata, without reading the body.
+/// The columns of a header in the table `c`, and their fields. The number comes first, so that an error can name the record; the other fields have
+/// the order of [`Field::ALL`]. The length comes from the metadata of the body, without reading the body.
 const COLUMNS: [(Field, &str); Field::ALL.len()] = [
     (Field::Seq, "c.seq"),
     (Field::Format, "c.format"),
@@ -51,16 +51,16 @@ const COLUMNS: [(Field, &str); Field::ALL.len()] = [
     (Field::Crc, "c.crc"),
 ];
 
-/// Returns the columns of a header, of the table `c`.
+/// Returns the columns of a header in the table `c`.
 pub(crate) fn header_columns() -> String {
     COLUMNS.map(|(_, column)| column).join(", ")
 }
 
-/// The fields of the last header in a head's columns after the number of its first record.
+/// The fields of the last header in the columns of a head, after the number of the first record.
 const OF_HEAD: [Field; 7] =
     [Field::Format, Field::Kind, Field::Status, Field::Epoch, Field::Owner, Field::WakeAt, Field::At];
 
-/// Reads the columns of a row from a place on, one after the other.
+/// Reads the columns of a row from an index on, in order.
 pub(crate) struct Columns<'r> {
     row: &'r PgRow,
     at: usize,
@@ -72,7 +72,7 @@ impl<'r> Columns<'r> {
         Self { row, at, is_known: false }
     }
 
-    /// Reads the header of a later row of the same answer, after `at` columns: all rows have the same types.
+    /// Reads a later row of the same answer, from column `at` on. All rows of an answer have the same types, so the types are not checked again.
     pub(crate) fn of_next(row: &'r PgRow, at: usize) -> Self {
         Self { row, at, is_known: true }
     }
@@ -85,10 +85,10 @@ impl<'r> Columns<'r> {
         let at = self.at;
         self.at += 1;
         if !self.is_known {
-            // Of every column, also where there is nothing in this row: there may be in the next one.
+            // Check every column, even if it is null in this row: it may have a value in the next row.
             let found = self.row.try_column(at)?.type_info();
             if !T::compatible(found) {
-                let source = format!("a column of type {found}, where {} is read", T::type_info()).into();
+                let source = format!("a column has type {found}, and {} was expected", T::type_info()).into();
                 return Err(sqlx::Error::ColumnDecode { index: at.to_string(), source });
             }
         }
@@ -111,20 +111,20 @@ pub(crate) fn seq(number: i64) -> Result<Seq> {
 fn format(number: i16) -> Result<u16> {
     let format = u16::try_from(number).map_err(|_| corrupt("the format version is below zero"))?;
     if format > FORMAT {
-        return Err(newer(&format!("the record has format {format}, this version reads up to {FORMAT}")));
+        return Err(newer(&format!("the record has format {format}, and this version reads up to {FORMAT}")));
     }
     Ok(format)
 }
 
 /// Reads the key of a run.
 pub(crate) fn key(columns: &mut Columns<'_>) -> Result<RunKey> {
-    let named = |error| corrupt("the name of a run is none").with_source(error);
+    let named = |error| corrupt("the id of the run is invalid").with_source(error);
     let tenant = TenantId::new(columns.next::<&str>()?).map_err(named)?;
     let run = RunId::new(columns.next::<&str>()?).map_err(named)?;
     Ok(RunKey::new(tenant, run))
 }
 
-/// Reads a head from the [`head_columns`]; an error names the run.
+/// Reads a head from the [`head_columns`]. An error names the run.
 pub(crate) fn head(row: &PgRow) -> Result<RunHead> {
     let run = key(&mut Columns::new(row, NAME))?;
     let read = || {
@@ -139,7 +139,7 @@ fn head_of(run: RunKey, columns: &mut Columns<'_>) -> Result<RunHead> {
     last.read(&[Field::Seq, Field::Id], columns)?;
     let first = seq(columns.next()?)?;
     last.read(&OF_HEAD, columns)?;
-    // A head has no such field, as in a record without it.
+    // The columns of a head have no such field. Use the value of a record that is no base.
     last.0[Field::Base as usize] = Some(Value::Flag(false));
     last.0[Field::Len as usize] = Some(Value::Number(0));
     last.0[Field::Crc as usize] = Some(Value::Number(0));
@@ -150,11 +150,11 @@ fn head_of(run: RunKey, columns: &mut Columns<'_>) -> Result<RunHead> {
 /// Reads the columns [`FACTS`].
 pub(crate) fn facts(columns: &mut Columns<'_>) -> Result<RunFacts> {
     let workflow = WorkflowName::new(columns.next::<&str>()?)
-        .map_err(|error| corrupt("the workflow's name is none").with_source(error))?;
+        .map_err(|error| corrupt("the workflow's name is invalid").with_source(error))?;
     let version = columns.next::<String>()?;
     let (graph, input) = (fingerprint(columns.next()?)?, fingerprint(columns.next()?)?);
     let created = Timestamp::from_unix_ms(columns.next()?);
-    let odd = |error| corrupt("what was said of the run at its start is not valid").with_source(error);
+    let odd = |error| corrupt("the facts of the run are invalid").with_source(error);
     let mut facts = RunFacts::new(workflow, version, graph, input, created).map_err(odd)?;
     facts.parent = parent(columns)?;
     facts.user = columns.next()?;
@@ -168,14 +168,14 @@ pub(crate) fn facts(columns: &mut Columns<'_>) -> Result<RunFacts> {
 fn parent(columns: &mut Columns<'_>) -> Result<Option<Parent>> {
     let (tenant, run) = (columns.next::<Option<&str>>()?, columns.next::<Option<&str>>()?);
     let (at, id) = (columns.next::<Option<i64>>()?, columns.next::<Option<Uuid>>()?);
-    let named = |error| corrupt("the parent's name is none").with_source(error);
+    let named = |error| corrupt("the parent's id is invalid").with_source(error);
     match (tenant, run, at, id) {
         (None, None, None, None) => Ok(None),
         (Some(tenant), Some(run), Some(at), Some(id)) => Ok(Some(Parent {
             run: RunKey::new(TenantId::new(tenant).map_err(named)?, RunId::new(run).map_err(named)?),
             at: HeadRef { seq: seq(at)?, id: RecordId::from_uuid(id) },
         })),
-        _ => Err(corrupt("half of what is said of the parent is missing")),
+        _ => Err(corrupt("the parent's id and record are incomplete")),
     }
 }
 
@@ -183,14 +183,14 @@ fn fingerprint(id: Uuid) -> Result<Fingerprint> {
     id.simple().to_string().parse()
 }
 
-/// Turns a fingerprint into the 16 bytes that a column of type `uuid` holds.
+/// Converts a fingerprint to a `uuid` value, which has the same 16 bytes.
 pub(crate) fn fingerprint_to_uuid(fingerprint: Fingerprint) -> Result<Uuid> {
     Uuid::parse_str(&fingerprint.to_string()).map_err(|error| {
-        Error::new(ErrorKind::Invalid, "the fingerprint has not 128 bits").with_source(error)
+        Error::new(ErrorKind::Invalid, "the fingerprint does not have 128 bits").with_source(error)
     })
 }
 
-/// The fields of a header, read in an order of their own.
+/// The fields of a header, in any order of reading.
 #[derive(Default)]
 struct HeaderFields([Option<Value>; Field::ALL.len()]);
 
@@ -227,15 +227,15 @@ fn value(field: Field, columns: &mut Columns<'_>) -> Result<Option<Value>> {
         Shape::Id => columns.next::<Option<Uuid>>()?.map(Value::Id),
         Shape::Kind => {
             let kind = RecordKind::from_letter(letter(columns)?);
-            Some(Value::Kind(kind.ok_or_else(|| newer("the record's kind is not known"))?))
+            Some(Value::Kind(kind.ok_or_else(|| newer("the record's kind is unknown"))?))
         }
         Shape::Status => {
             let status = RunStatus::from_letter(letter(columns)?);
-            Some(Value::Status(status.ok_or_else(|| newer("the record's status is not known"))?))
+            Some(Value::Status(status.ok_or_else(|| newer("the record's status is unknown"))?))
         }
         Shape::Name => {
             let name = columns.next::<Option<&str>>()?.map(NodeName::new).transpose();
-            name.map_err(|error| corrupt("the node's name is none").with_source(error))?.map(Value::Name)
+            name.map_err(|error| corrupt("the node's name is invalid").with_source(error))?.map(Value::Name)
         }
         Shape::Flag => columns.next::<Option<bool>>()?.map(Value::Flag),
         _ => return Err(newer(&format!("the store has no column for `{}`", field.name()))),
@@ -246,12 +246,12 @@ fn letter(columns: &mut Columns<'_>) -> Result<char> {
     Ok(char::from(columns.next::<i8>()?.cast_unsigned()))
 }
 
-/// Returns the letter of a kind or a status as the column takes it; all of them are ASCII.
+/// Returns the letter of a kind or a status in the form of the column. All letters are ASCII.
 pub(crate) fn code(letter: char) -> i8 {
     u8::try_from(letter).unwrap_or_default().cast_signed()
 }
 
-/// Reads a header from the [`header_columns`]; an error names run and record.
+/// Reads a header from the [`header_columns`]. An error names the run and the record.
 pub(crate) fn header(columns: &mut Columns<'_>, run: &RunKey) -> Result<RecordHeader> {
     let seq = columns.next().and_then(seq).map_err(|error| error.with_run(run))?;
     let read = |field| match field {
@@ -262,10 +262,10 @@ pub(crate) fn header(columns: &mut Columns<'_>, run: &RunKey) -> Result<RecordHe
 }
 
 fn wrong(field: Field) -> Error {
-    corrupt(&format!("the column of `{}` is not valid", field.name()))
+    corrupt(&format!("the column of `{}` is invalid", field.name()))
 }
 
-/// Reads a record from the [`header_columns`] and its body, and checks it.
+/// Reads a record from the [`header_columns`] and the body after them, and checks it.
 pub(crate) fn record(mut columns: Columns<'_>, run: &RunKey) -> Result<Record> {
     let header = header(&mut columns, run)?;
     let body = columns.next::<&[u8]>().map_err(|error| error.with_run(run))?;

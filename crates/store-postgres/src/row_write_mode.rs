@@ -1,14 +1,14 @@
-//! Whether an append changes values that listings search, which are in the run's row and not only in its head.
+//! Whether an append changes the values that listings search. These values are also in the run's row, not only in its head.
 
 use ferrata_store::{RecordHeader, RecordKind, RunStatus};
 
-/// How an append treats the run's row: its status, its owner, and when it is to be woken.
+/// How an append treats the run's row, which has the status, the owner and the wake-up time.
 ///
-/// A wrong guess costs only time. A statement that leaves the row unchanged writes nothing unless the listed values are the same as in the head that
-/// it moves.
+/// A wrong choice only costs time. A statement that does not write the row has a condition: it writes nothing if the values in the row would have
+/// to change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RowWriteMode {
-    /// The row is left alone where a record tells of a run's work, as most do.
+    /// The statement does not write the row for records of a run's normal work. Most records are of this kind.
     AsItSeems,
     /// The statement writes the row for every record.
     Written,

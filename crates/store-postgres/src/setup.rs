@@ -1,4 +1,4 @@
-//! Setting up: the migrations, by one process at a time, and what the server must be like.
+//! Setup: one process at a time runs the migrations, and checks the server's settings.
 
 use std::sync::Arc;
 
@@ -13,25 +13,25 @@ use crate::tasks::to_its_end;
 
 const OPERATION: &str = "store.setup";
 
-/// The maximum number of attempts of a setup on dead connections.
+/// The maximum number of attempts of a setup that meets dead connections.
 const TRIES: u32 = 3;
 
 /// The oldest server that the statements work on.
 const OLDEST_SERVER: i32 = 140_000;
 
-/// Reads what the server is like, and whether tables and schema are there.
+/// Reads the server's version and settings, and whether the tables and the schema exist.
 const LOOK: &str = "SELECT current_setting('server_version_num')::int4, current_setting('server_encoding'), \
     current_setting('fsync'), current_setting('synchronous_commit'), \
     to_regclass($1) IS NOT NULL, EXISTS (SELECT FROM pg_namespace WHERE nspname = $2)";
 
-/// Reads the newest version, and whether an unreleased version made the tables: its `migrations` has a column more.
+/// Reads the newest version, and whether an unreleased version created the tables: its table `migrations` has one more column.
 const VERSION: &str = "SELECT (SELECT max(version) FROM {migrations}), EXISTS (SELECT FROM pg_attribute \
     WHERE attrelid = '{migrations}'::regclass AND attname = 'usable_by' AND NOT attisdropped)";
 
-/// The number of response timeouts that it may take: scripts may scan a whole table, and a second caller waits for the first.
+/// The number of response timeouts that a setup may take. A script may scan a whole table, and a second caller waits for the first.
 const ANSWERS: u32 = 10;
 
-/// Runs the scripts that the tables lack.
+/// Runs the scripts that were not run yet.
 pub(crate) async fn run(db: &PostgresDb, names: &Names, scripts: MigrationScripts) -> Result<()> {
     let (db, names) = (db.clone(), names.clone());
     to_its_end(async move { set_up_on_any(&db, &names, scripts).await })
@@ -44,7 +44,7 @@ async fn set_up_on_any(
     names: &Names,
     scripts: MigrationScripts,
 ) -> Result<(), PostgresStoreError> {
-    // A setup on a dead connection restarts on another one: it repeats no change.
+    // If a connection is dead, the setup starts again on another connection. It never repeats a change.
     let mut tries = 0;
     loop {
         tries += 1;
@@ -64,7 +64,7 @@ async fn set_up(
     names: &Names,
     scripts: MigrationScripts,
 ) -> Result<Result<(), PostgresStoreError>, sqlx::Error> {
-    // All in one transaction: with a pooler that shares connections by transaction, everything reaches one server process.
+    // Do everything in one transaction: with a pooler that shares connections by transaction, all statements then reach one server process.
     let mut transaction = connection.begin().await?;
     let look = read_settings(&mut transaction, names).await?;
     if let Err(refused) = look.check() {
@@ -75,7 +75,7 @@ async fn set_up(
         Ok(_) => {}
         Err(refused) => return Ok(Err(refused)),
     }
-    // Concurrent callers wait here, and then find the tables of the first one.
+    // Concurrent callers wait here, and then find the tables that the first caller created.
     sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))")
         .persistent(false)
         .bind(format!("ferrata setup {}", names.channel()))
@@ -87,7 +87,7 @@ async fn set_up(
         Err(refused) => return Ok(Err(refused)),
     };
     if !look.has_schema {
-        // Asked before, because the statement needs the right to make schemas even where there is nothing to make.
+        // Check first whether the schema exists, because `CREATE SCHEMA` needs the permission even if the schema exists.
         let sql = format!("CREATE SCHEMA IF NOT EXISTS \"{}\"", names.schema());
         transaction.execute(sqlx::raw_sql(AssertSqlSafe(sql))).await?;
     }
@@ -138,14 +138,14 @@ impl ServerSettings {
             tracing::warn!(
                 fsync = self.fsync,
                 synchronous_commit = self.synchronous_commit,
-                "acknowledged records do not survive a crash of the server with these settings"
+                "with these settings, a crash of the server loses acknowledged records"
             );
         }
         Ok(())
     }
 }
 
-/// Returns the version of the tables, 0 if there are none; `Unsupported` if a newer version made them, or an unreleased one.
+/// Returns the version of the tables, or 0 if there are none. Fails with `Unsupported` if a newer or an unreleased version created the tables.
 async fn version(
     connection: &mut PgConnection,
     names: &Names,
@@ -161,14 +161,14 @@ async fn version(
     let refuse = |message: String| Ok(Err(PostgresStoreError::new(ErrorKind::Unsupported, message)));
     if row.try_get(1)? {
         return refuse(format!(
-            "an unreleased version made the tables of schema `{}`, which no release reads; start anew: drop the schema, or name another",
+            "an unreleased version created the tables of schema `{}`, which no release reads; drop the schema, or use another",
             names.schema()
         ));
     }
     let known = scripts.version();
     if version > known {
         return refuse(format!(
-            "the tables have version {version}, this version reads {known}; upgrade this process"
+            "the tables have version {version}, and this version reads {known}; upgrade this process"
         ));
     }
     Ok(Ok(version))

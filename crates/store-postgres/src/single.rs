@@ -1,7 +1,7 @@
-//! One record after the head of one run, as a run with sequential nodes sends it, without arrays.
+//! Appends one record to one run without arrays. A run with sequential nodes sends its records this way.
 //!
-//! It takes the server a third of the time of the batch statement, and locks one head, so no lock order is needed. The insert is the main statement
-//! and not a part next to a query, which would be one more scan.
+//! The statement takes a third of the server's time for the batch statement. It locks one head, so it needs no lock order. The insert is the main
+//! statement and not a part next to a query, because a query would be one more scan.
 
 use ferrata_store::RunAppend;
 use sqlx::Postgres;
@@ -13,13 +13,13 @@ use crate::db::{Sql, roomy};
 use crate::row::code;
 use crate::row_write_mode::RowWriteMode;
 
-/// Moves the head if it is the expected one, and if its record is where it leads: what is appended must not go into another run's log.
+/// Moves the head if it is the expected head and leads to the expected record. The second check prevents an append to another run's log.
 const MOVE: &str = "\
     UPDATE {heads} h SET seq = $5, id = $6, format = $7, kind = $8, status = $9, epoch = $10, owner = $11, wake_at = $12, at = $13 \
     WHERE h.run = $2 AND h.tenant = $1 AND h.seq = $3 AND h.id = $4 \
     AND EXISTS (SELECT FROM {records} l WHERE l.run = h.key AND l.seq = $3 AND l.id = $4)";
 
-/// Only where the run's row needs no change.
+/// The condition that the run's row needs no change.
 const AS_SHOWN: &str =
     " AND h.status = $9 AND h.owner IS NOT DISTINCT FROM $11 AND h.wake_at IS NOT DISTINCT FROM $12";
 
@@ -27,25 +27,25 @@ const AS_SHOWN: &str =
 const SHOW: &str = "\
     shown AS (UPDATE {runs} r SET status = $9, owner = $11, wake_at = $12 FROM moved WHERE r.key = moved.key) ";
 
-/// Inserts the record exactly if the head moved.
+/// Inserts the record if and only if the head moved.
 const INSERT: &str = "\
     INSERT INTO {records} (run, seq, at, wake_at, id, prev, owner, epoch, visit, crc, format, kind, status, base, node, body) \
     SELECT key, $5, $13, $12, $6, $4, $11, $10, $14, $15, $7, $8, $9, $16, $17, $18 FROM moved \
     RETURNING ARRAY[0]";
 
-/// The statements: by whether the run's row is to change, too.
+/// The statements, by whether the run's row changes, too.
 #[derive(Clone, Debug)]
 pub(crate) struct Single {
     pub(crate) plain: Sql,
     pub(crate) moves: Sql,
 }
 
-/// Returns the statement that leaves the run's row unchanged.
+/// Returns the statement that does not change the run's row.
 pub(crate) fn plain() -> String {
     format!("WITH moved AS ({MOVE}{AS_SHOWN} RETURNING key) {INSERT}")
 }
 
-/// Writes the statement that changes it.
+/// Returns the statement that changes the run's row.
 pub(crate) fn moves() -> String {
     format!("WITH moved AS ({MOVE} RETURNING key), {SHOW}{INSERT}")
 }
@@ -54,7 +54,7 @@ pub(crate) fn moves() -> String {
 const VALUES: usize = 18;
 
 impl Single {
-    /// Binds an entry, if it is of this kind: it names the head, and has one record.
+    /// Binds an entry to the statement. Returns `None` unless the entry has an expected head and exactly one record.
     pub(crate) fn bind(
         &self,
         append: &RunAppend,

@@ -1,4 +1,4 @@
-//! The one statement that writes a batch of any runs, and how it waits for other transactions.
+//! The statement that writes a batch for any runs, and how it waits for other transactions.
 
 use std::fmt::Write as _;
 
@@ -22,7 +22,7 @@ const HEADERS: &[ValueColumn] = &[
     shared("at", "int8"),
 ];
 
-/// The head that a run must have, and whether the run's row is to change, too.
+/// The head that a run must have, and whether the run's row changes, too.
 const EXPECTED: &[ValueColumn] =
     &[shared("expected_seq", "int8"), each("expected_id", "uuid"), shared("shows", "bool")];
 
@@ -58,24 +58,24 @@ const OF_ENTRY: &[ValueColumn] = &[shared("n", "int4")];
 const SHOWN: &[ValueColumn] =
     &[shared("status", "\"char\""), shared("owner", "uuid"), shared("wake_at", "int8")];
 
-/// The longest time that a batch waits for another transaction out of order, in milliseconds. It is above the time of a commit on a healthy disk,
-/// and far below the second after which the server searches for deadlocks.
+/// The longest time that a batch waits for another transaction out of order, in milliseconds. It is longer than a commit on a healthy disk, and
+/// much shorter than the second after which the server searches for deadlocks.
 const PATIENCE_MS: u32 = 100;
 
-/// How a batch waits for other transactions that hold what it needs.
+/// How a batch waits for other transactions that hold a lock that it needs.
 ///
-/// A batch that waits in order and an impatient batch may block each other. The impatient batch then gives up, so no two batches wait for each other
-/// longer than [`PATIENCE_MS`], for any shared runs.
+/// A batch in order and a brief batch may block each other. The brief batch then gives up. So no two batches wait for each other longer than
+/// [`PATIENCE_MS`], whatever runs they share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LockMode {
-    /// Locks rows in the server's order, for a short time. At the timeout nothing is written.
+    /// Locks rows in the server's order, and waits only for a short time. At the timeout, nothing is written.
     Briefly,
-    /// Waits without a limit, in one order for all batches: first it locks the heads of existing runs, by key; then it inserts new runs, by name;
-    /// the rest waits for no other transaction.
+    /// Waits without a limit, in one order for all batches. First it locks the heads of existing runs, by key. Then it inserts new runs, by name.
+    /// The other parts of the statement wait for no other transaction.
     InOrder,
 }
 
-/// The statements that append: by whether runs grow and whether runs start, and by how they wait.
+/// The statements for appends, by whether runs grow or start, and by how they wait.
 #[derive(Clone, Debug)]
 pub(crate) struct Statements {
     start: Sql,
@@ -87,7 +87,7 @@ impl Statements {
     pub(crate) fn new(names: &Names) -> Self {
         let sql = |grows, starts, waits| names.fill(&statement(grows, starts, waits)).into();
         let each = |starts| [LockMode::Briefly, LockMode::InOrder].map(|waits| sql(true, starts, waits));
-        // New runs alone are inserted in order anyway.
+        // New runs alone are always inserted in order.
         Self { start: sql(false, true, LockMode::InOrder), grow: each(false), both: each(true) }
     }
 
@@ -102,14 +102,14 @@ impl Statements {
     }
 }
 
-/// Returns the statement's text. The statement returns the numbers of the written entries, as one array.
+/// Returns the text of the statement. The statement returns the indexes of the written entries, as one array.
 ///
-/// The head is compared as of the lock on its row, not as of the statement's start: the server evaluates an update's condition again for a row that
-/// changed meanwhile. So the comparison is right under READ COMMITTED. Only a transaction with the lock on the head changes the run's row. So the
-/// row is as the statement sees it, or the transaction that it waited for changed it.
+/// The server compares the head after it has locked the head's row, not at the start of the statement: it evaluates the condition of an update
+/// again for a row that changed meanwhile. So the comparison is right under READ COMMITTED. Only a transaction with the lock on the head changes
+/// the run's row. So either the row is as the statement sees it, or the transaction that the statement waited for changed it.
 ///
-/// A part that must follow another has a `gate` that counts the rows of the other. The gate is evaluated before the rows are matched, which excludes
-/// it from the server's second evaluation.
+/// A part that must follow another part has a `gate` that counts the rows of the other part. The server evaluates the gate before it matches the
+/// rows, so the second evaluation does not include it.
 ///
 /// The table names come early in the text: the server shows the beginning of active statements, by which an operator identifies them.
 fn statement(grows: bool, starts: bool, waits: LockMode) -> String {
@@ -134,7 +134,7 @@ fn statement(grows: bool, starts: bool, waits: LockMode) -> String {
         }
     }
     let start = starts.then(|| Rows::new(&mut parameter, "s", &[ENTRY, HEADERS, FACTS]));
-    // The rows of the runs that were started.
+    // The rows of the started runs.
     let mut started = String::new();
     if let Some(s) = &start {
         let gate = if grows { after("locked") } else { "true".to_owned() };

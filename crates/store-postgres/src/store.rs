@@ -1,4 +1,4 @@
-//! The store: the contract's methods, each in one statement unless its doc states otherwise.
+//! The store. Each method of the contract uses one statement unless its doc says otherwise.
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,9 +27,9 @@ use crate::single::{self, Single};
 use crate::statement::Statements;
 use crate::{heartbeat, list, row, setup, stored_run, tail};
 
-/// Keeps each run as rows of a PostgreSQL database.
+/// A store that keeps each run as rows of a PostgreSQL database.
 ///
-/// A clone is cheap and shares connections. Any number of instances, in any number of processes, may use the same tables at once.
+/// A clone is cheap and shares the connections. Any number of instances, in any number of processes, may use the same tables at the same time.
 #[derive(Clone)]
 pub struct PostgresStore {
     inner: Arc<PostgresInner>,
@@ -54,12 +54,13 @@ impl PostgresStore {
     /// Creates a store in the database of a URL: `postgres://user:password@host:port/database`. Connects at the first use.
     ///
     /// The URL may set options, as in `?schema=app&prefix=jobs_`: `schema`, `prefix`, `connections`, `acquire_timeout_ms`, `response_timeout_ms`,
-    /// `prepared`, `notices`, `listen_url`. They override `options`. The URL may also have the driver's own options, such as `sslmode` and
-    /// `sslrootcert`; any other option is refused. The environment provides the rest, as for other clients (`PGPASSWORD`, `.pgpass`).
+    /// `prepared`, `notices`, `listen_url`. Options of the URL override `options`. The URL may also have the driver's own options, such as
+    /// `sslmode` and `sslrootcert`. Any other option is an error. The environment provides further settings, as for other clients (`PGPASSWORD`,
+    /// `.pgpass`).
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid) if it is not such a URL, or an option is wrong.
+    /// [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid) if the URL does not have this form, or if an option is wrong.
     pub fn from_url(url: &str, options: PostgresOptions) -> Result<Self> {
         let (connect, options) = read_url(url, options)?;
         Self::new(PostgresDb::new(connect, options))
@@ -83,11 +84,11 @@ impl PostgresStore {
             (true, Some(url)) => Some(url.parse()?),
             (true, None) => Some(db.connect().clone()),
         };
-        // Chance is enough here: two instances with the same tag would not hear each other, and poll.
+        // A random tag is enough. If two instances had the same tag, they would not receive each other's notices, and would poll.
         let tag = RandomIds::new().next(SystemClock::new().now()).simple().to_string();
         let hub =
             Hub::new(db.clone(), sql(notices::SQL), [names.channel(), names.said_channel()], tag, listen);
-        // The row is joined by its name, so that a run whose head is missing or leads elsewhere has one, too.
+        // Join the row by its name, so that a run whose head is missing or leads elsewhere has a row, too.
         let head = format!(
             "SELECT {} FROM {} LEFT JOIN {{runs}} r ON r.tenant = v.tenant AND r.run = v.run WHERE {}",
             row::head_columns(&stored_run::is_sound("h")),
@@ -156,12 +157,12 @@ impl PostgresStore {
 
     /// Returns the scripts that create the tables, in order, for users who run migrations with their own tool.
     ///
-    /// [`setup`](CheckpointStore::setup) does nothing more once they ran. Running one again changes nothing.
+    /// After these scripts, [`setup`](CheckpointStore::setup) changes nothing. To run a script again changes nothing either.
     pub fn migrations(&self) -> Vec<Migration> {
         SCRIPTS.all(&self.inner.names)
     }
 
-    /// Returns the scripts as one text that `psql` runs, in one transaction.
+    /// Returns the scripts as one text for `psql`, in one transaction.
     pub fn print_migrations(&self) -> String {
         let scripts = self.migrations().into_iter();
         let scripts: Vec<_> =
@@ -169,19 +170,20 @@ impl PostgresStore {
         format!("BEGIN;\n{}COMMIT;\n", scripts.join("\n"))
     }
 
-    /// Appends to one run within the caller's transaction. The records exist exactly if the transaction commits.
+    /// Appends to one run within the caller's transaction. The records exist if and only if the transaction commits.
     ///
-    /// So a node's work in this database and its record commit together or not at all. `Ok` means that the records exist once the transaction has
-    /// committed, and not before.
+    /// So a node's writes to this database and its record are committed together or not at all. After `Ok`, the records exist once the transaction
+    /// has committed, not before.
     ///
     /// The run is locked against other appends until the transaction ends. Keep the transaction short, and append to several runs in the order of
-    /// their names. Otherwise the server may end one of two such transactions as a deadlock.
+    /// their names. Otherwise the server may abort one of two such transactions as a deadlock.
     ///
     /// # Errors
     ///
-    /// The errors of [`append`](CheckpointStore::append). After a `Conflict` or an `Invalid` of the library nothing was written, and the transaction
-    /// is still usable: roll it back unless its other work should stay. After an error of the server the whole transaction has failed. A transaction
-    /// of a higher isolation level may fail with [`ErrorKind::Unavailable`](ferrata_store::ErrorKind::Unavailable): start it again.
+    /// The errors of [`append`](CheckpointStore::append). After a `Conflict` or an `Invalid` of the library, nothing was written, and the
+    /// transaction is still usable: roll it back unless its other writes should remain. After an error of the server, the whole transaction has
+    /// failed. A transaction of a higher isolation level may fail with [`ErrorKind::Unavailable`](ferrata_store::ErrorKind::Unavailable): start it
+    /// again.
     ///
     /// # Cancel safety
     ///
@@ -199,7 +201,7 @@ impl PostgresStore {
             .await;
         let head = results.swap_remove(0)?;
         if let Some(payload) = self.inner.hub.payload(&run) {
-            // In the transaction itself, so that no subscriber hears of it before it has committed.
+            // Send the notice in the transaction, so that no subscriber receives it before the commit.
             query(&self.inner.notify_in)
                 .bind(self.inner.names.channel())
                 .bind(payload)
@@ -321,7 +323,7 @@ impl CheckpointStore for PostgresStore {
 mod tests {
     use super::*;
 
-    /// The error paths of a call are not part of the future that each call moves to the heap.
+    /// The error paths of a call are not part of the future that each call allocates.
     #[test]
     fn a_call_takes_little_memory() {
         let store = PostgresStore::from_url("postgres://u@localhost/db", PostgresOptions::default()).unwrap();

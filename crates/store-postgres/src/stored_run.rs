@@ -1,14 +1,14 @@
-//! A run in the tables, compared for contradictions before any use.
+//! A stored run: checks that its parts agree before any use.
 //!
 //! Three tables store a run, each with its own indexes. The head maps the name to the key and marks the end of the log, the row has the facts, and
 //! the records are the log. The server does not compare an index with its row. So each statement that reads a run by its name compares the three
-//! tables, and a contradiction is `Corrupt`.
+//! tables. If they contradict each other, the read fails with `Corrupt`.
 
 use ferrata_store::{Error, ErrorKind, Result};
 
 use crate::row::Columns;
 
-/// Joins the head of the run whose name is in the first two parameters, under this name, with the name itself as `v`.
+/// Returns a join of the head, with this alias, of the run named by the first two parameters. The alias of the name itself is `v`.
 pub(crate) fn named(head: &str) -> String {
     format!(
         "(VALUES ($1::text, $2::text)) AS v(tenant, run) \
@@ -16,14 +16,14 @@ pub(crate) fn named(head: &str) -> String {
     )
 }
 
-/// Whether there is such a run: one that has lost its head has its row still.
+/// Returns the condition that the run exists. A run that has lost its head still has its row.
 pub(crate) fn is_there(head: &str) -> String {
     format!(
         "({head}.key IS NOT NULL OR EXISTS (SELECT FROM {{runs}} n WHERE n.tenant = v.tenant AND n.run = v.run))"
     )
 }
 
-/// Whether head, row and log of a run agree: false where one of them is missing. The names are in `v`.
+/// Returns the condition that head, row and log of a run agree; it is false if one of them is missing. The names are in `v`.
 pub(crate) fn is_sound(head: &str) -> String {
     let same = |table: &str| {
         format!(
@@ -42,7 +42,7 @@ pub(crate) fn is_sound(head: &str) -> String {
     )
 }
 
-/// Whether head and row of a run that is listed agree. Both are joined, as `h` and `r`.
+/// The condition that head and row of a listed run agree. Both are joined, as `h` and `r`.
 pub(crate) const IS_LISTED: &str = "\
     coalesce(h.key = r.key AND h.tenant = r.tenant AND h.run = r.run AND h.status = r.status \
     AND h.owner IS NOT DISTINCT FROM r.owner AND h.wake_at IS NOT DISTINCT FROM r.wake_at, false)";
@@ -51,7 +51,7 @@ pub(crate) const IS_LISTED: &str = "\
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Corrupt`] if it is false.
+/// [`ErrorKind::Corrupt`] if the column is false.
 pub(crate) fn check(columns: &mut Columns<'_>) -> Result<()> {
     match columns.next::<bool>()? {
         true => Ok(()),

@@ -1,4 +1,4 @@
-//! The second read of unwritten entries: finds out whether each is a repeat or a conflict, and with which head.
+//! The second read, for unwritten entries. It finds out whether each entry is a repeat or a conflict, and the actual head.
 
 use ferrata_store::{Error, ErrorKind, HeadRef, RecordId, Result, RunAppend, RunKey, is_repeat, refusal};
 use sqlx::Postgres;
@@ -13,7 +13,7 @@ use crate::stored_run::{self, is_sound, is_there};
 /// The number of columns before those of the headers.
 const BEFORE: usize = 17;
 
-/// Reads the head, the facts, and as many of the newest headers as an entry has records; of several runs at once.
+/// Reads the head, the facts, and as many of the newest headers as an entry has records. Reads several runs at once.
 pub(crate) fn statement() -> String {
     let header = header_columns();
     format!(
@@ -41,7 +41,8 @@ pub(crate) fn bind_entries(
     query(sql).bind(numbers).bind(tenants).bind(runs).bind(records)
 }
 
-/// Decides on one entry, by the rows with its number; `None` if the head is the expected one, so that it is not what was in the way.
+/// Decides about one entry from the rows with its number. Returns `None` if the head is the expected head, so that something else prevented the
+/// write.
 pub(crate) fn decide(append: &RunAppend, rows: &[&PgRow]) -> Result<Option<HeadRef>> {
     let run = &append.run;
     let is_there = |row: &&&PgRow| row.try_get::<bool, _>(1).is_ok_and(|is_there| is_there);
@@ -71,8 +72,8 @@ fn answer(append: &RunAppend, actual: Option<HeadRef>, is_repeat: bool) -> Resul
     }
 }
 
-/// Returns the error of an unwritten entry with the expected head: another caller purged or started the run between the two reads.
+/// Returns the error for an unwritten entry with the expected head. Another caller purged or started the run between the two reads.
 pub(crate) fn changed_back_error(run: &RunKey) -> Error {
-    let message = "the run was changed and changed back while this was written; nothing was written, retry";
+    let message = "the run changed twice during the write; nothing was written, retry";
     Error::new(ErrorKind::Unavailable, message).with_operation("store.append").with_run(run)
 }

@@ -1,4 +1,4 @@
-//! Transactions on the store's connections: a node's rows and its record in one commit.
+//! Transactions on the store's connections, which commit a node's rows and its record together.
 
 use std::any::Any;
 use std::error::Error as StdError;
@@ -19,7 +19,7 @@ use crate::store::PostgresStore;
 const BEGIN: &str = "store.begin";
 const COMMIT: &str = "store.commit";
 
-/// The kind of database of a [`PostgresStore`]: what a node names to get a transaction, `cx.transaction::<Postgres>()`.
+/// The kind of database of a [`PostgresStore`]. A node uses it to request a transaction: `cx.transaction::<Postgres>()`.
 #[derive(Debug)]
 pub enum Postgres {}
 
@@ -31,8 +31,8 @@ impl Database for Postgres {
 
 /// A transaction on one of the store's connections.
 ///
-/// It dereferences to the `sqlx` connection, and dropping it rolls back. A setting of the transaction, `ferrata.transaction`, marks it: the store
-/// refuses the commit if a statement of the caller has ended it.
+/// The transaction dereferences to the `sqlx` connection. Dropping the transaction rolls it back. The store marks the transaction with the setting
+/// `ferrata.transaction`: if a statement of the caller has ended the transaction, the store refuses the commit.
 pub struct PostgresTransaction {
     opened: OpenTransaction,
 }
@@ -102,11 +102,12 @@ impl Transactions for PostgresStore {
     }
 }
 
-/// Marks an append of an uncommitted transaction as certainly not written.
+/// Marks an append in an uncommitted transaction as certainly not written.
 fn mark_not_written(error: Error) -> Error {
     match error.kind() {
         ErrorKind::Indeterminate => {
-            let message = "the transaction was lost before its commit, so nothing was written; begin it anew";
+            let message =
+                "the transaction was lost before its commit, so nothing was written; start a new one";
             Error::new(ErrorKind::Unavailable, message).with_operation(COMMIT).with_source(error)
         }
         _ => error,
@@ -119,5 +120,5 @@ fn wrong_connection() -> Error {
 }
 
 fn foreign() -> Error {
-    Error::new(ErrorKind::Invalid, "the transaction is of another kind of store than `postgres`")
+    Error::new(ErrorKind::Invalid, "the transaction belongs to another kind of store than `postgres`")
 }

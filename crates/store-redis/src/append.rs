@@ -1,5 +1,5 @@
-//! Appends: add places to the index, run the appending script, remove the old places. If one server has all keys, one script does all three, for
-//! many runs.
+//! Appends. An append adds the run to the index sets that it needs, runs the script that appends, and removes the run from index sets that it left.
+//! If one server has all keys, one script does all of this, for many runs.
 
 use std::sync::Arc;
 
@@ -25,17 +25,17 @@ use crate::store::RedisInner;
 
 const OPERATION: &str = "store.append";
 
-/// The most bytes of bodies in one entry of a batch.
+/// The maximum size of the bodies in one entry of a batch, in bytes.
 ///
-/// A script holds the server while it copies them, some 30 ms for this much; and the server takes no argument over 512 MB.
+/// A script blocks the server while it copies them, for about 30 ms at this size. The server accepts no argument larger than 512 MB.
 const MAX_BYTES: usize = 64 << 20;
 
-/// One entry of a batch on its way.
+/// An entry of a batch during its append.
 struct AppendEntry {
     append: RunAppend,
-    /// The run's index state after the last record.
+    /// The run's status, owner and wake-up time after the last record.
     moving: Option<RunStanding>,
-    /// The run's index state with the expected head. Absent if that is no longer the head, so that nothing will be written.
+    /// The run's known state with the expected head. `None` if the expected head is no longer the head, so that the append will write nothing.
     stood: Option<RedisKnownHead>,
     result: Option<Result<HeadRef>>,
 }
@@ -60,7 +60,7 @@ impl AppendEntry {
         })
     }
 
-    /// Returns the run's new places in the index, if they differ from those of the expected head.
+    /// Returns the run's new index sets, if they differ from those of the expected head.
     fn moves(&self) -> Option<Placement<'_>> {
         let stood = self.stood.as_ref()?.moving;
         self.standing().filter(|now| IndexMove::new(stood, now.moving).entry_before().is_some())
@@ -86,7 +86,8 @@ impl RedisInner {
         if !together {
             let began = self.clock.monotonic();
             self.announce(index, &mut entries).await;
-            // An announcement lapses if no run is found for it within `stale_after`; the append must be sent within half of that.
+            // If no record follows within `stale_after`, readers may remove the announced index entry. So the append must be sent within half of
+            // that time.
             if self.clock.monotonic() > began + self.options.stale_after / 2 {
                 entries
                     .iter_mut()
@@ -96,13 +97,17 @@ impl RedisInner {
         }
         let after = self.write(index, &mut entries, together).await;
         for reply in self.link.many(after, None).await {
-            // These calls only clean up: the next listing that finds a surplus place removes it.
+            // These calls only clean up. If one fails, the next listing that finds a surplus entry removes it.
             if let Err(fault) = reply {
-                tracing::debug!(%fault, "left an entry of the index to the next listing");
+                tracing::debug!(%fault, "could not update an entry of the index; the next listing repairs it");
             }
         }
-        let missing =
-            || Err(Error::new(ErrorKind::Indeterminate, "the append came to no end; retry the same records"));
+        let missing = || {
+            Err(Error::new(
+                ErrorKind::Indeterminate,
+                "the append did not finish; retry with the same records",
+            ))
+        };
         entries.into_iter().map(|entry| entry.result.unwrap_or_else(missing)).collect()
     }
 
@@ -125,7 +130,7 @@ impl RedisInner {
         AppendEntry { append, moving, stood, result: check.err().map(Err) }
     }
 
-    /// Reads the index state of runs whose last writer was another process.
+    /// Reads the state of runs whose last writer was another process.
     async fn read_known_heads(&self, entries: &mut [AppendEntry]) {
         let unknown: Vec<&mut AppendEntry> =
             entries.iter_mut().filter(|e| e.result.is_none() && e.stood.is_none()).collect();
@@ -133,12 +138,12 @@ impl RedisInner {
         let replies = self.link.many(calls, None).await;
         for (entry, reply) in unknown.into_iter().zip(replies) {
             match reply.and_then(|reply| StoredHead::read(&entry.append.run, reply)) {
-                // Otherwise the append will be refused, or is a repeat: it writes nothing, so it announces nothing.
+                // Otherwise the append will be refused or is a repeat. It writes nothing, so it needs no index entry.
                 Ok(Some(head)) if entry.append.expected == Some(head.last.head()) => {
                     entry.stood = known_head(&entry.append.run, &head);
                     if entry.stood.is_none() {
                         entry.refuse(
-                            RedisStoreError::corrupt(None, "the run's name in the index is none"),
+                            RedisStoreError::corrupt(None, "the id of a run in the index is invalid"),
                             RedisCallEffect::None,
                         );
                     }
@@ -149,7 +154,7 @@ impl RedisInner {
         }
     }
 
-    /// Takes the places that the records will need, so that no run is ever missing where it belongs.
+    /// Adds the index entries that the records will need, before the records are written. So listings never lack a run.
     async fn announce(&self, index: &Index, entries: &mut [AppendEntry]) {
         let moving: Vec<&mut AppendEntry> =
             entries.iter_mut().filter(|entry| entry.result.is_none() && entry.moves().is_some()).collect();
@@ -162,7 +167,7 @@ impl RedisInner {
         }
     }
 
-    /// Runs the script, and returns what is left to do in the index: nothing if the script did that, too.
+    /// Runs the script. Returns the index calls that are left to do; there are none if the script did them, too.
     async fn write(&self, index: &Index, entries: &mut [AppendEntry], together: bool) -> Vec<RedisCall> {
         let mut sent: Vec<&mut AppendEntry> =
             entries.iter_mut().filter(|entry| entry.result.is_none()).collect();
@@ -223,7 +228,7 @@ impl RedisInner {
         if let Some((facts, stood)) = facts.as_ref().zip(entry.stood.as_ref()) {
             call.push(RunFactsEntry::write(&stood.placed.member, facts)?);
         }
-        // With an unknown head, the append writes nothing, and the script compares only the id.
+        // If the head is unknown, the append writes nothing: the script only compares the id.
         let mut base = entry.stood.as_ref().map_or(Seq::new(0), |stood| stood.base);
         for record in records {
             base = if record.header.base { record.header.seq } else { base };
@@ -233,20 +238,21 @@ impl RedisInner {
         Ok(call)
     }
 
-    /// Returns the retention time of the run, as the script's argument.
+    /// Returns the script's argument for how long the server keeps the run.
     fn retention_argument(&self, entry: &AppendEntry, last: &RecordHeader) -> String {
         let Some(stood) = &entry.stood else { return "?".to_owned() };
         match self.options.keep_finished {
-            // Without its signpost a run could be started in another shard. A map may have an end from before this was so.
+            // Never expire internal records: without its signpost, a run could be started in another shard. An old map may still have an expiry
+            // time, which this removes.
             Some(_) if entry.append.is_mark() => stood.moving.map_or("", |_| "-").to_owned(),
             Some(keep) if last.status.is_finished() && last.wake_at.is_none() => keep.as_millis().to_string(),
-            // Only a finished run was ever given an end.
+            // Only a finished run can have an expiry time.
             _ if stood.moving.is_some_and(|moving| moving.status.is_finished()) => "-".to_owned(),
             _ => String::new(),
         }
     }
 
-    /// Reads the reply for one run; `index` is given if its old places must still be removed.
+    /// Parses the reply for one run. `index` is given if the run must still be removed from the index sets that it left.
     fn answer(
         &self,
         index: Option<&Index>,
@@ -278,7 +284,8 @@ impl RedisInner {
                 if found.is_repeat(&entry.append)? {
                     return Ok(Ok(found.head));
                 }
-                // A start that lost announced a life that will never be, unless it is the one that is there.
+                // A start that lost the race has announced a generation that will never exist. Remove its entries, unless the entries belong to the
+                // existing run.
                 let lost = entry.stood.as_ref().filter(|_| entry.append.facts.is_some()).zip(index);
                 let lost = lost.filter(|(stood, _)| stood.placed.member.as_str() != found.said.member);
                 after.extend(lost.map(|(stood, index)| index.remove_call(run, &stood.placed.member)));
@@ -288,18 +295,18 @@ impl RedisInner {
                 self.known.remove(run);
                 Ok(Err(refusal::conflict(run, entry.append.expected, None)))
             }
-            "broken" => Err(RedisStoreError::corrupt(None, "the run's list holds no record")),
-            other => Err(RedisStoreError::strange(format!("the append script says {other:?}"))),
+            "broken" => Err(RedisStoreError::corrupt(None, "the run's list has no record")),
+            other => Err(RedisStoreError::strange(format!("the append script returned {other:?}"))),
         }
     }
 
-    /// Asks for all that makes the head of a run.
+    /// Returns the call that reads the head of a run.
     pub(crate) fn head_call(&self, run: &RunKey) -> RedisCall {
         RedisCall::each(&HEADS, &Arc::default(), self.layout.run(run))
     }
 }
 
-/// Returns a run's index state from its head; `None` if the stored state is not from this store.
+/// Returns a run's state from its head; `None` if another program wrote the stored state.
 fn known_head(run: &RunKey, head: &StoredHead) -> Option<RedisKnownHead> {
     let member = Member::parse(head.said.member.as_bytes())?;
     Some(RedisKnownHead {
@@ -310,7 +317,7 @@ fn known_head(run: &RunKey, head: &StoredHead) -> Option<RedisKnownHead> {
     })
 }
 
-/// The actual head instead of the expected one.
+/// The actual head, which is not the expected head.
 struct ActualHead {
     head: HeadRef,
     said: RunFactsEntry,
@@ -324,7 +331,7 @@ impl ActualHead {
         Ok(Self { head, said, newest_first: reply.parts()?.collect() })
     }
 
-    /// Returns whether the append already ends the log.
+    /// Returns whether the log already ends with the append.
     fn is_repeat(&self, append: &RunAppend) -> Result<bool, RedisStoreError> {
         let mut kept = Vec::with_capacity(self.newest_first.len());
         for header in &self.newest_first {
@@ -338,8 +345,9 @@ fn check(append: &RunAppend) -> Result<()> {
     check_append(append)?;
     let bytes = append.records.iter().map(|record| record.body.len()).sum::<usize>();
     if bytes > MAX_BYTES {
-        let message =
-            format!("the records have {bytes} bytes, the store takes {MAX_BYTES} at once; make them smaller");
+        let message = format!(
+            "the records have {bytes} bytes, and one append has at most {MAX_BYTES}; make them smaller"
+        );
         return Err(Error::new(ErrorKind::TooLarge, message).with_operation(OPERATION).with_run(&append.run));
     }
     Ok(())

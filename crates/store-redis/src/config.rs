@@ -1,4 +1,4 @@
-//! The options of the store and the URL that names one.
+//! The options of the store, and its URL.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,53 +11,53 @@ use rustls::pki_types::pem::PemObject as _;
 /// The maximum length of a prefix: every key contains it, and the index contains it twice for each key of a run.
 const MAX_PREFIX: usize = 64;
 
-/// How a [`RedisStore`](crate::RedisStore) uses its server. The defaults suit most.
+/// Options of a [`RedisStore`](crate::RedisStore). The defaults suit most applications.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RedisOptions {
     /// The prefix of every key and of the channel of notices. The default is `ferrata`; `?prefix=` in a URL.
     ///
-    /// 1 to 64 of `A-Z a-z 0-9 . _ : -`. Stores with other prefixes on the same server see nothing of each other.
+    /// A prefix has 1 to 64 characters from `A-Z a-z 0-9 . _ : -`. Stores with different prefixes on the same server do not see each other's data.
     pub prefix: String,
     /// The timeout for a connection. The default is 5 seconds.
     ///
-    /// A higher value detects a dead server later. A lower value mistakes a slow network for a dead server.
+    /// With a higher value, the store detects a dead server later. With a lower value, it may mistake a slow network for a dead server.
     pub connect_timeout: Duration,
     /// The timeout for a reply. The default is 10 seconds; `?response_timeout_ms=` in a URL.
     ///
-    /// At the timeout, an append is [`ErrorKind::Indeterminate`]. A higher value detects a hanging server later. With a lower value, a server that
-    /// is busy (a long script, saving on a slow disk) causes unknown outcomes and repeats.
+    /// At the timeout, an append fails with [`ErrorKind::Indeterminate`]. With a higher value, the store detects a hanging server later. With a
+    /// lower value, a busy server (a long script, saving on a slow disk) causes unknown outcomes and repeated appends.
     pub response_timeout: Duration,
-    /// On how many replicas a record must be before it is acknowledged (`WAIT`); 0 by default, `?replicas=` in a URL.
+    /// The number of replicas that must have a record before the store acknowledges it (`WAIT`). The default is 0; `?replicas=` in a URL.
     ///
     /// With a higher value, a failover loses less, and every append waits for the slowest of these replicas. A replica confirms that it has received
     /// a record, not that it has written it to disk.
     pub replicas: u32,
-    /// The timeout for those replicas. The default is 2 seconds. At the timeout, the append is [`ErrorKind::Indeterminate`].
+    /// The timeout for these replicas. The default is 2 seconds. At the timeout, the append fails with [`ErrorKind::Indeterminate`].
     ///
-    /// Other calls of this instance to the same server wait as long. At most the response timeout.
+    /// Other calls of this instance to the same server also wait for that time. The value must be at most the response timeout.
     pub replica_timeout: Duration,
-    /// The retention time of finished runs. The default is unlimited; `?keep_secs=` in a URL.
+    /// How long the server keeps finished runs. The default is forever; `?keep_secs=` in a URL.
     ///
-    /// The server removes a run when this time has passed since the record that finished it, as if it were purged. A record that makes the run
-    /// active again (a retry) cancels the removal.
+    /// The server removes a run when this time has passed since the record that finished the run, as if the run were purged. A record that makes
+    /// the run active again (a retry) cancels the removal.
     pub keep_finished: Option<Duration>,
     /// Whether to send and receive notices of changed runs. The default is true.
     ///
     /// Each append costs one `PUBLISH` inside its script, which a cluster sends to all of its nodes. Without notices, executors find each other's
     /// records by polling.
     pub notices: bool,
-    /// The interval at which `setup` compares the index with the runs. The default is 6 hours.
+    /// How often `setup` compares the index with the runs. The default is every 6 hours.
     ///
-    /// One process does it for all, in a background task. The task scans every key of the server and reads the head of every run, some thousands per
-    /// second. With zero, each `setup` does it before it returns.
+    /// One process compares the index for all processes, in a background task. The task scans every key of the server and reads the head of every
+    /// run, some thousands per second. With zero, each `setup` compares the index before it returns.
     pub repair_every: Duration,
-    /// The time that an index entry without a run stays before it is removed. The default is 1 hour.
+    /// How long an index entry without a run remains before it is removed. The default is 1 hour.
     ///
-    /// A process that dies while it starts a run leaves such an entry, and so does a run that its time to live removed. The entry costs a reader one
-    /// lookup. The value must be longer than a process can stall in the middle of an append.
+    /// An entry without a run remains if a process dies while it starts a run, or if a run expires. It costs a reader one lookup. The value must be
+    /// longer than a process can stall in the middle of an append.
     pub stale_after: Duration,
-    /// The certificates (PEM) of the authorities to trust with `rediss:` URLs, instead of the system's. The default is `None`.
+    /// The certificates (PEM) of the authorities to trust for `rediss:` URLs. The default is `None`: the authorities of the system.
     pub root_certificates: Option<Vec<u8>>,
 }
 
@@ -79,28 +79,28 @@ impl Default for RedisOptions {
 }
 
 impl RedisOptions {
-    /// Sets what every key begins with.
+    /// Sets the prefix of every key and of the channel of notices.
     #[must_use]
     pub fn with_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// Sets how long to wait for a connection.
+    /// Sets the timeout for a connection.
     #[must_use]
     pub fn with_connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// Sets how long to wait for a reply.
+    /// Sets the timeout for a reply.
     #[must_use]
     pub fn with_response_timeout(mut self, timeout: Duration) -> Self {
         self.response_timeout = timeout;
         self
     }
 
-    /// Sets on how many replicas a record must be before it is acknowledged, and how long to wait for them.
+    /// Sets the number of replicas that must have a record before the store acknowledges it, and the timeout for them.
     #[must_use]
     pub fn with_replicas(mut self, replicas: u32, timeout: Duration) -> Self {
         self.replicas = replicas;
@@ -108,7 +108,7 @@ impl RedisOptions {
         self
     }
 
-    /// Sets the retention time of finished runs.
+    /// Sets how long the server keeps finished runs.
     #[must_use]
     pub fn with_keep_finished(mut self, keep: Duration) -> Self {
         self.keep_finished = Some(keep);
@@ -129,14 +129,14 @@ impl RedisOptions {
         self
     }
 
-    /// Sets how long an entry of the index may name a run that is not there.
+    /// Sets how long an index entry without a run remains.
     #[must_use]
     pub fn with_stale_after(mut self, after: Duration) -> Self {
         self.stale_after = after;
         self
     }
 
-    /// Sets the certificates of the authorities to trust.
+    /// Sets the certificates (PEM) of the authorities to trust.
     #[must_use]
     pub fn with_root_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.root_certificates = Some(pem.into());
@@ -147,7 +147,7 @@ impl RedisOptions {
         let is_safe = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | ':' | '-');
         if self.prefix.is_empty() || self.prefix.len() > MAX_PREFIX || !self.prefix.chars().all(is_safe) {
             return Err(invalid(format!(
-                "the prefix {:?} cannot stand in keys; use 1 to {MAX_PREFIX} of A-Z a-z 0-9 . _ : -",
+                "the prefix {:?} is invalid; use 1 to {MAX_PREFIX} of A-Z a-z 0-9 . _ : -",
                 self.prefix.chars().take(MAX_PREFIX).collect::<String>()
             )));
         }
@@ -155,29 +155,29 @@ impl RedisOptions {
             && (self.replica_timeout.is_zero() || self.replica_timeout >= self.response_timeout)
         {
             return Err(invalid(
-                "the time to wait for replicas must be more than none and less than the response timeout",
+                "the timeout for replicas must be more than zero and less than the response timeout",
             ));
         }
-        // The driver takes a text without certificates for a list of none, and then trusts no server.
+        // If the text has no certificate, the driver takes it for an empty list, and then trusts no server.
         let is_pem = |pem: &Vec<u8>| {
             let mut certificates = CertificateDer::pem_slice_iter(pem).peekable();
             certificates.peek().is_some() && certificates.all(|certificate| certificate.is_ok())
         };
         if !self.root_certificates.as_ref().is_none_or(is_pem) {
             return Err(invalid(
-                "the root certificates are no PEM of certificates; give those of the authorities to trust",
+                "the root certificates are not in PEM format; pass the certificates of the trusted authorities",
             ));
         }
         if self.keep_finished.is_some_and(|keep| keep.as_millis() == 0 || keep > MAX_KEEP) {
             return Err(invalid(
-                "finished runs can be kept for a millisecond to a hundred years; leave it out to keep them",
+                "the time to keep finished runs must be 1 ms to 100 years; omit it to keep them forever",
             ));
         }
         Ok(())
     }
 }
 
-/// The longest time to live sent to the server, because the server adds it to its clock and refuses an overflow.
+/// The longest expiry time sent to the server. The server adds the time to its clock, and refuses a sum that overflows.
 pub(crate) const MAX_KEEP: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
 
 impl fmt::Debug for RedisOptions {
@@ -191,14 +191,14 @@ impl fmt::Debug for RedisOptions {
     }
 }
 
-/// The contents of a URL: servers, whether they are a cluster, and options.
+/// The contents of a URL: the servers, whether they form a cluster, and options.
 pub(crate) struct RedisTarget {
     pub(crate) seeds: Vec<ConnectionInfo>,
     pub(crate) is_cluster: bool,
     pub(crate) options: RedisOptions,
 }
 
-/// Reads a URL. No error shows any of it, because it may hold a password.
+/// Parses a URL. No error shows any part of it, because it may contain a password.
 pub(crate) fn target(url: &str, mut options: RedisOptions) -> Result<RedisTarget> {
     const FORMS: &str =
         "write redis://host:port/db, rediss:// for TLS, or redis-cluster://host:port,host:port";
@@ -209,14 +209,14 @@ pub(crate) fn target(url: &str, mut options: RedisOptions) -> Result<RedisTarget
         "rediss" => ("rediss", false),
         "redis-cluster" => ("redis", true),
         "rediss-cluster" => ("rediss", true),
-        _ => return Err(bad("names another kind of store")),
+        _ => return Err(bad("has the scheme of another kind of store")),
     };
     if rest.contains('#') {
-        return Err(bad("has a fragment, which means nothing here (write %23 in a password)"));
+        return Err(bad("has a fragment, which this store does not support (write %23 in a password)"));
     }
     let (rest, given) = url::split(rest);
     for option in given {
-        let number = || option.number::<u32>().ok_or_else(|| bad("has an option that is no number"));
+        let number = || option.number::<u32>().ok_or_else(|| bad("has an option that is not a number"));
         match option.name {
             "prefix" => {
                 options.prefix =
@@ -227,7 +227,7 @@ pub(crate) fn target(url: &str, mut options: RedisOptions) -> Result<RedisTarget
             "response_timeout_ms" => options.response_timeout = Duration::from_millis(number()?.into()),
             _ => {
                 return Err(bad(
-                    "has an unknown option; there are prefix, replicas, keep_secs and response_timeout_ms",
+                    "has an unknown option; the options are prefix, replicas, keep_secs and response_timeout_ms",
                 ));
             }
         }
@@ -235,21 +235,21 @@ pub(crate) fn target(url: &str, mut options: RedisOptions) -> Result<RedisTarget
     options.check()?;
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     if is_cluster && !matches!(path, "" | "0") {
-        return Err(bad("names a database; a cluster has only number 0"));
+        return Err(bad("names a database, and a cluster has only database 0"));
     }
     let (user, hosts) = match authority.rsplit_once('@') {
         Some((user, hosts)) => (format!("{user}@"), hosts),
         None => (String::new(), authority),
     };
     if !is_cluster && hosts.contains(',') {
-        return Err(bad("names several servers; that is for redis-cluster:// and rediss-cluster://"));
+        return Err(bad("names several servers, which needs redis-cluster:// or rediss-cluster://"));
     }
     let seeds = hosts.split(',').map(|host| {
         if host.is_empty() {
             return Err(bad("names no host"));
         }
         let info = format!("{single}://{user}{host}/{path}").into_connection_info();
-        // Its error may repeat what it read.
+        // Drop the parser's error, which may repeat the text.
         info.map_err(|_| bad("cannot be read"))
     });
     Ok(RedisTarget { seeds: seeds.collect::<Result<_>>()?, is_cluster, options })
@@ -259,7 +259,7 @@ pub(crate) fn target(url: &str, mut options: RedisOptions) -> Result<RedisTarget
 pub(crate) fn address(info: &ConnectionInfo) -> (String, u16) {
     match info.addr() {
         ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => (host.clone(), *port),
-        // No URL that is accepted names any other.
+        // No accepted URL names another kind of address.
         other => (other.to_string(), 0),
     }
 }

@@ -1,4 +1,4 @@
-//! The stored form of runs: the facts, the records, and the head, which is both.
+//! The stored form of runs: the facts, the records, and the head, which consists of both.
 
 use ferrata_store::{Record, RecordHeader, RunFacts, RunHead, RunKey, Seq};
 use serde::{Deserialize, Serialize};
@@ -12,12 +12,12 @@ use crate::reply::ReplyParts;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct RunFactsEntry {
     version: u64,
-    /// Its name in the index.
+    /// The run's name in the index.
     pub(crate) member: String,
     pub(crate) facts: RunFacts,
 }
 
-/// The field that is read first, in every version.
+/// The version field of an entry, which every version of the layout has.
 #[derive(Deserialize)]
 struct EntryVersion {
     version: Option<u64>,
@@ -26,7 +26,7 @@ struct EntryVersion {
 }
 
 impl EntryVersion {
-    /// Reads the version; 0 for an unreleased layout.
+    /// Reads the version. Returns 0 for an unreleased layout.
     fn read(text: &[u8]) -> serde_json::Result<u64> {
         let Self { version, layout } = serde_json::from_slice(text)?;
         version.or(layout.map(|_| 0)).ok_or_else(|| serde::de::Error::missing_field("version"))
@@ -43,12 +43,12 @@ pub(crate) struct LayoutMarker {
 
 impl LayoutMarker {
     pub(crate) fn write(shards: u16) -> String {
-        // Numbers always have JSON.
+        // Numbers always have a JSON form.
         serde_json::to_string(&Self { version: VERSION, shards }).unwrap_or_default()
     }
 
     pub(crate) fn read(text: &str) -> Result<Self, RedisStoreError> {
-        let fault = |error| RedisStoreError::strange(format!("the marker cannot be read ({error})"));
+        let fault = |error| RedisStoreError::strange(format!("the marker is unreadable ({error})"));
         // Unreleased versions wrote two numbers.
         let is_unreleased = text.split(' ').all(|number| number.parse::<u64>().is_ok());
         let version = match is_unreleased {
@@ -67,7 +67,7 @@ impl RunFactsEntry {
             .map_err(|error| RedisStoreError::strange(format!("facts without JSON ({error})")))
     }
 
-    /// Reads a run's facts from its list, and refuses the facts of another run.
+    /// Parses the facts in a run's list. Refuses the facts of another run.
     pub(crate) fn read(run: &RunKey, text: &[u8]) -> Result<Self, RedisStoreError> {
         let said = Self::read_any(text)?;
         match Member::parse(said.member.as_bytes()).and_then(|member| member.run()) {
@@ -77,9 +77,8 @@ impl RunFactsEntry {
     }
 
     fn read_any(text: &[u8]) -> Result<Self, RedisStoreError> {
-        let fault = |error| {
-            RedisStoreError::corrupt(None, format!("what is said of the run cannot be read ({error})"))
-        };
+        let fault =
+            |error| RedisStoreError::corrupt(None, format!("the facts of the run are unreadable ({error})"));
         check_version(EntryVersion::read(text).map_err(fault)?, "the run")?;
         serde_json::from_slice(text).map_err(fault)
     }
@@ -91,14 +90,14 @@ fn check_version(version: u64, whose: &str) -> Result<(), RedisStoreError> {
         VERSION => Ok(()),
         0 => Err(RedisStoreError::Unfit {
             what: format!(
-                "an unreleased version made {whose}, which no release reads; start anew: use another prefix, or remove the keys"
+                "an unreleased version created {whose}, which no release reads; use another prefix, or remove the keys"
             ),
         }),
         newer => Err(RedisStoreError::Newer { what: format!("{whose} has version {newer},") }),
     }
 }
 
-/// A run without its log.
+/// The head of a run, without the run's log.
 #[derive(Debug)]
 pub(crate) struct StoredHead {
     pub(crate) last: RecordHeader,
@@ -109,7 +108,7 @@ pub(crate) struct StoredHead {
 }
 
 impl StoredHead {
-    /// Reads the reply of the script that reads a run's head; `None` if there is no such run.
+    /// Parses the reply of the script that reads a run's head. Returns `None` if the run does not exist.
     pub(crate) fn read(run: &RunKey, reply: redis::Value) -> Result<Option<Self>, RedisStoreError> {
         if matches!(reply, redis::Value::Int(_)) {
             return Ok(None);
@@ -126,7 +125,7 @@ impl StoredHead {
     }
 }
 
-/// Reads headers and bodies in turns.
+/// Parses alternating headers and bodies.
 pub(crate) fn records_of(mut parts: ReplyParts) -> Result<Vec<Record>, RedisStoreError> {
     let mut records = Vec::with_capacity(parts.len() / 2);
     while parts.len() >= 2 {
@@ -146,10 +145,10 @@ mod tests {
         assert_eq!(LayoutMarker::read(&LayoutMarker::write(16)).unwrap().shards, 16);
         for (text, words) in [
             (r#"{"version":2,"parts":[1]}"#, "upgrade this process"),
-            ("2 16", "start anew"),
-            ("1 1", "start anew"),
-            ("{}", "cannot be read"),
-            ("sixteen", "cannot be read"),
+            ("2 16", "use another prefix"),
+            ("1 1", "use another prefix"),
+            ("{}", "unreadable"),
+            ("sixteen", "unreadable"),
         ] {
             let refused = LayoutMarker::read(text).err().unwrap().to_string();
             assert!(refused.contains(words), "{text}: {refused}");
@@ -159,9 +158,9 @@ mod tests {
     #[test]
     fn runs_of_other_versions_are_refused() {
         for (text, words) in [
-            (r#"{"layout":2,"member":"m"}"#, "start anew"),
+            (r#"{"layout":2,"member":"m"}"#, "use another prefix"),
             (r#"{"version":2}"#, "upgrade this process"),
-            ("{}", "cannot be read"),
+            ("{}", "unreadable"),
         ] {
             let refused = RunFactsEntry::read_any(text.as_bytes()).err().unwrap().to_string();
             assert!(refused.contains(words), "{text}: {refused}");

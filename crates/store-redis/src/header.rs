@@ -1,4 +1,4 @@
-//! Headers as they are stored, in the bytes of [`binary`]: reading gives a value or a typed fault.
+//! The stored headers, in the form of [`binary`]. Decoding returns a value or a typed error.
 
 use bytes::Bytes;
 use ferrata_store::codec::binary::{self, InvalidHeader};
@@ -6,24 +6,21 @@ use ferrata_store::{FORMAT, RecordHeader, Seq};
 
 use crate::error::RedisStoreError;
 
-/// Encodes a header; `base` is the number of the newest base up to it.
+/// Encodes a header. `base` is the number of the newest base at or before the record.
 pub(crate) fn write_header(header: &RecordHeader, base: Seq) -> Result<Bytes, RedisStoreError> {
     binary::write(header, base).ok_or_else(|| RedisStoreError::strange("a record without a base before it"))
 }
 
-/// Reads a header; `seq` is the number it must have.
+/// Decodes a header. If `seq` has a number, the record must have that number.
 pub(crate) fn header_of(text: &[u8], seq: Option<Seq>) -> Result<RecordHeader, RedisStoreError> {
     let header = read(text, seq)?.0;
     if let Some(seq) = seq.filter(|seq| *seq != header.seq) {
-        return Err(RedisStoreError::corrupt(
-            Some(seq),
-            format!("record {} stands in its place", header.seq),
-        ));
+        return Err(RedisStoreError::corrupt(Some(seq), format!("record {} is at its position", header.seq)));
     }
     Ok(header)
 }
 
-/// Reads a header, and the number of the newest base up to it.
+/// Decodes a header. Also returns the number of the newest base at or before the record.
 pub(crate) fn read(text: &[u8], seq: Option<Seq>) -> Result<(RecordHeader, Seq), RedisStoreError> {
     binary::read(text).map_err(|unreadable| match unreadable {
         InvalidHeader::Newer { seq, format } => RedisStoreError::Newer {
@@ -56,7 +53,7 @@ mod tests {
     fn a_newer_header_is_no_damage() {
         let header = &headers_by_field()[0].1;
         let mut text = write_header(header, Seq::new(0)).unwrap().to_vec();
-        // Behind the id and a number of two bytes.
+        // After the id and a number of two bytes.
         text[18] = 2;
         assert!(matches!(header_of(&text, None), Err(RedisStoreError::Newer { .. })));
         assert!(matches!(header_of(&text[..10], None), Err(RedisStoreError::Corrupt { .. })));

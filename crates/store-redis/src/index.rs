@@ -1,4 +1,5 @@
-//! Changes of the index: the calls that announce a run's new places, and the calls that settle them.
+//! Calls that change the index. An index set is a sorted set of the runs that have something in common, such as a status. One call announces a
+//! run's new index sets before an append; another call settles them after the append.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,20 +17,20 @@ use crate::scripts::INDEX;
 pub(crate) struct Index {
     layout: RedisKeys,
     shards: u16,
-    /// The script's argument that all changes share: the grace in milliseconds.
+    /// The script argument that all changes share: the grace in milliseconds.
     common: Arc<[Bytes]>,
 }
 
-/// A caller's knowledge of a run's places in the index.
+/// The index sets of a run, as a caller knows them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Placement<'a> {
     pub(crate) run: &'a RunKey,
     pub(crate) member: &'a Member,
-    /// The record that brought the run into this state.
+    /// The record after which the run has this state.
     pub(crate) seq: Seq,
-    /// The fixed places of the run.
+    /// The index sets that depend on the run's facts and never change.
     pub(crate) fixed: &'a [String],
-    /// The state of the run with that record.
+    /// The state of the run after that record.
     pub(crate) moving: RunStanding,
 }
 
@@ -66,7 +67,7 @@ impl Index {
         fixed.chain(moving).collect()
     }
 
-    /// Returns the arguments with which the append's script keeps these places and removes the others in the same step.
+    /// Returns the arguments with which the append's script keeps the run in these sets and removes it from other sets, in the same step.
     pub(crate) fn append_arguments(&self, standing: &Placement<'_>) -> Vec<Bytes> {
         let member = standing.member.as_str().to_owned();
         let mut parts = vec![self.catalog(standing.run), member.into(), standing.seq.to_string().into()];
@@ -74,41 +75,41 @@ impl Index {
         parts
     }
 
-    /// Adds these places, before the record is written.
+    /// Adds the run to these sets, before the append of the record.
     pub(crate) fn announce(&self, standing: &Placement<'_>) -> RedisCall {
         self.call("announce", standing.run, standing.member, standing.seq, Self::places(standing))
     }
 
-    /// Keeps these places and gives up the others, unless a writer announced a later record.
+    /// Keeps the run in these sets and removes it from other sets, unless a writer has announced a later record.
     pub(crate) fn settle_call(&self, standing: &Placement<'_>) -> RedisCall {
         self.call("settle", standing.run, standing.member, standing.seq, Self::places(standing))
     }
 
-    /// Gives up every place of a life that has ended, or never began.
+    /// Removes all entries of a generation of the run that has ended, or that never started.
     pub(crate) fn remove_call(&self, run: &RunKey, member: &Member) -> RedisCall {
         self.call("forget", run, member, Seq::new(0), Vec::new())
     }
 
-    /// Removes every place of a member whose run a reader did not find after `waited`. Keeps a member with a recent announcement at the reader's
-    /// start, because its record may have been written since.
+    /// Removes all entries of a member if a reader did not find its run after `waited`. Keeps the member if its announcement was recent when the
+    /// reader started, because its record may exist by now.
     pub(crate) fn lapse(&self, run: &RunKey, member: &Member, waited: Duration) -> RedisCall {
         let waited = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
         self.call("lapse", run, member, Seq::new(waited), Vec::new())
     }
 
-    /// Tests an operation with keys that belong to no run, in one shard.
+    /// Runs an operation as a test, in one shard, with keys that belong to no run.
     pub(crate) fn probe(&self, operation: &'static str, shard: u16) -> RedisCall {
         let catalog = format!("{}{}", self.layout.shard(shard), place::CATALOG);
         let call = RedisCall::each(&INDEX, &self.common, catalog.into()).with_more_keys();
         [operation, "probe", "0", "1", "o:probe", "0"].into_iter().fold(call, RedisCall::arg)
     }
 
-    /// Into how many shards it is divided.
+    /// Returns the number of shards of the index.
     pub(crate) fn shards(&self) -> u16 {
         self.shards
     }
 
-    /// The key of a place in each shard.
+    /// Returns the key of an index set in each shard.
     pub(crate) fn keys(&self, place: &str) -> impl Iterator<Item = Bytes> {
         (0..self.shards.max(1)).map(move |shard| Bytes::from(format!("{}{place}", self.layout.shard(shard))))
     }

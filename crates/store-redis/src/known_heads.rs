@@ -1,4 +1,4 @@
-//! A cache of the runs that this process writes: each run's places in the index with its last record.
+//! A cache of the runs that this process writes. It has each run's index sets after its last record.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,21 +8,21 @@ use ferrata_store::{RecordId, RunKey, Seq};
 
 use crate::layout::Member;
 
-/// The number of cached runs. Each takes some 400 bytes; a forgotten run costs its next append a read.
+/// The maximum number of cached runs. Each takes about 400 bytes. A run that was dropped from the cache costs its next append a read.
 const MOST: usize = 10_000;
 
-/// The places of a run with one record. They are right for as long as that record is the head, for any later writer.
+/// The index sets of a run after one record. They are correct while that record is the head, whoever wrote it.
 #[derive(Clone, Debug)]
 pub(crate) struct RedisKnownHead {
     pub(crate) head: RecordId,
     /// The number of the newest base.
     pub(crate) base: Seq,
-    /// Absent for a run that is not yet there.
+    /// `None` for a run that does not exist yet.
     pub(crate) moving: Option<RunStanding>,
     pub(crate) placed: Arc<KnownPlace>,
 }
 
-/// The fixed place of a run.
+/// The index member of a run, and its index sets that never change.
 #[derive(Debug)]
 pub(crate) struct KnownPlace {
     pub(crate) member: Member,
@@ -34,7 +34,7 @@ pub(crate) struct KnownPlace {
 pub(crate) struct RedisKnownHeads(Mutex<HashMap<RunKey, RedisKnownHead>>);
 
 impl RedisKnownHeads {
-    /// Returns where the run stood with this record.
+    /// Returns the state of the run after the record `head`, if it is cached.
     pub(crate) fn at(&self, run: &RunKey, head: RecordId) -> Option<RedisKnownHead> {
         self.runs().get(run).filter(|stood| stood.head == head).cloned()
     }
@@ -46,7 +46,7 @@ impl RedisKnownHeads {
             return;
         }
         if runs.len() >= MOST {
-            // Clear everything: an order of use would cost every append more than a clear costs one append in ten thousand.
+            // Remove all entries at once: to maintain an order of use would cost every append more than this costs one append in ten thousand.
             runs.clear();
         }
         runs.insert(run.clone(), stood);
@@ -57,7 +57,7 @@ impl RedisKnownHeads {
     }
 
     fn runs(&self) -> std::sync::MutexGuard<'_, HashMap<RunKey, RedisKnownHead>> {
-        // Every use compares the cached value with the head first.
+        // Every user of a cached value compares it with the head first.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

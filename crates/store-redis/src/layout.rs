@@ -1,4 +1,4 @@
-//! Every key of the store, and the places of a run in the index. Only this module of the crate builds keys.
+//! All keys of the store, and the index sets of a run. Only this module of the crate builds keys.
 
 use bytes::Bytes;
 use ferrata_store::index::RunStanding;
@@ -9,15 +9,16 @@ use ferrata_store::{
 /// The version of the layout.
 pub(crate) const VERSION: u64 = 1;
 
-/// Into how many shards the index is divided in a cluster, so that no node holds all of it.
+/// The number of shards of the index in a cluster. With several shards, no node holds the whole index.
 ///
-/// A listing asks each of them, so more would make listings slower; fewer would leave nodes of a large cluster without a part.
+/// A listing asks every shard, so more shards would make listings slower. With fewer shards, some nodes of a large cluster would hold no part of
+/// the index.
 pub(crate) const CLUSTER_SHARDS: u16 = 16;
 
-/// The sign bit, which turned over makes the order of signed numbers that of unsigned ones.
+/// The sign bit. Flipping it makes signed numbers sort like unsigned numbers.
 const SIGN: u64 = 1 << 63;
 
-/// Spells keys below one prefix.
+/// Builds keys with one prefix.
 #[derive(Clone, Debug)]
 pub(crate) struct RedisKeys {
     prefix: String,
@@ -28,32 +29,32 @@ impl RedisKeys {
         Self { prefix }
     }
 
-    /// The key of the marker: the layout's version and the number of index shards.
+    /// Returns the key of the marker, which holds the layout's version and the number of index shards.
     pub(crate) fn marker(&self) -> Bytes {
         format!("{}:layout", self.prefix).into()
     }
 
-    /// The key of the time of the last index repair; it expires when the next repair is due.
+    /// Returns the key of the time of the last index repair. It expires when the next repair is due.
     pub(crate) fn repaired(&self) -> Bytes {
         format!("{}:repaired", self.prefix).into()
     }
 
-    /// The channel of notices.
+    /// Returns the channel of notices.
     pub(crate) fn channel(&self) -> Bytes {
         format!("{}:notices", self.prefix).into()
     }
 
-    /// The channel for messages between processes.
+    /// Returns the channel for messages between processes.
     pub(crate) fn said_channel(&self) -> Bytes {
         format!("{}:said", self.prefix).into()
     }
 
-    /// An executor's heartbeat; expires with it.
+    /// Returns the key of an executor's heartbeat. The key expires with the heartbeat.
     pub(crate) fn executor(&self, executor: &ExecutorId) -> Bytes {
         format!("{}:executor:{executor}", self.prefix).into()
     }
 
-    /// The key of a run.
+    /// Returns the key of a run.
     pub(crate) fn run(&self, run: &RunKey) -> Bytes {
         let (tenant, id) = (run.tenant.as_str(), run.run.as_str());
         let mut key = Vec::with_capacity(self.prefix.len() + tenant.len() + id.len() + 4);
@@ -63,29 +64,29 @@ impl RedisKeys {
         key.into()
     }
 
-    /// Returns the offset of the run's name in its key, for Lua, which counts from 1; a brace follows the name.
+    /// Returns the offset of the run's name in its key, counted from 1 as in Lua. A brace follows the name.
     pub(crate) fn name_at(&self) -> usize {
         self.prefix.len() + 3
     }
 
-    /// A pattern that the key of every run matches, and other keys hardly ever do.
+    /// Returns a pattern that the key of every run matches. It matches almost no other key.
     pub(crate) fn runs(&self) -> Bytes {
         format!("{}:{{*,*}}", self.prefix).into()
     }
 
-    /// The run of a key.
+    /// Returns the run of a key.
     pub(crate) fn run_of_key(&self, key: &[u8]) -> Option<RunKey> {
         let key = std::str::from_utf8(key).ok()?;
         parse_name(key.strip_prefix(&self.prefix)?.strip_prefix(":{")?.strip_suffix('}')?)
     }
 
-    /// Returns the prefix of all keys of a shard of the index; a place follows.
+    /// Returns the prefix of all keys of a shard of the index. The name of an index set follows the prefix.
     pub(crate) fn shard(&self, shard: u16) -> String {
         format!("{}:{{index-{shard}}}:", self.prefix)
     }
 }
 
-/// Tenant and run in one text. The comma sorts before every character of either, so that names sort by tenant, then run.
+/// Returns tenant and run in one text. The comma sorts before every character of either, so that names sort by tenant, then run.
 pub(crate) fn name(run: &RunKey) -> String {
     format!("{},{}", run.tenant, run.run)
 }
@@ -95,17 +96,17 @@ pub(crate) fn parse_name(text: &str) -> Option<RunKey> {
     Some(RunKey::new(TenantId::new(tenant).ok()?, RunId::new(run).ok()?))
 }
 
-/// The shard of a run's entries in the index.
+/// Returns the shard that has a run's index entries.
 pub(crate) fn shard_of(run: &RunKey, shards: u16) -> u16 {
     crate::link::slot(name(run).as_bytes()) % shards.max(1)
 }
 
-/// One life of a run in the index: sorts by creation, tenant and run.
+/// A generation of a run in the index. Members sort by time of creation, tenant and run.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Member(String);
 
 impl Member {
-    /// `first` is the id of the run's first record.
+    /// Creates the member of a run. `first` is the id of the run's first record.
     pub(crate) fn new(run: &RunKey, created: Timestamp, first: RecordId) -> Self {
         // The last digits of a UUIDv7 are random.
         let first = first.to_string();
@@ -129,12 +130,12 @@ impl Member {
     }
 }
 
-/// Returns the prefix of members with this creation time.
+/// Returns the beginning of all members with this time of creation.
 pub(crate) fn place_in_time(created: Timestamp) -> String {
     format!("{:016x}", created.unix_ms().cast_unsigned() ^ SIGN)
 }
 
-/// The sorted sets of the index, each named by what its runs have in common.
+/// The names of the index sets. A name says what the runs of the set have in common.
 pub(crate) mod place {
     use super::*;
 
@@ -142,7 +143,7 @@ pub(crate) mod place {
     pub(crate) const OWNERS: &str = "owners";
     pub(crate) const ALL: &str = "all";
     pub(crate) const DUE: &str = "due";
-    /// The owner of runs in progress that have none.
+    /// The name that replaces the owner for runs in progress without an owner.
     pub(crate) const NOBODY: &str = "-";
 
     pub(crate) fn status(status: RunStatus) -> String {
@@ -165,13 +166,13 @@ pub(crate) mod place {
         format!("p:{}", name(parent))
     }
 
-    /// Labels hold any text, so what stands in the key is their hash. A control character stands in none.
+    /// Labels may contain any text, so the name contains their hash. No label contains a control character, so the text to hash is unambiguous.
     pub(crate) fn label(key: &str, value: &str) -> String {
         format!("l:{}", Fingerprint::of(format!("{key}\0{value}").as_bytes()))
     }
 }
 
-/// Returns the places of a run in this state, each with its score.
+/// Returns the index sets of a run in this state, each with the run's score in it.
 pub(crate) fn moving_places(standing: &RunStanding) -> impl Iterator<Item = (String, String)> {
     let RunStanding { status, owner, wake_at } = *standing;
     let owner = match owner {
@@ -183,7 +184,7 @@ pub(crate) fn moving_places(standing: &RunStanding) -> impl Iterator<Item = (Str
     others.map(|place| (place, "0".to_owned())).chain(due)
 }
 
-/// Returns the places of a run that its facts determine.
+/// Returns the index sets of a run that its facts determine.
 pub(crate) fn fixed_places(run: &RunKey, facts: &RunFacts) -> Vec<String> {
     let mut places =
         vec![place::ALL.to_owned(), place::tenant(&run.tenant), place::workflow(&facts.workflow)];

@@ -1,4 +1,4 @@
-//! Listing runs: from the sorted sets of the index that hold the fewest, each entry checked against the run itself.
+//! Lists runs. Reads the smallest index sets that contain all matching runs, and checks each entry against the run itself.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -20,7 +20,7 @@ use crate::store::RedisInner;
 
 const OPERATION: &str = "store.runs";
 
-/// The maximum number of heads read at once: a page plus some that do not match the query.
+/// The maximum number of heads to read at once: enough for a page and some runs that do not match.
 const LOOK: usize = 500;
 
 /// The maximum number of index entries that one listing repairs, so that a page never takes long.
@@ -34,7 +34,7 @@ impl RedisInner {
         listed.unwrap_or_else(|fault| Err(fault.into_error(OPERATION, RedisCallEffect::None)))
     }
 
-    /// Lists a page. An error within is that of a run.
+    /// Lists a page. An error within the result concerns one run.
     async fn list(
         &self,
         query: &RunQuery,
@@ -59,7 +59,7 @@ impl RedisInner {
         let wanted = page.len();
         let mut items: Vec<RunHead> = Vec::new();
         let (mut repairs, mut unborn) = (Vec::new(), Vec::new());
-        // One more than wanted tells whether this is the last page.
+        // One run more than requested shows whether another page follows.
         while items.len() <= wanted {
             let candidates = source.next(&self.link, (wanted + 1 - items.len()).clamp(16, LOOK)).await?;
             if candidates.is_empty() {
@@ -76,13 +76,14 @@ impl RedisInner {
                             items.push(head);
                         }
                     }
-                    // No run, or another life of it: announced and not yet written, or gone.
+                    // The run does not exist, or has another generation: the record of the announced entry does not exist yet, or the run was
+                    // purged.
                     Ok(_) => unborn.push((run, candidate.member)),
                     Err(fault) if fault.is_of_run() && query.fails_without(&run) => {
                         return Ok(Err(fault.of_run(OPERATION, &run, RedisCallEffect::None)));
                     }
                     Err(fault) if fault.is_of_run() => {
-                        tracing::warn!(%run, %fault, "left an unreadable run out of a listing");
+                        tracing::warn!(%run, %fault, "skipped an unreadable run in a listing");
                     }
                     Err(fault) => return Err(fault),
                 }
@@ -94,7 +95,7 @@ impl RedisInner {
         for reply in self.link.many(repairs, None).await {
             // The next listing tries again.
             if let Err(fault) = reply {
-                tracing::debug!(%fault, "left an entry of the index to the next listing");
+                tracing::debug!(%fault, "could not update an entry of the index; the next listing repairs it");
             }
         }
         Ok(Ok(listing.cut(page, items)))
@@ -108,7 +109,7 @@ impl RedisInner {
         Ok(Timestamp::from_unix_ms(i64::try_from(ms).unwrap_or(i64::MAX)))
     }
 
-    /// Returns the places whose runs together are all that may meet the query, and are the fewest.
+    /// Returns the index sets that together contain all runs that may match the query. Chooses those with the fewest runs.
     async fn narrowest(&self, index: &Index, query: &RunQuery) -> Result<Vec<String>, RedisStoreError> {
         let mut groups: Vec<Vec<String>> = Vec::new();
         if query.filter == RunFilter::Orphaned {
@@ -145,7 +146,7 @@ impl RedisInner {
         Ok(groups.swap_remove(narrowest))
     }
 
-    /// Returns the places of runs whose owner is not alive, or that have none.
+    /// Returns the index sets of runs that have no owner or whose owner is not alive.
     async fn ownerless(&self, index: &Index) -> Result<Vec<String>, RedisStoreError> {
         let calls = index.keys(place::OWNERS).map(|key| RedisCall::plain(&["SMEMBERS"], key)).collect();
         let mut owners = BTreeSet::new();
@@ -175,9 +176,9 @@ impl RedisInner {
         executors.iter().zip(replies).map(|(id, reply)| Ok((*id, reply? == Value::Int(1)))).collect()
     }
 
-    /// Returns the runs whose time has come, as the index has it.
+    /// Returns the runs whose wake-up time has come, according to the index.
     async fn due(&self, index: &Index, now: Timestamp) -> Result<Vec<RunCandidate>, RedisStoreError> {
-        // Scores are floating-point numbers; one more millisecond makes up for their rounding, and the head decides.
+        // Scores are floating-point numbers. One more millisecond makes up for their rounding; the head decides.
         let until = now.unix_ms().saturating_add(1).to_string();
         let call = |key| RedisCall::plain(&["ZRANGE"], key).arg("-inf").arg(until.clone()).arg("BYSCORE");
         let mut found = Vec::new();
@@ -218,7 +219,7 @@ impl RedisInner {
     }
 }
 
-/// Takes a run out of a place it has left.
+/// Returns the call that removes a run from an index set that it has left.
 fn stale_place(
     index: &Index,
     run: &RunKey,
@@ -237,7 +238,7 @@ fn stale_place(
     }
 }
 
-/// A place in which a run was found, of a life that is there.
+/// An index set in which an existing generation of a run was found.
 struct ListedPlace<'a> {
     candidate: &'a RunCandidate,
     fixed: &'a [String],
@@ -250,7 +251,7 @@ impl IndexEntry for ListedPlace<'_> {
         &self.candidate.member
     }
 
-    /// The catalog has it, and compares it.
+    /// The catalog in the index has the record and compares it.
     fn announced_with(&self) -> Option<Seq> {
         None
     }

@@ -1,4 +1,4 @@
-//! Reads several sorted sets as one, in order and without duplicates, from a position on.
+//! Reads several sorted sets as one: in order, without duplicates, from a position on.
 
 use std::collections::VecDeque;
 
@@ -10,28 +10,28 @@ use crate::layout::{Member, place_in_time};
 use crate::link::{RedisCall, RedisLink};
 use crate::reply::{ReplyParts, bytes};
 
-/// The most members read from one sorted set at once.
+/// The maximum number of members to read from a sorted set at once.
 const CHUNK: usize = 500;
 
-/// A run that may meet a query.
+/// A run that may match a query.
 #[derive(Clone, Debug)]
 pub(crate) struct RunCandidate {
     pub(crate) member: Member,
-    /// The place it was found in.
+    /// The index set in which the run was found.
     pub(crate) place: String,
 }
 
-/// The members to read, and their order.
+/// The range of members to read, and their order.
 #[derive(Clone, Debug)]
 pub(crate) struct Range {
     order: Order,
-    /// Bounds as `ZRANGE ... BYLEX` takes them: `-`, `+`, `[text` or `(text`.
+    /// Bounds in the form of `ZRANGE ... BYLEX`: `-`, `+`, `[text` or `(text`.
     lower: String,
     upper: String,
 }
 
 impl Range {
-    /// `after` is where the page before ended: creation, tenant and run, in one text.
+    /// `after` is the position at which the previous page ended: creation, tenant and run, in one text.
     pub(crate) fn new(
         order: Order,
         after: Option<&str>,
@@ -41,8 +41,8 @@ impl Range {
         let mut lower = from.map(|from| format!("[{}", place_in_time(from)));
         let mut upper = before.map(|before| format!("({}", place_in_time(before)));
         match (order, after) {
-            // In a member, a comma and the life follow a run's name, and a dash is the character after the comma. So the first bound is after every
-            // life of the run, and before every longer name with this prefix.
+            // In a member, a comma and the generation follow the run's name. A dash is the character after the comma. So this bound is after every
+            // generation of the run, and before every longer name with this prefix.
             (Order::OldestFirst | Order::Any, Some(after)) => lower = lower.max(Some(format!("[{after}-"))),
             (Order::NewestFirst, Some(after)) => {
                 let bound = format!("({after},");
@@ -67,7 +67,7 @@ impl Range {
         }
     }
 
-    /// Goes on behind this member.
+    /// Moves the range to begin after this member.
     fn continue_after(&mut self, last: &Member) {
         match self.order {
             Order::OldestFirst | Order::Any => self.lower = format!("({}", last.as_str()),
@@ -76,7 +76,7 @@ impl Range {
     }
 }
 
-/// One sorted set.
+/// A sorted set that is being read.
 #[derive(Debug)]
 struct SortedSet {
     place: String,
@@ -86,7 +86,7 @@ struct SortedSet {
     is_over: bool,
 }
 
-/// Sorted sets as one.
+/// Several sorted sets, read as one.
 #[derive(Debug)]
 pub(crate) struct SetMerge {
     sources: Vec<SortedSet>,
@@ -106,7 +106,7 @@ impl SetMerge {
         Self { sources: sets.map(source).collect(), order: range.clone(), last: None }
     }
 
-    /// Already read candidates, in any order.
+    /// Uses candidates that are already read, in any order.
     pub(crate) fn listed(mut candidates: Vec<RunCandidate>, range: &Range) -> Self {
         candidates.retain(|candidate| range.holds(&candidate.member));
         candidates.sort_by(|one, other| match range.order {
@@ -119,7 +119,7 @@ impl SetMerge {
         Self { sources: vec![source], order: range.clone(), last: None }
     }
 
-    /// Returns up to `count` more candidates; none says that there are no more.
+    /// Returns up to `count` more candidates. An empty result means that no more exist.
     pub(crate) async fn next(
         &mut self,
         link: &RedisLink,
@@ -131,7 +131,7 @@ impl SetMerge {
             let Some(best) = self.best() else { break };
             let source = &mut self.sources[best];
             let Some(member) = source.read.pop_front() else { break };
-            // The same run in two places is one candidate.
+            // A run that is in two sets is one candidate.
             if self.last.as_ref() != Some(&member) {
                 self.last = Some(member.clone());
                 found.push(RunCandidate { member, place: source.place.clone() });
@@ -140,7 +140,7 @@ impl SetMerge {
         Ok(found)
     }
 
-    /// The source whose next member comes first.
+    /// Returns the set whose next member comes first.
     fn best(&self) -> Option<usize> {
         let mut best: Option<(usize, &Member)> = None;
         for (at, source) in self.sources.iter().enumerate() {
@@ -153,7 +153,7 @@ impl SetMerge {
         best.map(|(at, _)| at)
     }
 
-    /// Reads on in every source that has run dry, since its next member may be the first of all.
+    /// Reads more members of each set that has none left in memory, because its next member may come first.
     async fn fill(&mut self, link: &RedisLink, count: usize) -> Result<(), RedisStoreError> {
         let mut dry: Vec<&mut SortedSet> =
             self.sources.iter_mut().filter(|source| !source.is_over && source.read.is_empty()).collect();
@@ -181,14 +181,14 @@ impl SetMerge {
                     Some(member) => source.read.push_back(member),
                     None => tracing::warn!(
                         place = source.place,
-                        "passed over an entry of the index that is no run"
+                        "skipped an entry of the index that is not a run"
                     ),
                 }
             }
             source.is_over = count < chunk;
             match source.read.back() {
                 Some(last) => source.range.continue_after(last),
-                // Only foreign entries: the position after them is unknown.
+                // All entries are foreign, so the position after them is unknown.
                 None => source.is_over = true,
             }
         }

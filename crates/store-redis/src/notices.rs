@@ -1,4 +1,4 @@
-//! Notices of changed runs, and messages between processes, by the server's pub/sub.
+//! Notices of changed runs, and messages between processes, through the server's pub/sub.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,25 +17,26 @@ use crate::error::RedisStoreError;
 use crate::layout::{RedisKeys, parse_name};
 use crate::link::RedisLink;
 
-/// The number of notices that a slow subscriber may lag before it gets a notice of missed ones.
+/// The maximum number of undelivered notices of a subscriber. A slower subscriber learns that it missed notices.
 const NOTICES: usize = 1_024;
 
-/// The time that a new subscriber waits for the connection.
+/// How long a new subscriber waits for the connection.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The remedy for a user without permission for a channel.
-const REMEDY: &str = "docs/reference/store-redis.md lists what it needs";
+/// The advice for a user without permission for a channel.
+const REMEDY: &str = "docs/reference/store-redis.md lists the required permissions";
 
-/// The silent time after which the listener checks the server.
+/// How long the listener may receive nothing before it checks the server.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// The pause before the next attempt after a lost connection. Executors poll meanwhile.
+/// The pause before another attempt after a lost connection. Executors poll meanwhile.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The one connection that hears notices, once there is a subscriber.
+/// The only connection that receives notices. It opens when there is a subscriber.
 #[derive(Debug)]
 pub(crate) struct RedisListener {
-    /// The word at the end of this store's own notices; no run has this name. This process notified its subscribers of them already, with the head.
+    /// The last word of this store's own notices, which is no run's name. This process ignores such notices, because it has already notified its
+    /// subscribers, with the head.
     tag: String,
     running: Mutex<Option<ListenerTask>>,
 }
@@ -48,7 +49,7 @@ struct ListenerTask {
     _store: oneshot::Sender<()>,
 }
 
-/// Subscribers of incoming notices.
+/// The subscribers of incoming notices.
 #[derive(Debug)]
 struct RedisSubscribers {
     runs: broadcast::Sender<Notice>,
@@ -60,21 +61,21 @@ struct RedisSubscribers {
 /// The state of a process's subscription to messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ListenState {
-    /// There is no connection now.
+    /// There is no connection.
     No,
     Yes,
-    /// The user may not.
+    /// The user has no permission.
     Forbidden,
 }
 
 impl RedisListener {
     pub(crate) fn new() -> Self {
-        // Chance is enough: two stores with the same tag would not hear each other, and poll.
+        // A random tag is enough. If two stores had the same tag, they would not receive each other's notices, and would poll.
         let tag = RandomIds::new().next(SystemClock::new().now()).simple();
         Self { tag: format!("={tag}"), running: Mutex::default() }
     }
 
-    /// Returns what ends the notices of this store's own appends.
+    /// Returns the last word of the notices of this store's own appends.
     pub(crate) fn mark(&self) -> Bytes {
         format!(" {}", self.tag).into()
     }
@@ -87,7 +88,7 @@ impl RedisListener {
         }
     }
 
-    /// Returns a receiver of notices; `None` outside of a tokio runtime, where no task could listen.
+    /// Returns a receiver of notices. Returns `None` outside of a tokio runtime, where no task can listen.
     pub(crate) fn subscribe(&self, link: &Arc<RedisLink>, layout: &RedisKeys) -> Option<Notices> {
         Some(Notices::new(self.listen(link, layout)?.runs.subscribe()))
     }
@@ -100,7 +101,7 @@ impl RedisListener {
     ) -> ferrata_store::Result<RelayTexts> {
         let refuse = |kind, message: &str| Err(Error::new(kind, message).with_operation("store.hear"));
         let Some(heard) = self.listen(link, layout) else {
-            return refuse(ErrorKind::Unavailable, "there is no tokio runtime; call this within one");
+            return refuse(ErrorKind::Unavailable, "no tokio runtime is active; call this within one");
         };
         let (receiver, mut listens) = (heard.said.subscribe(), heard.listens.subscribe());
         let known = listens.wait_for(|listens| *listens != ListenState::No);
@@ -111,24 +112,24 @@ impl RedisListener {
                 let channel = String::from_utf8_lossy(&layout.said_channel()).into_owned();
                 refuse(
                     ErrorKind::Invalid,
-                    &format!("NOPERM: the user may not use the channel `{channel}`: {REMEDY}"),
+                    &format!("NOPERM: the user may not use the channel `{channel}`; {REMEDY}"),
                 )
             }
             _ => refuse(
                 ErrorKind::Unavailable,
-                "the connection that listens could not be made in time; call again",
+                "the connection for notices was not established in time; call again",
             ),
         }
     }
 
-    /// Begins to listen, unless that has begun.
+    /// Starts to listen, unless the store listens already.
     fn listen(&self, link: &Arc<RedisLink>, layout: &RedisKeys) -> Option<Arc<RedisSubscribers>> {
         let mut running = self.running();
         if let Some(running) = running.as_ref().filter(|running| !running.task.is_finished()) {
             return Some(Arc::clone(&running.heard));
         }
         let runtime = Handle::try_current().ok()?;
-        // The shutdown of a runtime ended its task; its subscribers continue with the next task.
+        // When a runtime shuts down, its task ends. The subscribers continue with the next task.
         let heard = match running.take() {
             Some(ended) => ended.heard,
             None => {
@@ -155,7 +156,7 @@ impl RedisListener {
     }
 }
 
-/// Forwards notices. Ends with the store.
+/// Forwards notices. The task ends with the store.
 async fn run_listener(
     link: Arc<RedisLink>,
     channels: [Bytes; 2],
@@ -167,7 +168,7 @@ async fn run_listener(
     let listening = async {
         for attempt in 0.. {
             if let Err(fault) = listen(&link, &channels, &tag, &to, attempt).await {
-                tracing::debug!(%fault, "cannot hear notices; trying again");
+                tracing::debug!(%fault, "cannot receive notices; reconnecting");
             }
             to.listens.send_replace(ListenState::No);
             clock.sleep(PAUSE).await;
@@ -202,13 +203,13 @@ async fn listen(
     }
     let clock = SystemClock::new();
     loop {
-        // A network that swallows what is sent tells neither side; so a listener that hears nothing for long asks for the same again.
+        // If a network drops packets, neither side learns of it. So a listener that receives nothing for a while subscribes again.
         let Some(message) = within(&clock, SILENCE, messages.next()).await else {
             link.in_time(async { heard.subscribe(&channel[..]).await.map_err(lost) }).await?;
             continue;
         };
         let Some(message) = message else { return Ok(()) };
-        // A message that is no text is not from a store.
+        // A store sends only text.
         let Ok(text) = std::str::from_utf8(message.get_payload_bytes()) else { continue };
         if message.get_channel_name().as_bytes() == &said[..] {
             // The send fails if there is no listener.

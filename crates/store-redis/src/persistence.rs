@@ -6,26 +6,26 @@ use crate::error::RedisStoreError;
 use crate::link::RedisNode;
 use crate::reply;
 
-/// The failure that an acknowledged record on the server survives, weakest first.
+/// The failures that an acknowledged record on the server survives, weakest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Persistence {
-    /// The server writes nothing to disk: its restart loses every run.
+    /// The server writes nothing to disk. A restart of the server loses every run.
     Memory,
-    /// Only snapshots are: a restart of the server loses what came after the last one, minutes or hours.
+    /// The server writes only snapshots. A restart of the server loses the writes after the last snapshot, of minutes or hours.
     Snapshots,
-    /// The server does not say; its operator must know.
+    /// The server does not report its persistence. Its operator must know it.
     Unknown,
     /// The server writes to a file and does not report when it syncs. Records survive a restart of the server; a crash of the server may lose 2
     /// seconds, a power failure some 30.
     SyncUnknown,
-    /// Written to a file that the system syncs when it pleases: survives a crash of the server; a power cut loses some 30
+    /// The server writes to a file, and the system decides when to sync it. Records survive a crash of the server; a power failure loses about 30
     /// seconds.
     Unsynced,
-    /// Synced every second: a power cut loses 1 to 2 seconds. So may a crash of the server itself, which holds back what it
-    /// writes while a sync is slow.
+    /// The server syncs its file every second. A power failure loses 1 to 2 seconds. So may a crash of the server, which delays its writes while a
+    /// sync is slow.
     EverySecond,
-    /// Synced before it is acknowledged: survives a power cut, as far as the disk keeps its word.
+    /// The server syncs each write before it acknowledges it. Records survive a power failure, if the disk does not acknowledge too early.
     Always,
 }
 
@@ -35,14 +35,14 @@ impl Persistence {
         self >= Self::SyncUnknown
     }
 
-    /// Returns what an acknowledged record survives, in a sentence.
+    /// Returns a sentence that says which failures an acknowledged record survives.
     pub const fn as_str(self) -> &'static str {
         match self {
-            Self::Memory => "the server keeps runs in memory only: a restart of it loses all of them",
+            Self::Memory => "the server stores runs in memory only; its restart loses all runs",
             Self::Snapshots => {
-                "the server writes snapshots only: a restart of it loses what came after the last one"
+                "the server writes only snapshots; its restart loses the records after the last snapshot"
             }
-            Self::Unknown => "the server does not say how it keeps runs: ask its operator",
+            Self::Unknown => "the server does not report how it stores runs; ask its operator",
             Self::SyncUnknown => {
                 "a record survives a restart of the server, which does not say when it syncs its file: its crash may lose 2 seconds, \
                  a power cut 30"
@@ -68,11 +68,11 @@ pub(crate) struct Settings {
     pub(crate) persistence: Persistence,
     /// The keys that it evicts when its memory is full, if it has a limit and reports the policy.
     pub(crate) eviction: Option<String>,
-    /// Its version; servers that call themselves otherwise say here which Redis they are like.
+    /// The version of the server. A server that is not Redis reports here the Redis version with which it is compatible.
     pub(crate) version: Option<String>,
 }
 
-/// Asks a server. A refusal (services that sell Redis forbid `CONFIG`) is no error: then less is known.
+/// Reads the settings of a server. If the server refuses (Redis services often forbid `CONFIG`), that is no error, and fewer settings are known.
 pub(crate) async fn read_settings(node: &RedisNode) -> Result<Settings, RedisStoreError> {
     let mut info = redis::cmd("INFO");
     info.arg("server").arg("memory").arg("persistence");
@@ -83,7 +83,7 @@ pub(crate) async fn read_settings(node: &RedisNode) -> Result<Settings, RedisSto
     Ok(settings(&info, &config))
 }
 
-/// Asks a server again for what an operator may set while it runs.
+/// Reads the settings again that an operator may change while the server runs.
 pub(crate) async fn reread_settings(node: &RedisNode) -> Result<Option<String>, RedisStoreError> {
     let mut info = redis::cmd("INFO");
     info.arg("memory");
@@ -140,7 +140,7 @@ fn settings(info: &str, config: &[(String, String)]) -> Settings {
 }
 
 impl Settings {
-    /// Returns why the store cannot keep its promises on this server, with the remedy.
+    /// Returns why the store cannot keep its guarantees on this server, with advice.
     pub(crate) fn objection(&self) -> Option<String> {
         if let Some(policy) = self.eviction.as_deref().filter(|policy| *policy != "noeviction") {
             return Some(format!(
@@ -203,7 +203,7 @@ mod tests {
             "allkeys-random",
             "new-policy",
         ] {
-            // Heartbeats have a time to live: without it, live processes look dead.
+            // Heartbeats have an expiry time. If the server evicts them, live processes look dead.
             assert!(with(100, policy).objection().unwrap().contains(policy));
             assert_eq!(with(0, policy).objection(), None);
         }

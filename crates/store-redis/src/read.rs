@@ -1,4 +1,4 @@
-//! Reading one run: its head, its records, its headers.
+//! Reads one run: its head, its records, or its headers.
 
 use bytes::Bytes;
 use ferrata_store::{
@@ -15,18 +15,18 @@ use crate::reply::{ReplyParts, bytes};
 use crate::scripts::{HEADERS, LOAD, SINCE};
 use crate::store::RedisInner;
 
-/// The run in a script's reply, before the requested data.
+/// The status of the run in a script's reply. The requested data follows in the reply.
 pub(crate) enum ScriptRun {
     Yes(ReplyParts),
-    /// There is no such run.
+    /// The run does not exist.
     Absent,
-    /// The run holds no such record.
+    /// The run has no such record.
     Missing,
-    /// A cut beyond it exists.
+    /// The run is already pruned beyond this record.
     Pruned,
     /// A writer changed the run meanwhile.
     Changed,
-    /// Its head is not the expected one; what follows is the header of the head.
+    /// The run's head is not the expected head. The header of the actual head follows.
     Differs(ReplyParts),
 }
 
@@ -41,11 +41,14 @@ impl ScriptRun {
             "changed" => Self::Changed,
             "differs" => Self::Differs(reply),
             "hole" => {
-                return Err(RedisStoreError::corrupt(Some(Seq::new(reply.number()?)), "the record is gone"));
+                return Err(RedisStoreError::corrupt(
+                    Some(Seq::new(reply.number()?)),
+                    "the record is missing",
+                ));
             }
-            "broken" => return Err(RedisStoreError::corrupt(None, "the run's list holds no record")),
+            "broken" => return Err(RedisStoreError::corrupt(None, "the run's list has no record")),
             "stranger" => return Err(RedisStoreError::wrong_run()),
-            other => return Err(RedisStoreError::strange(format!("a script says {other:?}"))),
+            other => return Err(RedisStoreError::strange(format!("a script returned {other:?}"))),
         })
     }
 }
@@ -91,7 +94,7 @@ impl RedisInner {
         Ok(Some(records))
     }
 
-    /// Loads the records after a record. Loads like a load of the head if that record is gone.
+    /// Loads the records after `known`. Loads from the newest base on if the run does not have `known` any more.
     pub(crate) async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
         const OPERATION: &str = "store.load";
         let call = RedisCall::script(&SINCE, self.layout.run(run)).arg(known.seq.to_string());
@@ -130,13 +133,13 @@ impl RedisInner {
     }
 }
 
-/// Reads what the script returns after `ok`: first and last number, and headers and bodies.
+/// Parses the reply after `ok`: the first and the last number, and headers and bodies.
 fn loaded(mut reply: ReplyParts) -> Result<(Seq, Vec<Record>), RedisStoreError> {
     let (_, last) = (reply.number()?, reply.number()?);
     Ok((Seq::new(last), records_of(reply.parts()?)?))
 }
 
-/// Reads what the script returns after `ok`: the first and the last number kept, and headers from the anchor of the range on.
+/// Parses the reply after `ok`: the numbers of the first and the last stored record, and headers from the anchor of the range on.
 fn listed(
     mut reply: ReplyParts,
     range: HeaderRange,

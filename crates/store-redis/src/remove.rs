@@ -1,4 +1,4 @@
-//! Pruning and purging: one script each, so that neither is ever half done.
+//! Prunes and purges. Each is one script, so that it is never half done.
 
 use bytes::Bytes;
 use ferrata_store::codec::binary::beginning;
@@ -15,7 +15,7 @@ use crate::reply::ReplyParts;
 use crate::scripts::{AT, PRUNE, PURGE};
 use crate::store::RedisInner;
 
-/// The maximum number of repeats of a prune because another caller cut the same run meanwhile.
+/// The maximum number of attempts of a prune. A new attempt is needed if another caller pruned the same run meanwhile.
 const ATTEMPTS: usize = 16;
 
 impl RedisInner {
@@ -30,7 +30,7 @@ impl RedisInner {
                 Ok(ScriptRun::Pruned) => return Ok(Removed::default()),
                 Ok(ScriptRun::Absent) => return Err(refusal::no_run(OPERATION, run)),
                 Ok(_) => {
-                    let message = format!("the run does not hold record {}; it was never written", cut.at);
+                    let message = format!("the run has no record {}; it was never written", cut.at);
                     return Err(Error::new(ErrorKind::NotFound, message)
                         .with_operation(OPERATION)
                         .with_run(run));
@@ -59,7 +59,7 @@ impl RedisInner {
                 _ => {}
             }
         }
-        let message = "others cut the run again and again meanwhile; retry";
+        let message = "other processes kept cutting the run; retry";
         Err(Error::new(ErrorKind::Unavailable, message).with_operation(OPERATION).with_run(run))
     }
 
@@ -76,11 +76,11 @@ impl RedisInner {
                 let head = reply.bytes().and_then(|head| header_of(&head, None)).map_err(fail)?;
                 Err(refusal::conflict(run, expected, Some(head.head())).with_operation(OPERATION))
             }
-            _ => Err(fail(RedisStoreError::strange("the script that purges says something else"))),
+            _ => Err(fail(RedisStoreError::strange("the purge script returned an unknown reply"))),
         }
     }
 
-    /// Removes the index places of a run whose key is gone.
+    /// Removes the index entries of a run after the removal of its key.
     async fn purged(
         &self,
         run: &RunKey,
@@ -89,7 +89,7 @@ impl RedisInner {
     ) -> Result<Removed, RedisStoreError> {
         let purged = Removed { records: reply.number()?, bytes: reply.number()? };
         self.known.remove(run);
-        // Without a member of its own the run was damaged, or there is none: entries that name it lapse.
+        // Without a readable member, the run was damaged or did not exist. Readers later remove its index entries.
         let said = RunFactsEntry::read(run, &reply.bytes()?).ok();
         if let Some(member) = said.and_then(|said| Member::parse(said.member.as_bytes())) {
             self.link.call(index.remove_call(run, &member)).await?;

@@ -1,11 +1,11 @@
-//! Replies of the server as what they mean; one of another shape is a fault and never a panic.
+//! Parses replies of the server. An unexpected form is an error and never a panic.
 
 use bytes::Bytes;
 use redis::Value;
 
 use crate::error::RedisStoreError;
 
-/// The parts of a reply that is a list, taken from its front.
+/// The parts of a reply that is a list. The methods take parts from the front.
 #[derive(Debug)]
 pub(crate) struct ReplyParts(std::vec::IntoIter<Value>);
 
@@ -40,7 +40,7 @@ impl ReplyParts {
             }
             value => {
                 let text = text(value)?;
-                text.parse().map_err(|_| RedisStoreError::strange("a text where a number belongs"))
+                text.parse().map_err(|_| RedisStoreError::strange("a text instead of a number"))
             }
         }
     }
@@ -69,7 +69,7 @@ pub(crate) fn bytes(value: Value) -> Result<Bytes, RedisStoreError> {
 
 pub(crate) fn text(value: Value) -> Result<String, RedisStoreError> {
     let bytes = bytes(value)?;
-    String::from_utf8(bytes.into()).map_err(|_| RedisStoreError::strange("the server's reply is no text"))
+    String::from_utf8(bytes.into()).map_err(|_| RedisStoreError::strange("the server's reply is not text"))
 }
 
 fn strange(value: &Value) -> RedisStoreError {

@@ -24,7 +24,7 @@ impl RedisInner {
         Ok(replaced)
     }
 
-    /// Replaces a record, and says whether it did; `None` if there is no run.
+    /// Replaces a record. Returns whether it was replaced; `None` if the run does not exist.
     async fn reseal_one(&self, run: &RunKey, record: &Record) -> Result<Option<bool>, RedisStoreError> {
         let (key, seq) = (self.layout.run(run), record.header.seq);
         let look = RedisCall::script(&AT, key.clone()).arg(seq.to_string());
@@ -41,7 +41,7 @@ impl RedisInner {
         match self.link.call(call.arg(record.body.clone())).await.and_then(ScriptRun::of)? {
             ScriptRun::Yes(_) => Ok(Some(true)),
             ScriptRun::Absent => Ok(None),
-            // It was pruned or purged in between, or another call has put it in an envelope.
+            // The record was pruned or purged meanwhile, or another call has replaced its envelope.
             _ => Ok(Some(false)),
         }
     }

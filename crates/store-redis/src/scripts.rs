@@ -11,7 +11,7 @@ macro_rules! scripts {
     };
 }
 
-// Functions first, and last the script that uses them.
+// First come the functions, then the script that uses them.
 scripts! {
     APPEND = "each", "places", "append";
     INDEX = "each", "places", "index";

@@ -1,4 +1,4 @@
-//! Setting up: what the servers promise, whether they let the store do its work, and the index compared with the runs.
+//! Setup: checks the servers' settings and permissions, and compares the index with the runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,14 +23,15 @@ use crate::store::{RedisInner, RedisStore};
 /// The number of keys that the server scans in one step: some milliseconds.
 const STEP: &str = "1000";
 
-/// The number of slots in the test for a single server. If two servers shared the slots, all of these would be on one server in one of 30,000 tests.
+/// The number of slots in the test for a single server. If two servers share the slots, the test wrongly finds all of these on one server in one of
+/// 30,000 cases.
 const PROBES: u16 = 16;
 
-/// The silent time of a repairing process after which another process may start the repair.
+/// How long a repairing process may be silent before another process may start the repair.
 const SILENCE: Duration = Duration::from_secs(600);
 
 impl RedisStore {
-    /// Compares the index with the runs, adds missing entries and removes stale ones. Returns the number of runs.
+    /// Compares the index with the runs, adds missing entries and removes stale entries. Returns the number of runs.
     ///
     /// `setup` does this periodically ([`RedisOptions::repair_every`](crate::RedisOptions::repair_every)). Call it after entries of the index were
     /// lost: after a restore from a backup, or a failover to a lagging replica. It is safe at any time, and runs stay active meanwhile.
@@ -41,7 +42,7 @@ impl RedisStore {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: what was repaired stays repaired.
+    /// Cancel safe: a dropped repair keeps what it has done so far.
     pub async fn repair(&self) -> ferrata_store::Result<u64> {
         let repair = self.inner.repair().await;
         repair.map_err(|fault| fault.into_error("store.repair", RedisCallEffect::None))
@@ -58,7 +59,7 @@ impl RedisInner {
                 return Err(RedisStoreError::Unfit { what: format!("{} {objection}", node.name) });
             }
             if self.options.replicas > 0 {
-                // Tests the permission for `WAIT` only: zero replicas need no wait.
+                // This tests only the permission for `WAIT`: zero replicas need no wait.
                 node.ask(redis::cmd("WAIT").arg(0).arg(1).to_owned()).await?;
             }
             found = Some(found.map_or(settings.persistence, |found| found.min(settings.persistence)));
@@ -78,14 +79,14 @@ impl RedisInner {
         self.repair_if_due().await
     }
 
-    /// Writes test runs, adds them to the index and removes them again, in each shard: a user with fewer permissions would leave runs half written.
-    /// Also finds out whether one script may use the keys of several runs.
+    /// Writes test runs in each shard, adds them to the index and removes them again. A user without the permission for some of this would leave
+    /// runs half written, so setup must find out. Also finds out whether one script may use the keys of several runs.
     async fn probe(&self, index: &Index) -> Result<(), RedisStoreError> {
-        // Of its own, since several processes may do this at the same time.
+        // Each call uses its own id, because several processes may do this at the same time.
         let id = RandomIds::new().next(self.now().await?);
         let shards = if self.link.is_cluster() { index.shards() } else { PROBES };
         let key = |shard| Bytes::from(format!("{}probe-{id}", self.layout.shard(shard)));
-        // No expected head, one record of nothing, and a minute to live.
+        // No expected head, one empty record, and an expiry of a minute.
         let common = self.common();
         let write = |shard| {
             let call = RedisCall::each(&APPEND, &common, key(shard));
@@ -107,11 +108,11 @@ impl RedisInner {
         Ok(())
     }
 
-    /// Returns whether one server has the keys of all these calls, which are in distinct slots: separate commands must find the writes of one script
-    /// to all of them.
+    /// Returns whether one server has the keys of all these calls, which are in distinct slots. One script writes all the keys; then separate
+    /// commands must find every write.
     ///
-    /// A proxy that divides keys among servers refuses such a script, or sends all of it to the server of its first key. Misplaced keys expire after
-    /// a minute.
+    /// A proxy that distributes keys over servers refuses such a script, or sends all of it to the server of its first key. Misplaced keys expire
+    /// after a minute.
     async fn are_together(&self, writes: Vec<RedisCall>) -> Result<bool, RedisStoreError> {
         let keys: Vec<Bytes> = writes.iter().map(|call| call.key().clone()).collect();
         for reply in self.link.many_as_one(&writes).await {
@@ -129,7 +130,7 @@ impl RedisInner {
         Ok(found)
     }
 
-    /// Runs a due repair in one process for all, in the background.
+    /// If a repair is due, runs it in the background. Only one process does so.
     async fn repair_if_due(self: &Arc<Self>) -> Result<(), RedisStoreError> {
         if self.options.repair_every.is_zero() {
             return self.repair().await.map(drop);
@@ -145,11 +146,11 @@ impl RedisInner {
         }
         let shared = Arc::clone(self);
         let beside = async move {
-            // If the process ends before, or this fails, another one may begin when the claim has expired.
+            // If the process ends first, or the repair fails, another process may start when the claim has expired.
             match shared.repair_and_mark().await {
-                Ok(runs) => tracing::debug!(runs, "compared the index with the runs"),
+                Ok(runs) => tracing::debug!(runs, "checked the index against the runs"),
                 Err(fault) => {
-                    tracing::warn!(%fault, "could not compare the index with the runs; it is done again later")
+                    tracing::warn!(%fault, "could not check the index against the runs; will retry")
                 }
             }
         };
@@ -163,7 +164,7 @@ impl RedisInner {
     async fn repair_and_mark(&self) -> Result<u64, RedisStoreError> {
         let runs = self.repair().await?;
         let ms = self.options.repair_every.min(MAX_KEEP).as_millis().max(1).to_string();
-        // Only while the claim is there.
+        // Only while the claim exists.
         let mark = RedisCall::plain(&["SET"], self.layout.repaired()).arg("done").arg("XX").arg("PX").arg(ms);
         self.link.call(mark).await?;
         Ok(runs)
@@ -193,7 +194,7 @@ impl RedisInner {
         Ok(runs)
     }
 
-    /// Enters the runs of these keys where they belong.
+    /// Adds the runs of these keys to their index sets.
     async fn enter(&self, index: &Index, keys: Vec<Value>) -> Result<u64, RedisStoreError> {
         let mut runs = Vec::new();
         for key in keys {
@@ -206,7 +207,7 @@ impl RedisInner {
                 Ok(Some(head)) => head,
                 Ok(None) => continue,
                 Err(fault) if fault.is_of_run() => {
-                    tracing::warn!(%run, %fault, "cannot enter an unreadable run in the index");
+                    tracing::warn!(%run, %fault, "cannot add an unreadable run to the index");
                     continue;
                 }
                 Err(fault) => return Err(fault),
@@ -222,7 +223,7 @@ impl RedisInner {
         Ok(runs.len() as u64)
     }
 
-    /// Takes out of one shard what names no run.
+    /// Removes the entries of one shard that name no run.
     async fn clear(&self, index: &Index, catalog: Bytes) -> Result<(), RedisStoreError> {
         let mut cursor = "0".to_owned();
         loop {
@@ -242,7 +243,7 @@ impl RedisInner {
             for ((run, member), reply) in named.into_iter().zip(self.link.many(heads, None).await) {
                 let is_there = match reply.and_then(|reply| StoredHead::read(&run, reply)) {
                     Ok(head) => head.is_some_and(|head| head.said.member == member.as_str()),
-                    // It may be this one.
+                    // The fault may concern this run.
                     Err(fault) if fault.is_of_run() => true,
                     Err(fault) => return Err(fault),
                 };
@@ -260,7 +261,7 @@ impl RedisInner {
     }
 }
 
-/// Sends one step of a walk to a node; returns what it found and moves the cursor on.
+/// Sends one step of a scan to a node. Returns what it found, and advances the cursor.
 async fn step(
     node: &RedisNode,
     scan: redis::Cmd,

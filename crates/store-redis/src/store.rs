@@ -1,4 +1,4 @@
-//! The store: its shared state, and the contract's methods, with each implementation in its own file.
+//! The store: its shared state, and the contract's methods. Each method's implementation has its own file.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -26,9 +26,10 @@ use crate::notices::RedisListener;
 use crate::persistence::{self, Persistence};
 use crate::reply;
 
-/// Keeps each run as a list on a Redis server or cluster.
+/// A store that keeps each run as a list on a Redis server or cluster.
 ///
-/// A clone is cheap and shares connections. Any number of instances in any number of processes may use the same servers and prefix at once.
+/// A clone is cheap and shares the connections. Any number of instances, in any number of processes, may use the same servers and prefix at the
+/// same time.
 #[derive(Clone)]
 pub struct RedisStore {
     pub(crate) inner: Arc<RedisInner>,
@@ -49,21 +50,21 @@ pub(crate) struct RedisInner {
 }
 
 impl RedisStore {
-    /// Creates a store on the servers of a URL; the URL overrides `options`. Sends nothing before the first use.
+    /// Creates a store on the servers of a URL. The URL overrides `options`. The store connects at the first use.
     ///
-    /// - `redis://[user:password@]host[:port][/database]`: one server; `rediss://` the same with TLS.
-    /// - `redis-cluster://host:port,host:port`: a cluster, from any of its nodes; `rediss-cluster://` the same with TLS.
+    /// - `redis://[user:password@]host[:port][/database]`: one server. `rediss://` is the same with TLS.
+    /// - `redis-cluster://host:port,host:port`: a cluster, through any of its nodes. `rediss-cluster://` is the same with TLS.
     ///
     /// Options follow after `?`: `prefix=`, `replicas=`, `keep_secs=`, `response_timeout_ms=`; see [`RedisOptions`].
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid) if it is not such a URL, without showing any of it, and for
-    /// options that contradict each other.
+    /// [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid) if the URL does not have this form, or if options contradict each other. The error
+    /// shows no part of the URL.
     pub fn from_url(url: &str, options: RedisOptions) -> Result<Self> {
         let target = target(url, options)?;
         let options = target.options.clone();
-        // The machine's clock measures pauses between attempts; every time that is stored or compared is the server's.
+        // The system clock only measures pauses between attempts. Every time that is stored or compared is the server's.
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let link = Arc::new(RedisLink::new(target, Arc::clone(&clock))?);
         let inner = RedisInner {
@@ -81,25 +82,25 @@ impl RedisStore {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Returns what an acknowledged record survives on the server, as `setup` found it; `None` before.
+    /// Returns the failures that an acknowledged record on the server survives, as `setup` found them. Returns `None` before `setup`.
     pub fn persistence(&self) -> Option<Persistence> {
         self.inner.persistence.get().copied()
     }
 }
 
 impl RedisInner {
-    /// Returns the index, after reading its number of shards. The first instance on a prefix fixes that number.
+    /// Returns the index after reading its number of shards. The first instance with a prefix fixes that number.
     pub(crate) async fn index(&self) -> Result<&Index, RedisStoreError> {
         let init = async || {
             let key = self.layout.marker();
             let look = RedisCall::plain(&["GET"], key.clone());
-            // Read first, so that a user with read permission only succeeds.
+            // Read first, so that a user with only read permission succeeds.
             let found = match self.link.call(look.clone()).await? {
                 Value::Nil => {
                     let shards = if self.link.is_cluster() { CLUSTER_SHARDS } else { 1 };
                     let ours = RedisCall::plain(&["SET"], key).arg(LayoutMarker::write(shards)).arg("NX");
                     self.link.call(ours).await?;
-                    // The stored value applies, from any writer.
+                    // The stored value applies, whoever wrote it.
                     self.link.call(look).await?
                 }
                 found => found,
@@ -119,7 +120,7 @@ impl RedisInner {
         let call = if ttl.is_zero() {
             RedisCall::plain(&["DEL"], key)
         } else {
-            // Rounded up: a heartbeat never ends before its time.
+            // Round up, so that a heartbeat never ends too early.
             let ms = ttl.min(MAX_KEEP).as_nanos().div_ceil(1_000_000);
             RedisCall::plain(&["SET"], key)
                 .arg(Bytes::from_static(b"1"))
@@ -134,8 +135,8 @@ impl RedisInner {
         self.link.call(call).await.map(drop)
     }
 
-    /// Returns why the servers are unfit, if known, and checks them again with the heartbeats: a process whose heartbeat the server may evict must
-    /// stop with an error.
+    /// Returns why the servers are unfit, if this is known. Checks them again with each heartbeat: a process whose heartbeat the server may evict
+    /// must stop with an error.
     fn check_again(self: &Arc<Self>) -> Option<String> {
         let now = self.clock.monotonic();
         let mut checked = self.checked();
@@ -146,14 +147,14 @@ impl RedisInner {
             runtime.spawn(async move {
                 match inner.objection().await {
                     Ok(objection) => inner.checked().objection = objection,
-                    Err(fault) => tracing::debug!(%fault, "could not ask the servers for their settings"),
+                    Err(fault) => tracing::debug!(%fault, "could not read the settings of the servers"),
                 }
             });
         }
         checked.objection.clone()
     }
 
-    /// Records that the servers, asked from this time on, are fit.
+    /// Records that the servers were fit at this time.
     pub(crate) fn record_fit(&self, began: Duration) {
         *self.checked() = SettingsCheck { began: Some(began), objection: None };
     }
@@ -172,7 +173,7 @@ impl RedisInner {
     }
 }
 
-/// The last answer of the servers about settings that an operator may change at run time.
+/// The servers' last answer about settings that an operator may change at run time.
 #[derive(Debug, Default)]
 struct SettingsCheck {
     /// The time of the check.
@@ -180,7 +181,7 @@ struct SettingsCheck {
     objection: Option<String>,
 }
 
-/// The time that the servers' last answer stays valid: a check with every heartbeat.
+/// How long the servers' last answer remains valid. Each heartbeat checks it.
 const CHECK_EVERY: Duration = Duration::from_secs(4);
 
 impl fmt::Debug for RedisStore {
@@ -196,7 +197,8 @@ impl fmt::Debug for RedisStore {
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
 impl CheckpointStore for RedisStore {
-    /// The reported durability never changes: the result of [`setup`](CheckpointStore::setup), or no promise if it is called before.
+    /// The reported durability never changes. It is the result of [`setup`](CheckpointStore::setup). If `capabilities` is called before `setup`,
+    /// the store reports that it is not durable.
     fn capabilities(&self) -> Capabilities {
         let found = || self.persistence().is_some_and(Persistence::is_durable);
         Capabilities::new("redis")
@@ -296,7 +298,7 @@ impl Relay for RedisStore {
 
 #[async_trait]
 impl ferrata_store::Resealing for RedisStore {
-    /// One after the other.
+    /// Reseals one record after the other.
     async fn reseal(&self, run: &RunKey, records: &[Record]) -> Result<u64> {
         self.inner.reseal(run, records).await
     }

@@ -1,4 +1,4 @@
-//! The store keeps the contract on a real server and on a real cluster, as the suite for every store states it.
+//! The store passes the conformance suite on a real server and on a real cluster.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Appending: one conditional write decides, and every doubt about it is settled by reading.
+//! Appends. One conditional write decides an append. If its outcome is unknown, the store reads the log.
 
 use std::sync::Arc;
 
@@ -15,47 +15,47 @@ use crate::line::Tag;
 use crate::object::{GONE, ObjectHead};
 use crate::view::{CachedHead, RunLookup};
 
-/// The maximum bytes of bodies in one append. A slow connection sends such an object within the default timeout, and the server accepts it in one
-/// request.
+/// The maximum size of the bodies in one append, in bytes. A slow connection can send such an object within the default timeout, and the server
+/// accepts it in one request.
 pub(crate) const MOST_BYTES: u64 = 256 * 1_024 * 1_024;
 
-/// The relation of an append to the current head.
+/// How an append relates to the current head.
 enum AppendVerdict {
     /// The append is stored already.
     Repeat(HeadRef),
-    /// It comes next.
+    /// The append expects the current head.
     Next,
     /// Another writer was first.
     Lost(S3StoreError),
 }
 
-/// The remains of the attempts of one append.
+/// The traces that earlier attempts of an append have left.
 #[derive(Default)]
 struct AppendAttempts {
     /// The error of an earlier attempt with unknown outcome.
     doubt: Option<S3StoreError>,
-    /// The last place of the records.
+    /// The position of the last object that an attempt tried to write.
     place: Option<ObjectPlace>,
-    /// The entry of the index that was put before them.
+    /// The index entry of the records, which the store wrote first.
     entry: Option<String>,
 }
 
-/// An append on its way.
+/// A prepared append.
 struct AppendDraft {
     expected: Option<HeadRef>,
     place: ObjectPlace,
     confirmed: Option<ServerTime>,
     head: ObjectHead,
     last: RecordHeader,
-    /// The entry of the index that the new head needs, if it is not the one before.
+    /// The index entry that the new head needs, if it differs from that of the previous head.
     entry: Option<String>,
-    /// The entry that the head before had, if it is known.
+    /// The index entry of the previous head, if it is known.
     entry_before: Option<(RunStanding, String)>,
     facts: Option<Arc<ferrata_store::RunFacts>>,
 }
 
 impl S3Inner {
-    /// Appends one entry of a batch; adds to `stale` what the index then holds without need.
+    /// Appends one entry of a batch. Adds index entries that are then not needed any more to `stale`.
     pub(crate) async fn append(
         &self,
         append: &RunAppend,
@@ -79,7 +79,7 @@ impl S3Inner {
         }
     }
 
-    /// Finds out whether the records are in the log with later records after them. An earlier attempt or an earlier call may have written them.
+    /// Finds out whether the log has the records with later records after them. An earlier attempt or an earlier call may have written them.
     async fn resolve_conflict(
         &self,
         append: &RunAppend,
@@ -89,7 +89,7 @@ impl S3Inner {
     ) -> Result<HeadRef, S3StoreError> {
         let (run, ours) = (&append.run, append.records.last().map(|record| record.header.head()));
         let Some((place, ours)) = tried.place.zip(ours) else { return Err(conflict) };
-        // Usually the winner's object is the one just read.
+        // Usually the winner's object is the one that was just read.
         let seen = self.cache.get(run).filter(|seen| seen.place == place && seen.last.id != ours.id);
         let is_ours = match seen {
             Some(_) => Some(false),
@@ -101,11 +101,11 @@ impl S3Inner {
         match is_ours {
             Some(true) => self.repeated(ours, &tried).await,
             Some(false) => {
-                // Our records will never be in the log, so nothing needs their entry.
+                // These records will never be in the log, so nothing needs their index entry.
                 stale.extend(tried.entry);
                 Err(conflict)
             }
-            // The records there were pruned or purged. The entry may belong to an active run; if not, a listing removes it.
+            // The records were pruned or purged. The index entry may belong to an active run; if not, a listing removes it.
             None => Err(tried.doubt.map_or(conflict, |doubt| S3StoreError::Unsure(Box::new(doubt)))),
         }
     }
@@ -119,8 +119,8 @@ impl S3Inner {
         let run = &append.run;
         let mut known = match (append.expected, self.cache.get(run)) {
             (Some(expected), Some(seen)) => (seen.last.head() == expected).then_some(RunLookup::There(seen)),
-            // Most starts use new ids and need no read: the key of the first record of the first life is never free again. A writer that gets the
-            // key has started the run; any other writer reads.
+            // Most starts use new ids and need no read, because the key of the first record of the first generation is never free again. The writer
+            // that gets the key has started the run. Any other writer must read.
             (None, None) => Some(RunLookup::Absent { life: 0, ended: None, at: None }),
             _ => None,
         };
@@ -137,10 +137,10 @@ impl S3Inner {
             }
             let mut draft = self.draft(&look, append).await?;
             if let Some(entry) = &draft.entry {
-                // Before the log, so that no listing ever lacks a run that has one.
+                // Write the entry before the log, so that listings never lack a run that has a log.
                 let told = self.bucket.put(entry, bytes::Bytes::new()).await?;
                 draft.confirmed = draft.confirmed.or(told.at);
-                // An attempt before may have been for an earlier life.
+                // An earlier attempt may have been for an earlier generation.
                 stale.extend(tried.entry.replace(entry.clone()).filter(|before| before != entry));
             }
             let key = self.layout.object(run, draft.place);
@@ -150,7 +150,7 @@ impl S3Inner {
                 Ok(TimedAnswer { value: PutResult::Done(etag), at }) => {
                     return self.appended(run, draft, etag, at, stale).await;
                 }
-                // A writer was first, perhaps this one: the log tells.
+                // A writer was first, perhaps an earlier attempt of this call. The log shows which.
                 Ok(TimedAnswer { value: PutResult::Lost, .. }) if attempt == 0 => continue,
                 Ok(TimedAnswer { value: PutResult::Lost, .. }) => {}
                 Ok(TimedAnswer { value: PutResult::Undecided, .. }) => {
@@ -168,7 +168,7 @@ impl S3Inner {
                 self.pause(attempt).await;
             }
         }
-        // Once more: the last attempt may have come through.
+        // Read once more: the last attempt may have succeeded.
         let look = self.look_up(run).await?;
         match self.compare_head(&look, append).await? {
             AppendVerdict::Repeat(head) => self.repeated(head, tried).await,
@@ -177,7 +177,7 @@ impl S3Inner {
         }
     }
 
-    /// Acknowledges records that an earlier attempt, or an earlier call, has written.
+    /// Acknowledges records that an earlier attempt or an earlier call has written.
     async fn repeated(&self, head: HeadRef, tried: &AppendAttempts) -> Result<HeadRef, S3StoreError> {
         if let Some(entry) = &tried.entry {
             self.restore_entry(entry).await?;
@@ -185,7 +185,7 @@ impl S3Inner {
         Ok(head)
     }
 
-    /// Compares an append with the head that was found.
+    /// Compares the append with the head that was found.
     async fn compare_head(
         &self,
         look: &RunLookup,
@@ -214,7 +214,7 @@ impl S3Inner {
         Ok(AppendVerdict::Lost(S3StoreError::Conflict { expected, actual: Some(actual) }))
     }
 
-    /// Returns whether an append already ends the log. Reads no more of the log than the append's length.
+    /// Returns whether the log already ends with the append. Reads at most as many records as the append has.
     async fn is_repeat(&self, seen: &CachedHead, append: &RunAppend) -> Result<bool, S3StoreError> {
         let run = &append.run;
         let mut key = self.layout.object(run, seen.place);
@@ -235,7 +235,7 @@ impl S3Inner {
         Ok(is_repeat(&headers, append))
     }
 
-    /// Works out what to write.
+    /// Prepares the object and the index entry to write.
     async fn draft(&self, look: &RunLookup, append: &RunAppend) -> Result<AppendDraft, S3StoreError> {
         let run = &append.run;
         // `check_append` has ensured that an append has records.
@@ -277,7 +277,7 @@ impl S3Inner {
         })
     }
 
-    /// Takes an append as written, once that is beyond doubt.
+    /// Completes an append that is certainly in the bucket.
     async fn appended(
         &self,
         run: &RunKey,
@@ -298,7 +298,7 @@ impl S3Inner {
         match (entry, entry_before) {
             (Some(entry), before) => {
                 seen.entry = Some(entry);
-                // Keep the entry of the finished run for a while: a concurrent listing may have missed the new entry.
+                // Keep the previous entry of a finished run for a while: a concurrent listing may have missed the new entry.
                 stale.extend(
                     before.filter(|(before, _)| Tree::of(before) == Tree::Live).map(|(_, entry)| entry),
                 );
@@ -309,8 +309,8 @@ impl S3Inner {
         Ok(actual)
     }
 
-    /// Checks that the object just written is part of the log. The log was last read too long ago: pruning or a purge may since have removed the
-    /// position of the object, so that its key was free.
+    /// Checks that the object just written is part of the log. This is needed if the log was last read too long ago: since then, a prune or a purge
+    /// may have freed the key of the object.
     async fn confirm(
         &self,
         run: &RunKey,
@@ -319,40 +319,41 @@ impl S3Inner {
         entry: Option<&str>,
     ) -> Result<(), S3StoreError> {
         self.cache.remove(run);
-        // The records are written, so any later failure leaves the outcome unknown.
+        // The records are in the bucket, so the outcome of any later failure is unknown.
         if let Some(entry) = entry {
             self.restore_entry(entry).await?;
         }
         let log = self.open(run).await.map_err(|fault| S3StoreError::Unsure(Box::new(fault)))?;
         let is_of_life = log.as_ref().is_some_and(|log| log.life() == place.life);
-        // The writer of a life's first object has started that life, even after pruning. A log may also begin within an object.
+        // The writer of a generation's first object has started that generation, even if it was pruned since. A log may also begin within an
+        // object.
         if let Some(log) = log.as_ref().filter(|_| is_of_life)
             && (place.start == 0 || place.start >= log.cut().object)
         {
             return Ok(());
         }
-        // It is below where the log begins, or in a life that has ended: no reader reads it. Its key stays taken, as that of
-        // others that were pruned.
+        // The object is before the beginning of the log, or in a generation that has ended, so no reader reads it. Its key stays taken, like the
+        // keys of other pruned objects.
         let key = self.layout.object(run, place);
         if place != ObjectPlace::FIRST {
             let withdrawn = self.replace(&key, etag, bytes::Bytes::from_static(GONE)).await;
             withdrawn.map_err(|fault| S3StoreError::Unsure(Box::new(fault)))?;
         }
-        tracing::warn!(%run, seq = place.start, "an append came after the run had been pruned or purged, and was withdrawn");
+        tracing::warn!(%run, seq = place.start, "withdrew an append that arrived after a prune or purge of the run");
         if is_of_life {
-            // Others may have gone on from it before it was pruned.
+            // Other writers may have appended after it before it was pruned.
             return Err(S3StoreError::Unsure(Box::new(S3StoreError::Passed { key })));
         }
         Err(S3StoreError::Conflict { expected, actual: log.map(|log| log.seen.last.head()) })
     }
 
-    /// Writes the entry of stored records again, because a listing may have removed it as the remains of a failed writer.
+    /// Writes the index entry of stored records again. A listing may have removed the entry, because it looked like that of a failed writer.
     async fn restore_entry(&self, entry: &str) -> Result<(), S3StoreError> {
         let put = self.bucket.put(entry, bytes::Bytes::new()).await;
         put.map(drop).map_err(|fault| S3StoreError::Unsure(Box::new(fault)))
     }
 
-    /// Removes stale entries from the index. The next listing that meets them retries failures.
+    /// Removes stale index entries. If that fails, the next listing that finds them tries again.
     pub(crate) async fn drop_entries(&self, entries: &[String]) {
         let entries: Vec<_> = entries.iter().map(|entry| (entry.clone(), None)).collect();
         let done = match entries.as_slice() {
@@ -361,7 +362,7 @@ impl S3Inner {
             entries => self.bucket.delete_all(entries).await,
         };
         if let Err(error) = done {
-            tracing::debug!(%error, "left a stale entry in the index");
+            tracing::debug!(%error, "could not remove a stale entry of the index");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Bounded concurrent requests, with their answers in order.
+//! Runs a bounded number of requests concurrently, and returns their answers in order.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,10 +7,10 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use crate::error::S3StoreError;
 
-/// One of several. Boxed, because a stream of futures that borrow is otherwise not known to be `Send`.
+/// One of several concurrent tasks. It is boxed, because otherwise the compiler cannot prove that a stream of borrowing futures is `Send`.
 pub(crate) type Task<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Runs tasks, up to `parallel` at once, and returns what they return in their order; the first failure ends all.
+/// Runs tasks, at most `parallel` at the same time. Returns their results in order. The first failure ends all tasks.
 pub(crate) async fn all<T: Send>(
     tasks: Vec<Task<'_, Result<T, S3StoreError>>>,
     parallel: usize,
@@ -19,7 +19,7 @@ pub(crate) async fn all<T: Send>(
     done.map(|(place, done)| done.map(|done| (place, done))).try_collect().await.map(in_order)
 }
 
-/// Runs tasks, up to `parallel` at once, and returns what they return in their order.
+/// Runs tasks, at most `parallel` at the same time. Returns their results in order.
 pub(crate) async fn each<T: Send>(tasks: Vec<Task<'_, T>>, parallel: usize) -> Vec<T> {
     in_order(stream::iter(placed(tasks)).buffer_unordered(parallel).collect().await)
 }
@@ -33,7 +33,7 @@ fn placed<'a, T: Send + 'a>(tasks: Vec<Task<'a, T>>) -> Vec<Task<'a, (usize, T)>
     placed
 }
 
-/// Sort at the end: collecting in order would let one slow answer block the start of later tasks.
+/// Sorts the results at the end. To collect them in order would let one slow answer block the start of later tasks.
 fn in_order<T>(mut placed: Vec<(usize, T)>) -> Vec<T> {
     placed.sort_unstable_by_key(|(place, _)| *place);
     placed.into_iter().map(|(_, done)| done).collect()
@@ -46,7 +46,7 @@ mod tests {
 
     use super::*;
 
-    /// The first of three waits for the last: with two at once, that only ends if the second makes room.
+    /// The first of three tasks waits for the last. With two at a time, that only ends if the third task starts when the second ends.
     #[test]
     fn one_that_is_slow_holds_nobody_up() {
         let (tell, told) = oneshot::channel();

@@ -1,4 +1,4 @@
-//! The store's interface to the server: six requests with distinct outcomes, and the server's time with every answer.
+//! The store's interface to the server. It has six requests with distinct outcomes, and returns the server's time with every answer.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,14 +23,14 @@ pub(crate) const MOST_DELETED: usize = 1_000;
 
 pub(crate) use crate::time::ServerTime;
 
-/// An answer, and when the server gave it, by its own clock; `None` if it did not say.
+/// An answer, and the time of the server's clock at that moment; `None` if the server did not return it.
 #[derive(Clone, Debug)]
 pub(crate) struct TimedAnswer<T> {
     pub(crate) value: T,
     pub(crate) at: Option<ServerTime>,
 }
 
-/// An object as a listing shows it.
+/// An object in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ListedObject {
     pub(crate) key: String,
@@ -43,11 +43,11 @@ pub(crate) struct ListedObject {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BucketPage {
     pub(crate) items: Vec<ListedObject>,
-    /// Whether there are more after the last.
+    /// Whether more objects follow after the last.
     pub(crate) more: bool,
 }
 
-/// An object, or its beginning.
+/// An object, or the beginning of an object.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredObject {
     pub(crate) bytes: Bytes,
@@ -62,23 +62,23 @@ pub(crate) enum PutResult {
     Done(String),
     /// The condition failed: the key is taken, or the object has changed.
     Lost,
-    /// The server decided neither for nor against it.
+    /// The server did not decide about the condition.
     Undecided,
 }
 
-/// A version of an object in a bucket that keeps them.
+/// A version of an object, in a bucket that keeps versions.
 #[derive(Clone, Debug)]
 pub(crate) struct ObjectVersion {
     pub(crate) key: String,
     pub(crate) id: String,
     pub(crate) is_latest: bool,
-    /// Whether it is a mark of deletion.
+    /// Whether the version is a delete marker.
     pub(crate) is_marker: bool,
 }
 
 /// A bucket on a server.
 ///
-/// Its requests are boxed: the SDK's futures take some ten kilobytes each, and every caller's future would be as large.
+/// Its requests are boxed. The SDK's futures take about ten kilobytes each, and would make every caller's future as large.
 pub(crate) struct Bucket {
     name: String,
     options: S3Options,
@@ -111,7 +111,7 @@ impl Bucket {
         self.requests.load(Ordering::Relaxed)
     }
 
-    /// Creates the clients at the first use: the SDK's chain may ask a server for credentials.
+    /// Creates the clients at the first use, because the SDK may ask a server for credentials.
     async fn clients(&self) -> &Clients {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.clients
@@ -124,7 +124,7 @@ impl Bucket {
             .await
     }
 
-    /// Lists up to `most` objects whose keys begin so and come after `after`, in the order of their bytes.
+    /// Lists up to `most` objects with this key prefix that come after `after`, in byte order.
     pub(crate) fn list<'a>(
         &'a self,
         prefix: &'a str,
@@ -151,7 +151,7 @@ impl Bucket {
         })
     }
 
-    /// Gets an object, or its first bytes; `None` if there is none.
+    /// Reads an object, or its first bytes. Returns `None` if the object does not exist.
     pub(crate) fn get<'a>(
         &'a self,
         key: &'a str,
@@ -168,7 +168,7 @@ impl Bucket {
                     let fault = fault(S3Operation::Get, key, &error);
                     return match (fault.sort(), &fault) {
                         (RefusalKind::Absent, _) => Ok(None),
-                        // An object without a single byte, which this library never writes: let its reader judge.
+                        // The object is empty. This library never writes such an object, so let the caller report it.
                         (_, S3StoreError::Refused { code, .. }) if code == "InvalidRange" => {
                             let object =
                                 StoredObject { bytes: Bytes::new(), etag: String::new(), modified: 0 };
@@ -183,14 +183,14 @@ impl Bucket {
             let bytes = answer.body.collect().await.map_err(|_| S3StoreError::Unreached {
                 doing: S3Operation::Get,
                 key: key.to_owned(),
-                what: "the answer broke off".into(),
+                what: "the answer ended early".into(),
                 was_sent: true,
             })?;
             Ok(Some(TimedAnswer { value: StoredObject { bytes: bytes.into_bytes(), etag, modified }, at }))
         })
     }
 
-    /// Puts an object where there is none. Sent once.
+    /// Writes an object if its key is free. The request is sent once.
     pub(crate) fn put_new<'a>(
         &'a self,
         key: &'a str,
@@ -214,7 +214,7 @@ impl Bucket {
         })
     }
 
-    /// Replaces an object that has this tag. Sent once.
+    /// Replaces an object that has this tag. The request is sent once.
     pub(crate) fn put_over<'a>(
         &'a self,
         key: &'a str,
@@ -229,7 +229,7 @@ impl Bucket {
                     Ok(PutResult::Done(answer.e_tag().unwrap_or_default().to_owned()))
                 }
                 Err(error) => match fault(S3Operation::Put, key, &error) {
-                    // It was there, and another caller removed it.
+                    // The object existed, and another caller removed it.
                     gone if gone.sort() == RefusalKind::Absent => Ok(PutResult::Lost),
                     other => split_condition(other),
                 },
@@ -252,7 +252,7 @@ impl Bucket {
         })
     }
 
-    /// Deletes one object; `Ok` if there is none.
+    /// Deletes one object. Returns `Ok` if it does not exist.
     pub(crate) fn delete<'a>(&'a self, key: &'a str) -> Task<'a, Result<(), S3StoreError>> {
         Box::pin(async move {
             let request = self.clients().await.patient.delete_object().bucket(&self.name).key(key);
@@ -263,7 +263,7 @@ impl Bucket {
         })
     }
 
-    /// Deletes objects, or versions of them, a thousand at a time.
+    /// Deletes objects, or versions of objects, a thousand per request.
     pub(crate) fn delete_all<'a>(
         &'a self,
         keys: &'a [(String, Option<String>)],
@@ -285,7 +285,7 @@ impl Bucket {
                 if let Some(error) = answer.errors().first() {
                     let code = error.code().unwrap_or("InternalError").to_owned();
                     let key = error.key().unwrap_or(what).to_owned();
-                    // Each key has an outcome of its own, with a code and no status.
+                    // Each key has its own outcome, with a code and no status.
                     return Err(S3StoreError::Refused { doing: S3Operation::Delete, key, status: 500, code });
                 }
             }
@@ -293,19 +293,19 @@ impl Bucket {
         })
     }
 
-    /// Returns whether the bucket keeps old versions of its objects, judged by its answers to writes.
+    /// Returns whether the bucket keeps old versions of its objects, judging by its answers to writes.
     pub(crate) fn keeps_versions(&self) -> bool {
         self.keeps_versions.load(Ordering::Relaxed)
     }
 
     fn note_version(&self, version: Option<&str>) {
-        // Also `null`, which says that the bucket once kept versions.
+        // The version may also be `null`, which means that the bucket kept versions in the past.
         if version.is_some() {
             self.keeps_versions.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Lists all versions of objects whose keys begin so, marks of deletion included.
+    /// Lists all versions of the objects with this key prefix, including delete markers.
     pub(crate) fn versions<'a>(
         &'a self,
         prefix: &'a str,
@@ -340,7 +340,7 @@ impl Bucket {
     }
 }
 
-/// Separates a write that its condition decided from a failed write.
+/// Distinguishes a write whose condition failed from a write that failed.
 fn split_condition(fault: S3StoreError) -> Result<PutResult, S3StoreError> {
     match fault.sort() {
         RefusalKind::Lost => Ok(PutResult::Lost),
@@ -349,7 +349,7 @@ fn split_condition(fault: S3StoreError) -> Result<PutResult, S3StoreError> {
     }
 }
 
-/// Takes from an error of the SDK what may be shown: never a header, an address or a credential.
+/// Converts an error of the SDK. Keeps only what may be shown: never a header, an address or a credential.
 fn fault<E>(doing: S3Operation, key: &str, error: &SdkError<E, HttpResponse>) -> S3StoreError
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,
@@ -366,12 +366,12 @@ where
             if status >= 300 {
                 return S3StoreError::Refused { doing, key, status, code: String::new() };
             }
-            S3StoreError::Nonsense { key, what: format!("status {status} with a body that cannot be read") }
+            S3StoreError::Nonsense { key, what: format!("status {status} with an unreadable body") }
         }
         SdkError::TimeoutError(_) => S3StoreError::Unreached {
             doing,
             key,
-            what: "no answer within the time set".into(),
+            what: "no answer before the timeout".into(),
             was_sent: true,
         },
         SdkError::DispatchFailure(failure) => {
@@ -384,9 +384,9 @@ where
             let io = causes.iter().find_map(|cause| cause.downcast_ref::<std::io::Error>());
             let was_sent = io.is_none_or(|io| io.kind() != std::io::ErrorKind::ConnectionRefused);
             let what = if failure.is_timeout() {
-                "no answer within the time set".to_owned()
+                "no answer before the timeout".to_owned()
             } else {
-                io.map_or_else(|| "the connection broke".to_owned(), |io| io.kind().to_string())
+                io.map_or_else(|| "the connection was lost".to_owned(), |io| io.kind().to_string())
             };
             S3StoreError::Unreached { doing, key, what, was_sent }
         }
@@ -408,14 +408,14 @@ where
 fn no_credentials(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     use aws_credential_types::provider::error::CredentialsError;
     if cause.is::<Unsigned>() {
-        return Some("the client has no provider of any".to_owned());
+        return Some("the client has no credentials provider".to_owned());
     }
     let what = match cause.downcast_ref::<CredentialsError>()? {
-        CredentialsError::CredentialsNotLoaded(_) => "no provider of the chain has any",
-        CredentialsError::ProviderTimedOut(_) => "their provider did not answer in time",
-        CredentialsError::InvalidConfiguration(_) => "their configuration is wrong",
-        CredentialsError::ProviderError(_) => "their provider failed",
-        _ => "their provider failed in a new way",
+        CredentialsError::CredentialsNotLoaded(_) => "no provider of the chain has credentials",
+        CredentialsError::ProviderTimedOut(_) => "the credentials provider timed out",
+        CredentialsError::InvalidConfiguration(_) => "the credentials configuration is invalid",
+        CredentialsError::ProviderError(_) => "the credentials provider failed",
+        _ => "the credentials provider failed for an unknown reason",
     };
     Some(what.to_owned())
 }

@@ -1,4 +1,4 @@
-//! A bounded cache of run state. Each entry is a guess that the server confirms or refutes.
+//! A bounded cache of heads. Each cached head is only a guess, which the server confirms or refutes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,9 +7,10 @@ use ferrata_store::RunKey;
 
 use crate::view::CachedHead;
 
-/// The heads of runs last used.
+/// The heads of the runs that were used last.
 ///
-/// Two halves: what is used moves to the young half; when that is full, it becomes the old one, and what was old is forgotten.
+/// The cache has two halves. A head that is used moves to the young half. When the young half is full, it becomes the old half, and the previous
+/// old half is dropped.
 #[derive(Debug)]
 pub(crate) struct HeadCache {
     most: usize,
@@ -29,7 +30,7 @@ impl HeadCache {
     }
 
     pub(crate) fn get(&self, run: &RunKey) -> Option<Arc<CachedHead>> {
-        // A panic within leaves maps as they are, and what is in them is only a guess.
+        // After a panic, the maps are still valid, and their contents are only guesses.
         let mut halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(seen) = halves.young.get(run) {
             return Some(Arc::clone(seen));

@@ -1,4 +1,4 @@
-//! Making clients of the SDK: credentials by its chain, TLS by rustls, and two ways of retrying.
+//! Creates clients of the SDK: with credentials from its provider chain, TLS from rustls, and two retry policies.
 
 use std::time::Duration;
 
@@ -21,25 +21,25 @@ use crate::time::DateInterceptor;
 
 /// The maximum number of attempts of a request that is safe to repeat.
 ///
-/// The SDK waits up to one second after the first attempt and up to two after the second. More patience is the caller's: the runtime retries whole
-/// calls.
+/// The SDK waits up to one second after the first attempt, and up to two after the second. A caller that wants to wait longer must retry: the
+/// runtime retries whole calls.
 const TRIES: u32 = 3;
 
-/// The timeout of a connection attempt: a reachable server answers within a fraction of it, even from another continent.
+/// The timeout for a connection attempt. A server that can be reached answers in much less time, even from another continent.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// One client in two moods.
+/// The same client with two retry policies.
 #[derive(Clone, Debug)]
 pub(crate) struct Clients {
-    /// Sends again what may be sent again.
+    /// Retries requests that are safe to repeat.
     pub(crate) patient: Client,
-    /// Sends once. A conditional write that the SDK repeated would be refused because of its own first success, and the
-    /// caller would not know; the store repeats it itself, after reading.
+    /// Sends each request once. If the SDK repeated a conditional write after a lost reply, the repeat would fail because the first request had
+    /// succeeded, and the caller would not know. So the store itself repeats such a write, after a read.
     pub(crate) once: Client,
 }
 
 impl Clients {
-    /// Wraps a client, and replaces only its retries and timeouts.
+    /// Wraps a client. Replaces only its retries and timeouts.
     pub(crate) fn of(client: &Client, options: &S3Options) -> Self {
         let timeouts = TimeoutConfig::builder()
             .connect_timeout(CONNECT)
@@ -49,7 +49,7 @@ impl Clients {
             .config()
             .to_builder()
             .timeout_config(timeouts)
-            // Every record has a checksum of its own, and servers differ in what they send with a part of an object.
+            // Every record has its own checksum, and servers differ in the checksum that they send with a part of an object.
             .response_checksum_validation(ResponseChecksumValidation::WhenRequired)
             .interceptor(SignedRequests)
             .interceptor(DateInterceptor);
@@ -58,7 +58,7 @@ impl Clients {
         Self { patient: Client::from_conf(patient.build()), once: Client::from_conf(once.build()) }
     }
 
-    /// Creates a client from the environment: `AWS_*` variables, profiles, web identities, the roles of containers and machines.
+    /// Creates a client from the environment: `AWS_*` variables, profiles, web identities, and the roles of containers and machines.
     pub(crate) async fn from_environment(options: &S3Options) -> Self {
         let http = http_client();
         let mut loader = aws_config::defaults(BehaviorVersion::latest()).http_client(http);
@@ -70,7 +70,7 @@ impl Clients {
         if let Some(endpoint) = &options.endpoint {
             config = config.endpoint_url(endpoint);
             if shared.region().is_none() {
-                // Servers of one's own have no regions, but a signature names one.
+                // Servers outside of AWS have no regions, but a signature needs one.
                 config = config.region(Region::from_static("us-east-1"));
             }
         }
@@ -78,11 +78,12 @@ impl Clients {
     }
 }
 
-/// Refuses unsigned requests. A bucket open to any writer would accept them, and missing credentials would show late and elsewhere.
+/// Refuses unsigned requests. A bucket that anyone may write to would accept them, and the problem of missing credentials would appear late and
+/// elsewhere.
 #[derive(Debug)]
 struct SignedRequests;
 
-/// A request is not signed.
+/// The error for a request that is not signed.
 #[derive(Debug, thiserror::Error)]
 #[error("the request is not signed")]
 pub(crate) struct Unsigned;
@@ -103,7 +104,7 @@ impl Intercept for SignedRequests {
     }
 }
 
-/// Creates an HTTP client with the one TLS stack of this library.
+/// Creates an HTTP client with the TLS implementation of this library.
 fn http_client() -> SharedHttpClient {
     Builder::new().tls_provider(Provider::Rustls(CryptoMode::Ring)).build_https()
 }

@@ -1,11 +1,11 @@
-//! The table from the error codes of S3 to the error kinds of the library.
+//! The table that maps error codes of S3 to error kinds of the library.
 
 use ferrata_store::ErrorKind;
 
 /// The outcome of a refused request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RefusalKind {
-    /// The request had no effect, and would fail again unchanged.
+    /// The request had no effect, and would fail again.
     Refused,
     /// The request had no effect, and may succeed later.
     Busy,
@@ -13,13 +13,13 @@ pub(crate) enum RefusalKind {
     Unsure,
     /// The condition of a write does not hold.
     Lost,
-    /// Two conditional writes met, and neither was decided.
+    /// Two conditional writes collided, and the server decided neither.
     Undecided,
-    /// There is no such object.
+    /// The object does not exist.
     Absent,
 }
 
-/// The error for the caller, and the outcome of the request.
+/// The error kind for the caller, and the outcome of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CodeVerdict {
     pub(crate) sort: RefusalKind,
@@ -39,29 +39,30 @@ const fn unsure(remedy: &'static str) -> CodeVerdict {
     CodeVerdict { sort: RefusalKind::Unsure, kind: ErrorKind::Unavailable, remedy }
 }
 
-/// Judges a refusal by its code, and by its status where the code is none that is known: an answer to HEAD has no code, and
-/// servers invent codes.
+/// Returns the verdict for a refusal. It depends on the code, or on the status if the code is missing or unknown: an answer to HEAD has no code,
+/// and servers invent codes.
 pub(crate) fn verdict(code: &str, status: u16) -> CodeVerdict {
     use ErrorKind::{Invalid, TooLarge, Unavailable, Unsupported};
     match code {
         "NoSuchKey" | "NotFound" if status == 404 => CodeVerdict {
             sort: RefusalKind::Absent,
             kind: ErrorKind::NotFound,
-            remedy: "there is no such object",
+            remedy: "the object does not exist",
         },
-        "NoSuchBucket" => refused(Invalid, "create the bucket, or name another in the URL"),
-        "InvalidBucketName" => refused(Invalid, "name a bucket that can exist"),
+        "NoSuchBucket" => refused(Invalid, "create the bucket, or use another one in the URL"),
+        "InvalidBucketName" => refused(Invalid, "use a valid bucket name"),
         "AccessDenied" | "AllAccessDisabled" | "Forbidden" => refused(
             Invalid,
-            "give these credentials the rights to get, put, delete and list objects below the prefix",
+            "grant these credentials permission to get, put, delete and list objects under the prefix",
         ),
         "AccountProblem" | "NotSignedUp" => refused(Invalid, "settle the account with the provider"),
         "InvalidAccessKeyId" | "InvalidClientTokenId" | "InvalidToken" => {
-            refused(Invalid, "the server does not know the access key; give the process valid credentials")
+            refused(Invalid, "the access key is unknown to the server; set valid credentials")
         }
-        "SignatureDoesNotMatch" => {
-            refused(Invalid, "the secret key is wrong, or a proxy changes requests; correct it")
-        }
+        "SignatureDoesNotMatch" => refused(
+            Invalid,
+            "the secret key is wrong, or a proxy changes requests; correct the key or the proxy",
+        ),
         "ExpiredToken" | "TokenRefreshRequired" | "RequestExpired" => {
             busy("the credentials have expired; renew them, then retry")
         }
@@ -69,49 +70,53 @@ pub(crate) fn verdict(code: &str, status: u16) -> CodeVerdict {
             busy("the clocks of this machine and the server differ by too much; set them, then retry")
         }
         "MissingSecurityHeader" | "CredentialsNotSupported" | "MissingAuthenticationToken" => {
-            refused(Invalid, "the server saw no credentials; give the process some")
+            refused(Invalid, "the request had no credentials; set them")
         }
         "PermanentRedirect"
         | "TemporaryRedirect"
         | "AuthorizationHeaderMalformed"
         | "IllegalLocationConstraintException"
         | "IncorrectEndpoint" => {
-            refused(Invalid, "the bucket is in another region or at another endpoint; name it in the URL")
+            refused(Invalid, "the bucket is in another region or at another endpoint; correct the URL")
         }
         "SlowDown" | "Throttling" | "ThrottlingException" | "RequestLimitExceeded" | "TooManyRequests" => {
-            busy("the server asks for fewer requests; retry with a growing delay")
+            busy("the server throttles requests; retry with backoff")
         }
-        "ServiceUnavailable" | "Busy" => busy("the server is too busy; retry with a growing delay"),
-        "RequestTimeout" => busy("the server waited too long for the request; look at the network, retry"),
+        "ServiceUnavailable" | "Busy" => busy("the server is overloaded; retry with backoff"),
+        "RequestTimeout" => {
+            busy("the server timed out waiting for the request; check the network, and retry")
+        }
         "XAmzContentSHA256Mismatch" | "BadDigest" | "InvalidDigest" | "IncompleteBody" => {
-            busy("the request was damaged on its way; retry")
+            busy("the request was damaged in transit; retry")
         }
-        "InternalError" | "InternalServerError" => unsure("the server failed within; retry"),
+        "InternalError" | "InternalServerError" => unsure("the server had an internal error; retry"),
         "PreconditionFailed" => CodeVerdict {
             sort: RefusalKind::Lost,
             kind: ErrorKind::Conflict,
-            remedy: "another writer was first; load, look, decide again",
+            remedy: "another writer changed the object; load the run, and decide again",
         },
         "ConditionalRequestConflict" | "OperationAborted" => CodeVerdict {
             sort: RefusalKind::Undecided,
             kind: Unavailable,
-            remedy: "two conditional writes met, and neither was decided; retry",
+            remedy: "two conditional writes conflicted, and neither succeeded; retry",
         },
         "EntityTooLarge" | "MaxMessageLengthExceeded" => {
-            refused(TooLarge, "the server takes no object of this size; write fewer or smaller records")
+            refused(TooLarge, "the server rejects objects of this size; write fewer or smaller records")
         }
         "KeyTooLongError" | "KeyTooLong" => {
-            refused(Invalid, "the server takes no key of this length; use a shorter prefix or run id")
+            refused(Invalid, "the server rejects keys of this length; use a shorter prefix or run id")
         }
         "InvalidURI" | "InvalidObjectName" => {
-            refused(Invalid, "the server takes no such key; use a plainer prefix")
+            refused(Invalid, "the server rejects this key; use a prefix of letters and digits")
         }
         "NotImplemented" | "MethodNotAllowed" => {
-            refused(Unsupported, "the server cannot do it; use one with conditional writes")
+            refused(Unsupported, "the server lacks this operation; use a server with conditional writes")
         }
-        "InvalidObjectState" => busy("the object was archived; restore it, and exempt the prefix from that"),
+        "InvalidObjectState" => {
+            busy("the object was archived; restore it, and exclude the prefix from archiving")
+        }
         "QuotaExceeded" | "XMinioStorageFull" | "InsufficientStorage" => {
-            busy("no space is left; free some or raise the quota")
+            busy("no space is left; free space, or raise the quota")
         }
         _ => by_status(status),
     }
@@ -129,7 +134,10 @@ fn by_status(status: u16) -> CodeVerdict {
         429 => verdict("SlowDown", status),
         503 => verdict("ServiceUnavailable", status),
         507 => verdict("QuotaExceeded", status),
-        400..=499 => refused(ErrorKind::Invalid, "the server takes the request for wrong; see the code"),
+        400..=499 => refused(
+            ErrorKind::Invalid,
+            "the server rejected the request as invalid; the code names the cause",
+        ),
         _ => verdict("InternalError", status),
     }
 }
@@ -138,7 +146,7 @@ fn by_status(status: u16) -> CodeVerdict {
 mod tests {
     use super::*;
 
-    /// Every code that is known, with the status that it comes with.
+    /// The known codes, each with its status.
     const TABLE: &[(&str, u16, RefusalKind, ErrorKind)] = &[
         ("NoSuchKey", 404, RefusalKind::Absent, ErrorKind::NotFound),
         ("NotFound", 404, RefusalKind::Absent, ErrorKind::NotFound),
@@ -194,7 +202,7 @@ mod tests {
         ("QuotaExceeded", 403, RefusalKind::Busy, ErrorKind::Unavailable),
         ("XMinioStorageFull", 507, RefusalKind::Busy, ErrorKind::Unavailable),
         ("InsufficientStorage", 507, RefusalKind::Busy, ErrorKind::Unavailable),
-        // Without a code, or with an unknown one, the status speaks.
+        // Without a known code, the status decides.
         ("", 301, RefusalKind::Refused, ErrorKind::Invalid),
         ("", 302, RefusalKind::Refused, ErrorKind::Invalid),
         ("", 307, RefusalKind::Refused, ErrorKind::Invalid),
@@ -228,7 +236,7 @@ mod tests {
 
     #[test]
     fn only_status_404_means_missing_object() {
-        // A proxy may answer anything with any words.
+        // A proxy may send any status with any text.
         assert_eq!(verdict("NotFound", 500).sort, RefusalKind::Unsure);
     }
 }

@@ -1,43 +1,44 @@
-//! The options of the store and the URL that names one.
+//! The options of the store, and its URL.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use ferrata_store::{Error, ErrorKind, Result, url};
 
-/// The longest prefix, in bytes: what a key of a kibibyte leaves beside the longest ids.
+/// The maximum length of a prefix, in bytes. A key may have 1,024 bytes, and the longest ids need the other part.
 pub(crate) const MAX_PREFIX: usize = 512;
 
-/// How an [`S3Store`](crate::S3Store) finds and uses its bucket. The defaults suit most.
+/// Options of an [`S3Store`](crate::S3Store). The defaults suit most applications.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct S3Options {
-    /// The server, as in `https://s3.example.org`; by default that of AWS for the region.
+    /// The URL of the server, such as `https://s3.example.org`. The default is the server of AWS for the region.
     pub endpoint: Option<String>,
-    /// The region; by default what the SDK finds in the environment or the profile, `us-east-1` with an endpoint of one's own.
+    /// The region. The default comes from the environment or the profile; with an own endpoint it is `us-east-1`.
     pub region: Option<String>,
     /// Whether the bucket is in the URL's path instead of the host name. The default is false. Most servers except AWS need it.
     pub path_style: bool,
     /// The maximum number of concurrent requests of one call. The default is 64.
     ///
-    /// The runtime has up to four batches of appends under way, of up to 256 runs each: so 256 runs write at the same time.
+    /// The runtime has up to four batches of appends in progress, each of up to 256 runs. So up to 256 runs write at the same time.
     ///
-    /// Raised: batches, loads and listings end sooner, and more connections are open. Lowered: the reverse. Correct at any
-    /// number.
+    /// With a higher value, batches, loads and listings finish sooner, and more connections are open. A lower value does the reverse. Any number is
+    /// correct.
     pub parallel: NonZeroUsize,
     /// The number of cached heads of runs. The default is 10,000.
     ///
-    /// Each takes some 500 bytes. A run that is remembered is appended to with one request, another with three. Correct at
-    /// any number, as the server decides every append.
+    /// Each head takes about 500 bytes. An append to a cached run needs one request, otherwise three. Any number is correct, because the server
+    /// decides every append.
     pub cached_runs: NonZeroUsize,
     /// The timeout of one request. The default is 30 seconds; `&request_timeout_ms=` in a URL.
     ///
-    /// A higher value detects a hanging server later. With a lower value, large bodies fail on a slow line. After a timeout, the store searches for
-    /// the write and reports [`ErrorKind::Indeterminate`] if it does not find it.
+    /// With a higher value, the store detects a hanging server later. With a lower value, large bodies fail on a slow connection. After a timeout,
+    /// the store searches for the write. If it does not find the write, the append fails with [`ErrorKind::Indeterminate`].
     pub request_timeout: Duration,
-    /// The number of concurrent writers of one object in each round of [`setup`](ferrata_store::CheckpointStore::setup)'s probe. The default is 16.
+    /// The number of concurrent writers of one object in each round of the probe in [`setup`](ferrata_store::CheckpointStore::setup). The default
+    /// is 16.
     pub probe_writers: NonZeroUsize,
-    /// The number of rounds of the probe. The default is 3. More rounds detect rare faults of a server more reliably.
+    /// The number of rounds of the probe. The default is 3. With more rounds, the probe detects rare faults of a server more reliably.
     pub probe_rounds: NonZeroUsize,
 }
 
@@ -60,7 +61,7 @@ impl Default for S3Options {
 }
 
 impl S3Options {
-    /// Sets the server.
+    /// Sets the URL of the server.
     #[must_use]
     pub fn with_endpoint(mut self, endpoint: impl Into<String>) -> Self {
         self.endpoint = Some(endpoint.into());
@@ -74,7 +75,7 @@ impl S3Options {
         self
     }
 
-    /// Sets whether the bucket is in the URL's path.
+    /// Sets whether the bucket is in the URL's path instead of the host name.
     #[must_use]
     pub fn with_path_style(mut self, path_style: bool) -> Self {
         self.path_style = path_style;
@@ -88,28 +89,28 @@ impl S3Options {
         self
     }
 
-    /// Sets how many heads of runs to remember.
+    /// Sets the number of cached heads of runs.
     #[must_use]
     pub fn with_cached_runs(mut self, cached_runs: NonZeroUsize) -> Self {
         self.cached_runs = cached_runs;
         self
     }
 
-    /// Sets how long one request may take.
+    /// Sets the timeout of one request.
     #[must_use]
     pub fn with_request_timeout(mut self, request_timeout: Duration) -> Self {
         self.request_timeout = request_timeout;
         self
     }
 
-    /// Sets how many writers race in each round of the probe.
+    /// Sets the number of concurrent writers in each round of the probe.
     #[must_use]
     pub fn with_probe_writers(mut self, probe_writers: NonZeroUsize) -> Self {
         self.probe_writers = probe_writers;
         self
     }
 
-    /// Sets how many rounds the probe has.
+    /// Sets the number of rounds of the probe.
     #[must_use]
     pub fn with_probe_rounds(mut self, probe_rounds: NonZeroUsize) -> Self {
         self.probe_rounds = probe_rounds;
@@ -117,11 +118,11 @@ impl S3Options {
     }
 }
 
-/// A bucket and the prefix in it.
+/// A bucket, and a prefix in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct S3Target {
     pub(crate) bucket: String,
-    /// Without slashes at its ends.
+    /// The prefix, without slashes at its ends.
     pub(crate) prefix: String,
 }
 
@@ -132,11 +133,11 @@ fn bad(why: &str) -> Error {
 }
 
 impl S3Target {
-    /// Checks the names.
+    /// Checks the names of the bucket and of the prefix.
     pub(crate) fn new(bucket: &str, prefix: &str) -> Result<Self> {
         let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '-');
         if !(3..=63).contains(&bucket.len()) || !bucket.chars().all(is_name) {
-            return Err(bad("a bucket is named by 3 to 63 of a-z 0-9 . -"));
+            return Err(bad("a bucket name has 3 to 63 of a-z 0-9 . -"));
         }
         let prefix = prefix.trim_matches('/');
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "!-_.*'()/:=+@,".contains(c);
@@ -147,17 +148,17 @@ impl S3Target {
             return Err(bad("each part of the prefix between slashes needs a name other than . and .."));
         }
         if prefix.len() > MAX_PREFIX {
-            return Err(bad("the prefix may have 512 bytes"));
+            return Err(bad("the prefix has at most 512 bytes"));
         }
         Ok(Self { bucket: bucket.to_owned(), prefix: prefix.to_owned() })
     }
 }
 
-/// Reads `s3://bucket/prefix?…`; what the URL says replaces what `options` says.
+/// Parses `s3://bucket/prefix?…`. The URL overrides `options`.
 pub(crate) fn read_url(url: &str, mut options: S3Options) -> Result<(S3Target, S3Options)> {
     let rest = url.strip_prefix("s3://").ok_or_else(|| bad("the store's URL does not begin with s3://"))?;
     if rest.contains('#') {
-        return Err(bad("the store's URL has a fragment, which means nothing here"));
+        return Err(bad("the store's URL has a fragment, which this store does not support"));
     }
     let (path, given) = url::split(rest);
     let (bucket, prefix) = path.split_once('/').unwrap_or((path, ""));
@@ -173,17 +174,17 @@ pub(crate) fn read_url(url: &str, mut options: S3Options) -> Result<(S3Target, S
             "endpoint" => options.endpoint = Some(value),
             "region" if !value.is_empty() => options.region = Some(value),
             "path_style" => {
-                options.path_style = option.truth().ok_or_else(|| bad("path_style is true or false"))?;
+                options.path_style = option.truth().ok_or_else(|| bad("path_style must be true or false"))?;
             }
             "request_timeout_ms" => {
                 let time = option.millis();
                 options.request_timeout =
-                    time.ok_or_else(|| bad("request_timeout_ms is a number of milliseconds"))?;
+                    time.ok_or_else(|| bad("request_timeout_ms must be a number of milliseconds"))?;
             }
-            // The name may be half of a secret as well.
+            // Do not show the name, because it may be a part of a secret.
             _ => {
                 return Err(bad(
-                    "the store's URL has an unknown option; there are endpoint, region, path_style and request_timeout_ms",
+                    "the store's URL has an unknown option; the options are endpoint, region, path_style and request_timeout_ms",
                 ));
             }
         }
@@ -192,7 +193,7 @@ pub(crate) fn read_url(url: &str, mut options: S3Options) -> Result<(S3Target, S
     Ok((S3Target::new(bucket, &prefix)?, options))
 }
 
-/// Checks the server's address: it goes into no request unread.
+/// Checks the server's address before it is used in a request.
 pub(crate) fn check_endpoint(endpoint: Option<&str>) -> Result<()> {
     let Some(endpoint) = endpoint else { return Ok(()) };
     let host = endpoint.strip_prefix("https://").or_else(|| endpoint.strip_prefix("http://"));
@@ -203,7 +204,7 @@ pub(crate) fn check_endpoint(endpoint: Option<&str>) -> Result<()> {
         Some(host) if !host.is_empty() && !host.contains(|c: char| c.is_whitespace() || "?#".contains(c)) => {
             Ok(())
         }
-        _ => Err(bad("an endpoint is an address as https://host:port or http://host:port")),
+        _ => Err(bad("the endpoint must have the form https://host:port or http://host:port")),
     }
 }
 

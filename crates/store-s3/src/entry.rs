@@ -1,4 +1,4 @@
-//! An entry of the index: what a listing may know of a run without reading its log.
+//! An index entry: the data of a run that a listing can use without reading the run's log.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,8 +10,8 @@ use crate::layout::Tree;
 
 /// The last part of an entry's key. The object itself is empty.
 ///
-/// An entry belongs to the record that brought the run into this state, and no two records share an entry. So removing a stale entry never removes
-/// the entry of another writer, or of the same state at a later time.
+/// An entry belongs to the record that brought the run into this state, and no two records share an entry. So the removal of a stale entry never
+/// removes the entry of another writer, or of the same state at a later time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IndexKey {
     pub(crate) life: u32,
@@ -60,7 +60,7 @@ impl IndexEntry for IndexKey {
 impl fmt::Display for IndexKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { life, seq, id, standing } = self;
-        // The numbers go up, so that a listing that passes while one entry replaces another meets the new one last.
+        // The numbers ascend. So if one entry replaces another during a listing, the listing still finds the new entry.
         write!(f, "{life:08x}.{:016x}.{id}.{}.", seq.get(), standing.status)?;
         match standing.owner {
             Some(owner) => write!(f, "{owner}.")?,

@@ -1,4 +1,4 @@
-//! The errors of this store, one variant each, and their conversion into errors of the library.
+//! The errors of this store, and their conversion to errors of the library.
 
 use ferrata_store::{At, Error, ErrorKind, HeadRef, Listing, RunKey, Seq, refusal};
 
@@ -21,25 +21,25 @@ impl S3Operation {
             Self::Put => "put",
             Self::Delete => "delete",
             Self::List => "list",
-            Self::Versions => "look at the versions of",
+            Self::Versions => "list the versions of",
         }
     }
 }
 
-/// Everything that can fail here. None of it holds a header, an address or a credential.
+/// An error of this store. None contains a header, an address or a credential.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum S3StoreError {
     #[error("cannot {} {key}: {} ({code}, status {status})", doing.words(), verdict(code, *status).remedy)]
     Refused { doing: S3Operation, key: String, status: u16, code: String },
-    #[error("cannot {} {key}: {what}; look at the network and the endpoint, then retry", doing.words())]
+    #[error("cannot {} {key}: {what}; check the network and the endpoint, then retry", doing.words())]
     Unreached { doing: S3Operation, key: String, what: String, was_sent: bool },
     #[error(
         "found no credentials ({what}); set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile or a role"
     )]
     NoCredentials { what: String },
-    #[error("the request could not be made: {what}; correct the store's URL or options")]
+    #[error("cannot build the request: {what}; correct the store's URL or options")]
     Unmakeable { what: String },
-    #[error("the answer for {key} makes no sense: {what}; look at the endpoint")]
+    #[error("the answer for {key} is invalid: {what}; check the endpoint")]
     Nonsense { key: String, what: String },
     #[error("{0}; retry with the same records")]
     Unsure(Box<S3StoreError>),
@@ -47,31 +47,31 @@ pub(crate) enum S3StoreError {
     Damaged { key: String, seq: Option<Seq>, what: String },
     #[error("{key} is missing; restore the run from a backup, or purge it")]
     Missing { key: String, seq: Option<Seq> },
-    #[error("{key} has version {found}, this version reads {known}; upgrade this process")]
+    #[error("{key} has version {found}, and this version reads {known}; upgrade this process")]
     Newer { key: String, found: u32, known: u32 },
-    #[error(
-        "{key} is of an unreleased version, which no release reads; start anew: give the store an empty prefix"
-    )]
+    #[error("{key} is of an unreleased version, which no release reads; use an empty prefix")]
     Unreleased { key: String },
-    #[error("{key} holds a record of format {found}, this version reads up to {known}; upgrade this process")]
+    #[error(
+        "{key} has a record of format {found}, and this version reads up to {known}; upgrade this process"
+    )]
     NewerRecord { key: String, seq: Option<Seq>, found: u64, known: u16 },
-    #[error("the server does not keep conditional writes apart: {what}; use one that does")]
+    #[error("the server does not support conditional writes: {what}; use a server that does")]
     Unfit { what: String },
     #[error("{}", refusal::differs(*expected, *actual))]
     Conflict { expected: Option<HeadRef>, actual: Option<HeadRef> },
     #[error("{}", refusal::NO_RUN)]
     NoRun,
-    #[error("the run has no {at}: it keeps records {first} to {last}")]
+    #[error("the run has no {at}; it has records {first} to {last}")]
     NoRecord { at: At, first: Seq, last: Seq },
-    #[error("the records have {len} bytes, an append holds at most {max}; write fewer or smaller ones")]
+    #[error("the records have {len} bytes, and an append has at most {max}; write fewer or smaller records")]
     Large { len: u64, max: u64 },
     #[error("{}", Listing::foreign().message())]
     Cursor,
     #[error("{}", refusal::DOUBLED)]
     Doubled,
-    #[error("{what} changed again and again while it was read; retry")]
+    #[error("{what} kept changing during the read; retry")]
     Restless { what: String },
-    #[error("the run was pruned beyond {key} before its write was seen to be in the log")]
+    #[error("the run was pruned past {key} before its write was confirmed in the log")]
     Passed { key: String },
     #[error("{0}")]
     Checked(#[source] Error),
@@ -101,13 +101,13 @@ impl S3StoreError {
         matches!(self, Self::Damaged { .. } | Self::Missing { .. })
     }
 
-    /// Returns whether only this run is at fault, so that a listing continues with the others.
+    /// Returns whether the fault concerns only this run, so that a listing continues with other runs.
     pub(crate) fn is_of_run(&self) -> bool {
         self.is_damage() || matches!(self, Self::Newer { .. } | Self::NewerRecord { .. })
     }
 
     /// Returns whether the server refuses an object of the run, or the run changes constantly. If only this run is affected, a listing continues
-    /// with the others.
+    /// with other runs.
     pub(crate) fn may_be_of_run(&self) -> bool {
         matches!(self, Self::Refused { doing: S3Operation::Get, status: 403, .. } | Self::Restless { .. })
     }
@@ -141,10 +141,10 @@ impl S3StoreError {
         }
     }
 
-    /// Turns into the library's error for an operation on `run`.
+    /// Converts to the library's error for an operation on `run`.
     pub(crate) fn of_run(self, operation: &'static str, run: &RunKey) -> Error {
         match self {
-            // It names its run and record already.
+            // The error already names its run and record.
             Self::Checked(error) => error.with_operation(operation),
             fault => Error::from(fault).with_operation(operation).with_run(run),
         }

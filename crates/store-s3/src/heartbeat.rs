@@ -1,4 +1,4 @@
-//! Heartbeats of executors: one object for each executor, dated by the server.
+//! Heartbeats of executors: one object for each executor. The server dates the objects.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use crate::bucket::ServerTime;
 use crate::error::S3StoreError;
 use crate::inner::S3Inner;
 
-/// The extra time that a heartbeat counts. The server's dates omit the fraction of a second, and an executor must not look dead too early.
+/// The extra time for which a heartbeat counts. The server's dates have no fraction of a second, and an executor must not look dead too early.
 const GRAIN: ServerTime = 1_000;
 
-/// The time after its expiry that the object of an executor without a goodbye stays, before a setup removes it.
+/// How long the object of an executor that did not sign off stays after its expiry, before a setup removes it.
 const REMEMBERED: ServerTime = 24 * 60 * 60 * 1_000;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -37,23 +37,23 @@ impl S3Inner {
         Ok(self.time_left(&self.layout.executor(executor)).await?.is_some_and(|left| left > 0))
     }
 
-    /// Returns for how long a heartbeat still counts, negative once it has expired; `None` if there is none.
+    /// Returns how long a heartbeat is still valid; negative if it has expired, and `None` if it does not exist.
     async fn time_left(&self, key: &str) -> Result<Option<ServerTime>, S3StoreError> {
         let Some(object) = self.bucket.get(key, None).await? else { return Ok(None) };
         let Ok(beat) = serde_json::from_slice::<HeartbeatObject>(&object.value.bytes) else {
-            tracing::warn!(key, "a heartbeat cannot be read, and counts for none");
+            tracing::warn!(key, "ignored an unreadable heartbeat");
             return Ok(None);
         };
         let now = object.at.ok_or_else(|| S3StoreError::Nonsense {
             key: key.to_owned(),
-            what: "it does not say what time it is".into(),
+            what: "the answer has no time".into(),
         })?;
         let ttl = i64::try_from(beat.ttl_ms).unwrap_or(i64::MAX);
         let end = object.value.modified.saturating_add(ttl).saturating_add(GRAIN);
         Ok(Some(end.saturating_sub(now)))
     }
 
-    /// Removes the heartbeats of executors that are long gone.
+    /// Removes the heartbeats of executors that ended long ago.
     pub(crate) async fn sweep_executors(&self) -> Result<(), S3StoreError> {
         let listed = self.bucket.list(&self.layout.executors(), None, 1_000).await?;
         let Some(now) = listed.at else { return Ok(()) };

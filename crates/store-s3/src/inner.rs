@@ -1,4 +1,4 @@
-//! Shared state of the store's parts: the bucket, its keys, the clock for waiting, and caches.
+//! The shared state of the store: the bucket, its keys, the clock for pauses, and caches.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -12,25 +12,27 @@ use crate::cache::HeadCache;
 use crate::config::{S3Options, S3Target};
 use crate::layout::S3Keys;
 
-/// The time, by the server's clock, that the key of an object stays taken after the write, even if the object is pruned or purged.
+/// How long the key of an object stays taken after its write, by the server's clock, even if the object is pruned or purged.
 ///
-/// This and [`TRUSTED`] keep out a writer that slept. Such a writer saw head n, and writes n + 1 to a free key. If n + 1 existed and was pruned or
-/// purged since, the writer must not find its key free. If the writer's read is younger than `TRUSTED`, then n + 1 was written after the read, is
-/// younger than `KEPT`, and its key is still taken. If the read is older, the writer reads again after the write and confirms it. Both times are the
-/// server's, so a stopped or wrong client clock has no effect. The clocks of the server's own machines may differ by the 20 minutes between the two
-/// constants.
+/// This constant and [`TRUSTED`] stop a writer that was suspended. The suspended writer saw head n, and now writes n + 1 to a free key. If another
+/// writer wrote n + 1, which was then pruned or purged, the writer must not find its key free. There are two cases. If the writer's read is younger
+/// than `TRUSTED`, then n + 1 is newer than that read. So it is younger than `KEPT`, and its key is still taken. If the read is older, the writer
+/// reads again after the write, and confirms the write.
+///
+/// Both times are the server's, so a stopped or wrong clock of a client has no effect. The clocks of the server's own machines may differ by 20
+/// minutes, the difference of the two constants.
 pub(crate) const KEPT: ServerTime = 30 * 60 * 1_000;
 
-/// How old, by the server's clock, what a writer last saw of a log may be when its write is answered.
+/// The maximum age, by the server's clock, of a writer's last read of a log when the server answers the write.
 pub(crate) const TRUSTED: ServerTime = 10 * 60 * 1_000;
 
-/// The maximum number of attempts of a conditional write that the server does not decide or answer.
+/// The maximum number of attempts of a conditional write that the server does not decide or does not answer.
 pub(crate) const ATTEMPTS: u32 = 6;
 
-/// The maximum number of restarts of a read whose run is pruned, purged or started again meanwhile.
+/// The maximum number of attempts of a read whose run is pruned, purged or started again meanwhile.
 pub(crate) const READS: u32 = 8;
 
-/// The bucket, its keys, and what is remembered of it.
+/// The bucket, its keys, and the cached knowledge about it.
 #[derive(Debug)]
 pub(crate) struct S3Inner {
     pub(crate) bucket: Bucket,
@@ -40,7 +42,7 @@ pub(crate) struct S3Inner {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) cache: HeadCache,
     pub(crate) ids: RandomIds,
-    /// Whether the layout was seen to be one that this version reads.
+    /// Whether the store has read a marker with a layout that this version supports.
     pub(crate) is_marked: AtomicBool,
 }
 
@@ -63,7 +65,8 @@ impl S3Inner {
         }
     }
 
-    /// Waits before a further attempt: 10 ms, doubled each time, plus as much random jitter, so that colliding writers separate.
+    /// Waits before another attempt. The pause is 10 ms, doubled for each attempt, plus up to the same time at random, so that colliding writers
+    /// separate.
     pub(crate) async fn pause(&self, attempt: u32) {
         let delay = 10 << attempt.min(6);
         // The last two bytes of an id are random.

@@ -8,12 +8,12 @@ use crate::entry::IndexKey;
 /// The version of keys and objects.
 pub(crate) const VERSION: u32 = 1;
 
-/// A half of the index. Active runs, which recovery lists repeatedly, are apart from ended runs.
+/// One half of the index. Active runs, which recovery lists again and again, are separate from finished runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Tree {
-    /// Runs that may continue, or wait for a wake-up.
+    /// Runs that may continue, or that wait for a wake-up.
     Live,
-    /// Runs that are finished and have nothing left to deliver.
+    /// Runs that are finished and have no deliveries left.
     Done,
 }
 
@@ -31,7 +31,7 @@ impl Tree {
     }
 }
 
-/// The place of one object of a log: which life of the run, and the number of its first record.
+/// The position of one object of a log: the generation of the run, and the number of the object's first record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ObjectPlace {
     pub(crate) life: u32,
@@ -39,23 +39,24 @@ pub(crate) struct ObjectPlace {
 }
 
 impl ObjectPlace {
-    /// The first key of a run with a new id. Once written, the key stays taken forever: by the first record, or by a mark. So a start that gets it
-    /// need not check for an existing or former run.
+    /// The position of the first object of a run with a new id. After the first write, the key stays taken forever: by the first record, or by a
+    /// mark. So a start that gets this key need not check for an existing or former run.
     pub(crate) const FIRST: Self = Self { life: 0, start: 0 };
 }
 
-/// The keys below one prefix.
+/// Builds and parses the keys below one prefix.
 ///
-/// Ids contain no slash and no character that keys forbid, and never start with a dot. So each id is one part of a key without escapes, and two runs
-/// never share a part. Counters are inverted, in hexadecimal digits of fixed width, because a listing only ascends and callers ask for the newest.
+/// Ids contain no slash and no character that keys forbid, and never start with a dot. So each id is one part of a key without escapes, and two
+/// runs never share a part. Counters are inverted, in hexadecimal digits of fixed width: a listing only ascends, and callers ask for the newest
+/// objects.
 #[derive(Clone, Debug)]
 pub(crate) struct S3Keys {
-    /// Empty, or ending in a slash.
+    /// The prefix: empty, or with a slash at its end.
     prefix: String,
 }
 
 impl S3Keys {
-    /// Takes a prefix without slashes at its ends.
+    /// Creates the keys for a prefix without slashes at its ends.
     pub(crate) fn new(prefix: &str) -> Self {
         let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
         Self { prefix }
@@ -66,7 +67,7 @@ impl S3Keys {
         format!("{}ferrata.json", self.prefix)
     }
 
-    /// Returns a key for the probe of the server; `name` is unique.
+    /// Returns a key for the probe of the server. `name` is unique.
     pub(crate) fn probe(&self, name: &str, number: usize) -> String {
         format!("{}probe/{name}/{number}", self.prefix)
     }
@@ -79,22 +80,22 @@ impl S3Keys {
         format!("{}executors/{executor}", self.prefix)
     }
 
-    /// Everything that belongs to logs.
+    /// Returns the prefix of all logs.
     pub(crate) fn logs(&self) -> String {
         format!("{}log/", self.prefix)
     }
 
-    /// Everything that belongs to the log of one run, in all its lives.
+    /// Returns the prefix of the log of one run, in all its generations.
     pub(crate) fn run(&self, run: &RunKey) -> String {
         format!("{}log/{}/{}/", self.prefix, run.tenant, run.run)
     }
 
-    /// The object whose first record has this number.
+    /// Returns the key of the object at this position.
     pub(crate) fn object(&self, run: &RunKey, place: ObjectPlace) -> String {
         format!("{}log/{}/{}/{:08x}/{:016x}", self.prefix, run.tenant, run.run, !place.life, !place.start)
     }
 
-    /// The place that a key of this run names.
+    /// Returns the position in a key of this run.
     pub(crate) fn place_of(&self, run: &RunKey, key: &str) -> Option<ObjectPlace> {
         let (life, start) = key.strip_prefix(&self.run(run))?.split_once('/')?;
         let life = u32::from_str_radix(life, 16).ok().filter(|_| life.len() == 8)?;
@@ -107,34 +108,34 @@ impl S3Keys {
         key.strip_prefix(&self.logs()).unwrap_or(key)
     }
 
-    /// The run whose log a key belongs to.
+    /// Returns the run whose log has this key.
     pub(crate) fn run_of_log(&self, key: &str) -> Option<RunKey> {
         let mut parts = key.strip_prefix(&self.logs())?.split('/');
         let key = RunKey::new(TenantId::new(parts.next()?).ok()?, RunId::new(parts.next()?).ok()?);
         (parts.count() == 2).then_some(key)
     }
 
-    /// Half of the index.
+    /// Returns the prefix of one half of the index.
     pub(crate) fn tree(&self, tree: Tree) -> String {
         format!("{}index/{}/", self.prefix, tree.as_str())
     }
 
-    /// Returns the index prefix of the runs created at this time, in one half.
+    /// Returns the prefix of the runs created at this time, in one half of the index.
     pub(crate) fn created(&self, tree: Tree, created: Timestamp) -> String {
         format!("{}index/{}/{:016x}/", self.prefix, tree.as_str(), inverted(created))
     }
 
-    /// Returns the index prefix of one run, in one half.
+    /// Returns the prefix of one run, in one half of the index.
     pub(crate) fn entries(&self, tree: Tree, created: Timestamp, run: &RunKey) -> String {
         format!("{}{}/{}/", self.created(tree, created), run.tenant, run.run)
     }
 
-    /// One entry of the index.
+    /// Returns the key of an index entry.
     pub(crate) fn entry(&self, created: Timestamp, run: &RunKey, entry: &IndexKey) -> String {
         format!("{}{entry}", self.entries(entry.tree(), created, run))
     }
 
-    /// Reads a key of one half of the index.
+    /// Parses a key of one half of the index.
     pub(crate) fn entry_of(&self, tree: Tree, key: &str) -> Option<(Timestamp, RunKey, IndexKey)> {
         let mut parts = key.strip_prefix(&self.tree(tree))?.split('/');
         let created = parts.next().filter(|part| part.len() == 16)?;
@@ -145,7 +146,7 @@ impl S3Keys {
     }
 }
 
-/// Later times have smaller numbers, before 1970 as well.
+/// Returns a number that is smaller for later times, including times before 1970.
 fn inverted(created: Timestamp) -> u64 {
     !(created.unix_ms().cast_unsigned() ^ (1 << 63))
 }

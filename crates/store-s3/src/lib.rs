@@ -1,6 +1,7 @@
-//! Keeps the runs of [Ferrata](ferrata_store) as objects in a bucket of S3, or of a server that speaks it.
+//! Stores the runs of [Ferrata](ferrata_store) as objects in a bucket of S3, or of a server with the same API.
 //!
-//! The bucket needs no companion: no database, no lock service. One conditional write (`If-None-Match: *`) decides each append, from any machine.
+//! The bucket is enough: the store needs no database and no lock service. One conditional write (`If-None-Match: *`) decides each append, from any
+//! machine.
 //!
 //! ```no_run
 //! use ferrata_store::{CheckpointStore, Page, RunQuery};
@@ -17,29 +18,29 @@
 //!
 //! # Guarantees
 //!
-//! - **Durable.** An append is acknowledged when the server has acknowledged the object, which is worth what the server's word
-//!   is worth: on AWS, copies in several places.
-//! - **Whole.** The records of an append are one object, so either all of them exist or none.
-//! - **One winner.** The key of an object is the number of its first record. Two appends after the same head want the same key,
-//!   and the server gives it to one of them. [`setup`](ferrata_store::CheckpointStore::setup) tries with a race whether
-//!   it does, and refuses servers that ignore the condition or let several writers win.
-//! - **Reads settle doubtful writes.** After a lost reply, a `409` or a `412`, the store reads the log and recognizes its records by their ids. Only
-//!   if the read fails too is the result [`Indeterminate`](ferrata_store::ErrorKind::Indeterminate).
-//! - **Stale writers cannot write.** The keys of pruned and purged objects stay taken for half an hour. A writer whose knowledge is older than ten
+//! - **Durable.** The store acknowledges an append when the server has acknowledged the object. The append is as durable as the server makes it;
+//!   AWS keeps copies in several places.
+//! - **Atomic.** The records of an append are one object, so either all of them exist or none.
+//! - **One winner.** The key of an object contains the number of its first record. Two appends after the same head need the same key, and the
+//!   server gives the key to only one of them. [`setup`](ferrata_store::CheckpointStore::setup) tests this with concurrent writes. It refuses a
+//!   server that ignores the condition or lets several writers win.
+//! - **Reads settle unknown outcomes.** After a lost reply, a `409` or a `412`, the store reads the log and recognizes its records by their ids.
+//!   The result is [`Indeterminate`](ferrata_store::ErrorKind::Indeterminate) only if this read fails, too.
+//! - **Stale writers cannot write.** The keys of pruned and purged objects stay taken for half an hour. A writer whose last read is older than ten
 //!   minutes reads again after its write. Both times are by the server's clock; see `docs/reference/store-s3.md`.
 //! - **Listings include every run.** The store writes the index entry before the log.
 //!
 //! # Limits
 //!
-//! - The server must list what was just written, and honour `If-None-Match: *` and `If-Match` on `PutObject`.
-//! - Each append is a request, some 10 to 50 ms away: fit for steps that take seconds, not for a thousand steps a second.
-//! - Heartbeats and wake-ups are exact to a second.
-//! - Listing the oldest runs first, and loading at a record's id, read much; see `docs/reference/store-s3.md`.
+//! - The server must list an object right after its write, and support `If-None-Match: *` and `If-Match` on `PutObject`.
+//! - Each append is a request, which takes about 10 to 50 ms. This suits steps that take seconds, but not a thousand steps per second.
+//! - Heartbeats and wake-ups have a precision of one second.
+//! - Listing the oldest runs first, and loading at a record's id, read many objects; see `docs/reference/store-s3.md`.
 //! - One append may have at most 256 MiB of bodies.
-//! - No notices: a bucket sends no notices, so the runtime polls.
-//! - A purged run leaves two marks of 18 bytes under its id, which keep writers of its old life out.
+//! - The store sends no notices, because a bucket has none. The runtime polls.
+//! - A purged run leaves two marks of 18 bytes under its id. They refuse writers of the old generation.
 //!
-//! `docs/reference/store-s3.md` has the keys and objects byte by byte, what requests cost, and how to operate a bucket.
+//! `docs/reference/store-s3.md` describes the keys and objects byte by byte, the cost of requests, and how to operate a bucket.
 
 mod append;
 mod bounded_join;

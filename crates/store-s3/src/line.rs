@@ -1,4 +1,4 @@
-//! The head of an object in compact JSON. It omits fields that follow from the key or repeat the previous value.
+//! The head of an object in compact JSON. It omits fields that follow from the key or that repeat the previous value.
 
 use std::borrow::Cow;
 
@@ -10,8 +10,8 @@ use crate::object::{LogCut, ObjectHead};
 
 /// Distinguishes logs under the same key, by 24 bits of a checksum of the first record's id. All objects of a log have the same tag.
 ///
-/// The first object of a log is never deleted while its life lasts. Should it be lost all the same, a start would find the key
-/// free and the older objects would seem to be its own.
+/// The first object of a log is never deleted while the run exists. If it is lost nevertheless, a start would find the key free, and without the
+/// tag the older objects would look like its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Tag(ShortId<3>);
@@ -24,7 +24,7 @@ impl Tag {
     }
 }
 
-/// A head in its stored form.
+/// The stored form of a head.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Json<'a> {
     log: Tag,
@@ -40,7 +40,7 @@ pub(crate) struct Json<'a> {
     records: Vec<JsonHeader<HeaderJson>>,
 }
 
-/// A header among those of one object. Its number follows from its place.
+/// The layout of the headers in an object. The number of a record follows from its position.
 #[derive(Debug)]
 pub(crate) enum HeaderJson {}
 
@@ -56,7 +56,8 @@ impl JsonLayout for HeaderJson {
     }
 }
 
-/// The values that a header may omit: those of the previous header, and for the first one those that most objects begin with. The time is in the id.
+/// Returns the values that a header may omit: those of the previous header or, for the first header, those with which most objects begin. The time
+/// is in the record's id.
 fn assumed(before: Option<&RecordHeader>, seq: u64, at: Option<Value>) -> impl Fn(Field) -> Option<Value> {
     move |field| match (field, before) {
         (Field::Format, _) => Some(Value::Number(1)),
@@ -75,7 +76,7 @@ fn assumed(before: Option<&RecordHeader>, seq: u64, at: Option<Value>) -> impl F
     }
 }
 
-/// Returns the milliseconds that an id of version 7 begins with; of any other some number, which then is not the record's.
+/// Returns the milliseconds at the beginning of an id of version 7. For any other id it returns some number, which is not the record's time.
 fn time_of(id: Option<&Value>) -> Option<Value> {
     match id {
         Some(Value::Id(id)) => {

@@ -1,4 +1,4 @@
-//! Listing of runs. The index provides candidates, and each run's own log decides.
+//! Lists runs. The index provides candidates, and each run's own log decides whether the run matches.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
@@ -16,34 +16,34 @@ use crate::inner::S3Inner;
 use crate::layout::Tree;
 use crate::view::RunLookup;
 
-/// The time, by the server's clock, that an entry stays after the log has moved on. It is longer than any one listing takes, so a listing cannot
-/// miss both the old and the new entry.
+/// How long an index entry stays after the log has moved on, by the server's clock. It is longer than any listing takes, so a listing cannot miss
+/// both the old and the new entry.
 const SETTLED: ServerTime = 10 * 60 * 1_000;
 
-/// The time that an entry without a run stays: longer than the time of a start between its entry and its log.
+/// How long an entry without a run stays. It is longer than a start can take between writing the entry and writing the log.
 const ABANDONED: ServerTime = 60 * 60 * 1_000;
 
-/// A run as the index shows it.
+/// A run with its index entries.
 #[derive(Clone, Debug)]
 struct IndexedRun {
     place: RunPlace,
     entries: Vec<(String, IndexKey, ServerTime)>,
 }
 
-/// A range of the index, newest runs first, with every entry read.
+/// A range of the index, newest runs first. The window has all entries of its runs.
 #[derive(Debug, Default)]
 struct Window {
     candidates: Vec<IndexedRun>,
     now: Option<ServerTime>,
 }
 
-/// A walk through the index, from the newest runs on.
+/// Reads the index range by range, from the newest runs on.
 struct Windows<'a> {
     inner: &'a S3Inner,
     trees: &'a [Tree],
-    /// The start of the next range: runs created then, or earlier.
+    /// The time of creation at which the next range begins. A range goes on to older runs.
     from: Option<Timestamp>,
-    /// Runs created before this are of no interest.
+    /// The time of creation at which the reading ends. Older runs are not needed.
     until: Option<Timestamp>,
     is_over: bool,
 }
@@ -51,16 +51,16 @@ struct Windows<'a> {
 /// The entries of one half of the index in a range.
 struct IndexRange {
     entries: Vec<(Timestamp, RunKey, String, IndexKey, ServerTime)>,
-    /// The time of creation up to which all was seen, itself not included; none if that is the end.
+    /// The time of creation down to which the range has all entries, not including that time; `None` at the end of the index.
     upto: Option<Timestamp>,
     now: Option<ServerTime>,
 }
 
-/// A query and the results so far.
+/// A query and its results so far.
 struct ListInquiry<'a> {
     query: &'a RunQuery,
     alive: Mutex<HashMap<ExecutorId, bool>>,
-    /// The server's refusal of an object of a run, and whether it returned any other object.
+    /// The server's refusal of an object of a run, and whether the server returned any other object.
     refused: Option<S3StoreError>,
     is_any_read: bool,
 }
@@ -71,7 +71,7 @@ enum LookupResult {
     At(Option<Box<RunHead>>),
     /// The server has no object of the run.
     Absent,
-    /// The server refuses an object of it.
+    /// The server refuses an object of the run.
     Refused(S3StoreError),
 }
 
@@ -81,7 +81,7 @@ impl Windows<'_> {
             return Ok(None);
         }
         let mut stretches = Vec::new();
-        // Live before done: a run that ends meanwhile gets its new entry before it loses the old one.
+        // Read the active half first: a run that ends meanwhile gets its new entry before it loses the old one.
         for tree in self.trees {
             stretches.push(self.inner.read_range(*tree, self.from).await?);
         }
@@ -108,7 +108,7 @@ impl Windows<'_> {
 }
 
 impl S3Inner {
-    /// Lists the runs that meet the query.
+    /// Lists the runs that match the query.
     pub(crate) async fn runs(&self, query: &RunQuery, page: &Page) -> Result<Paged<RunHead>, S3StoreError> {
         let listing = Listing::of_runs(query, page.order);
         let after = listing.after(page).map_err(|_| S3StoreError::Cursor)?;
@@ -119,7 +119,7 @@ impl S3Inner {
             Order::OldestFirst => self.oldest(&mut inquiry, after, wanted).await?,
         };
         match inquiry.refused {
-            // The server refused every object that was read, so no single run is at fault.
+            // The server refused every object that this listing needed, so the cause is not a single run.
             Some(refused) if !inquiry.is_any_read => Err(refused),
             _ => Ok(listing.cut(page, items)),
         }
@@ -145,7 +145,7 @@ impl S3Inner {
         Ok(found)
     }
 
-    /// Goes through the whole index above the cursor, as the server lists in one direction only, and keeps what comes next.
+    /// Goes through the whole index up to the cursor, because the server lists in one direction only. Keeps the runs that come next.
     async fn oldest(
         &self,
         inquiry: &mut ListInquiry<'_>,
@@ -163,7 +163,7 @@ impl S3Inner {
                 now = window.now;
                 let mut meant = self.filter_candidates(inquiry, window.candidates, window.now).await?;
                 meant.retain(|candidate| after.as_ref().is_none_or(|after| candidate.place > *after));
-                // Each window is older than the one before.
+                // Each window is older than the previous one.
                 meant.reverse();
                 meant.append(&mut next);
                 is_all &= meant.len() <= most;
@@ -195,10 +195,10 @@ impl S3Inner {
         Windows { inner: self, trees, from, until: query.created_from, is_over }
     }
 
-    /// Reads one half of the index from runs created then, at least as far as to the next time of creation.
+    /// Reads one half of the index from the runs created at `from` on, at least down to the next time of creation.
     async fn read_range(&self, tree: Tree, from: Option<Timestamp>) -> Result<IndexRange, S3StoreError> {
         let prefix = self.layout.tree(tree);
-        // Without its slash it comes before all entries of that time, and after those of any later one.
+        // Without its slash, the prefix sorts before all entries of that time, and after those of any later time.
         let mut after = from.map(|from| self.layout.created(tree, from).trim_end_matches('/').to_owned());
         let mut entries: Vec<(Timestamp, RunKey, String, IndexKey, ServerTime)> = Vec::new();
         loop {
@@ -210,7 +210,9 @@ impl S3Inner {
                     Some((created, run, entry)) => {
                         entries.push((created, run, item.key, entry, item.modified))
                     }
-                    None => tracing::debug!(key = item.key, "passed over what is no entry of the index"),
+                    None => {
+                        tracing::debug!(key = item.key, "skipped an object that is not an entry of the index")
+                    }
                 }
             }
             let upto = entries.last().filter(|_| more).map(|(created, ..)| *created);
@@ -221,7 +223,7 @@ impl S3Inner {
         }
     }
 
-    /// Removes the runs that cannot match the query in any state: one of a run's entries is right.
+    /// Removes the runs that cannot match the query in any state. At least one of a run's entries is up to date.
     async fn filter_candidates(
         &self,
         inquiry: &ListInquiry<'_>,
@@ -244,7 +246,7 @@ impl S3Inner {
         Ok(candidates.into_iter().filter(may_meet).collect())
     }
 
-    /// Returns whether the run's facts may match the query. They never change, so cached facts of the same life are right.
+    /// Returns whether the run's facts may match the query. Facts never change, so cached facts of the same generation are correct.
     fn may_match_facts(&self, query: &RunQuery, candidate: &IndexedRun) -> bool {
         let run = &candidate.place.run;
         let is_about_facts = query.workflow.is_some()
@@ -260,9 +262,9 @@ impl S3Inner {
         }
     }
 
-    /// Reads the heads of candidates in their order, and adds those that meet the query until there are enough.
+    /// Reads the heads of candidates in order, and adds those that match the query until there are enough.
     ///
-    /// A run whose object the server refuses is left out, and noted.
+    /// If the server refuses the object of a run, this method omits the run and records the refusal.
     async fn check(
         &self,
         inquiry: &mut ListInquiry<'_>,
@@ -273,7 +275,7 @@ impl S3Inner {
     ) -> Result<(), S3StoreError> {
         let parallel = self.options.parallel.get();
         let mut rest = candidates.as_slice();
-        // Most candidates match most queries, so the first batch reads only as many as requested. If few match, the batches grow.
+        // Most candidates match most queries, so the first batch reads only as many as requested. If few candidates match, the batches grow.
         let mut count = (wanted - found.len()).min(parallel);
         while !rest.is_empty() {
             let (now_read, later) = rest.split_at(count.min(rest.len()));
@@ -299,7 +301,7 @@ impl S3Inner {
         Ok(())
     }
 
-    /// Reads the head of a run that the index shows.
+    /// Reads the head of a run that has index entries.
     async fn head_of_candidate(
         &self,
         inquiry: &ListInquiry<'_>,
@@ -313,7 +315,7 @@ impl S3Inner {
                 if inquiry.query.fails_without(run) {
                     return Err(S3StoreError::Checked(error.of_run("store.runs", run)));
                 }
-                tracing::warn!(%run, %error, "left a run out of a listing, as it cannot be read");
+                tracing::warn!(%run, %error, "skipped an unreadable run in a listing");
                 return Ok(if error.is_of_run() {
                     LookupResult::At(None)
                 } else {
@@ -347,7 +349,7 @@ impl S3Inner {
         Ok(LookupResult::At((is_here && inquiry.query.matches(&head, now)).then(|| Box::new(head))))
     }
 
-    /// Removes the entries of a run that is no more, or never was; tells whether the server gave out the mark of its end.
+    /// Removes the entries of a run that does not exist any more, or never existed. Returns whether the server has a mark of its end.
     async fn clear_absent(
         &self,
         candidate: &IndexedRun,
@@ -365,7 +367,7 @@ impl S3Inner {
         Ok(ended.is_some())
     }
 
-    /// Returns whether an executor is alive. Asks the server once per listing.
+    /// Returns whether an executor is alive. Asks the server at most once per listing.
     async fn alive(&self, inquiry: &ListInquiry<'_>, owner: ExecutorId) -> Result<bool, S3StoreError> {
         // A panic leaves the map valid. No caller holds the lock across an await.
         let known = inquiry.alive.lock().unwrap_or_else(PoisonError::into_inner).get(&owner).copied();
@@ -383,7 +385,7 @@ impl ListInquiry<'_> {
     fn trees(&self) -> Vec<Tree> {
         let RunQuery { statuses, filter, .. } = self.query;
         let may_be_finished = statuses.is_empty() || statuses.iter().any(|status| status.is_finished());
-        // A finished run with undelivered messages is in the half that recovery lists.
+        // A finished run with undelivered messages is in the active half, which recovery lists.
         let mut trees = vec![Tree::Live];
         if may_be_finished && *filter == RunFilter::Any {
             trees.push(Tree::Done);

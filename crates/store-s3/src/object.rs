@@ -1,7 +1,7 @@
-//! An object of a log, byte by byte: a line that names and guards the head, the head in JSON, then the bodies.
+//! An object of a log, byte by byte: a line with the format and the checksum of the head, then the head in JSON, then the bodies.
 //!
-//! The checksum of the head covers the place of the object, too: tenant, run, life and first record. An object that lies under another key is no
-//! object of that log.
+//! The checksum of the head includes the position of the object: tenant, run, generation and first record. So an object under another key is not
+//! accepted as an object of that log.
 
 use bytes::Bytes;
 use ferrata_store::{FORMAT, Record, RecordHeader, RunFacts};
@@ -13,60 +13,60 @@ use crate::line::{Json, Tag};
 /// The first word of every object.
 const NAME: &str = "ferrata-s3";
 
-/// The mark at the end of a run's life, and in place of objects whose key must stay taken for a while.
+/// The mark at the end of a purged run, and in place of objects whose key must stay taken for a while.
 pub(crate) const GONE: &[u8] = b"ferrata-s3 1 gone\n";
 
-/// The longest first line that can be: the name, and three numbers.
+/// The maximum length of the first line: the name, and three numbers.
 const LONGEST_LINE: usize = 64;
 
 /// The part of an object before its bodies.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ObjectHead {
-    /// The log of the object, among those that may have started under one key.
+    /// The tag of the object's log. It distinguishes logs that may have started under the same key.
     pub(crate) log: Tag,
-    /// The number that the key names: that of the first record at the time of writing.
+    /// The number in the key: that of the first record at the time of the write.
     pub(crate) start: u64,
-    /// The number of the first record that is still here, if pruning has taken away some before it.
+    /// The number of the object's first stored record, if a prune has removed some records before it.
     pub(crate) from: Option<u64>,
-    /// The object that holds the newest base before this one.
+    /// The object that contains the newest base before this object.
     pub(crate) base: u64,
-    /// The total bytes of the run's bodies, up to the last of this object, at the time of the write.
+    /// The total size of the run's bodies in bytes, up to the last body of this object, at the time of the write.
     pub(crate) bytes: u64,
-    /// The run's facts; only in the object with number 0.
+    /// The run's facts. Only the object with number 0 has them.
     pub(crate) facts: Option<RunFacts>,
-    /// The start of a pruned log; in the object with number 0.
+    /// The beginning of a pruned log. Only the object with number 0 has it.
     pub(crate) cut: Option<LogCut>,
     pub(crate) headers: Vec<RecordHeader>,
 }
 
-/// The start of a pruned log.
+/// The beginning of a pruned log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LogCut {
-    /// The oldest record kept, which is a base.
+    /// The number of the oldest stored record, which is a base.
     pub(crate) first: u64,
-    /// The object it is in.
+    /// The number of the object that contains that record.
     pub(crate) object: u64,
-    /// The counted bytes that are no longer stored; negative if a base is longer than everything that it replaced.
+    /// The bytes that were counted but are not stored any more; negative if a base is longer than everything that it replaced.
     pub(crate) dropped: i64,
 }
 
-/// The reason why bytes are no object of a log.
+/// The reason why bytes are not an object of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum InvalidObject {
-    /// There is a head, and it has this many bytes, its line included.
+    /// The bytes are only the beginning of an object. The head needs this many bytes, including its line.
     Short(usize),
-    /// The end of a life, or of an object.
+    /// The mark of a purged run or of a removed object.
     Gone,
-    /// A newer version wrote it.
+    /// A newer version wrote the object.
     Newer(u32),
-    /// A newer version wrote a record of it.
+    /// A newer version wrote a record of the object.
     NewerRecord(u64),
-    /// They are damaged.
+    /// The bytes are damaged.
     Damaged(String),
 }
 
 impl ObjectHead {
-    /// Creates the head of an appended object.
+    /// Creates the head of an object with appended records.
     pub(crate) fn new(
         records: &[Record],
         log: Tag,
@@ -79,7 +79,7 @@ impl ObjectHead {
         Self { log, start, from: None, base, bytes, facts, cut: None, headers: headers(records) }
     }
 
-    /// Replaces the records, which end where they did.
+    /// Replaces the records. The last record must stay the same.
     pub(crate) fn with_records(mut self, records: &[Record]) -> Self {
         let first = records.first().map(|record| record.header.seq.get());
         self.from = first.filter(|first| *first != self.start);
@@ -87,22 +87,22 @@ impl ObjectHead {
         self
     }
 
-    /// Returns the number of the first record that is here.
+    /// Returns the number of the object's first stored record.
     pub(crate) fn first(&self) -> u64 {
         self.from.unwrap_or(self.start)
     }
 
-    /// Returns the number of the record that follows the last one.
+    /// Returns the number after that of the last record.
     pub(crate) fn end(&self) -> u64 {
         self.first().saturating_add(self.headers.len() as u64)
     }
 
-    /// Returns the headers, the oldest first.
+    /// Returns the headers, oldest first.
     pub(crate) fn headers(&self) -> &[RecordHeader] {
         &self.headers
     }
 
-    /// Returns the last header; none of an object that pruning emptied.
+    /// Returns the last header; `None` if a prune removed all records of the object.
     pub(crate) fn last(&self) -> Option<&RecordHeader> {
         self.headers.last()
     }
@@ -112,9 +112,9 @@ impl ObjectHead {
         self.headers.iter().any(|header| header.base)
     }
 
-    /// Writes the object for this place below the logs, with these bodies.
+    /// Encodes the object for the key `place` below the logs, with the bodies of `records`.
     pub(crate) fn encode(&self, place: &str, records: &[Record]) -> Bytes {
-        // Numbers, names and ids always have JSON.
+        // Numbers, names and ids always have a JSON form.
         let mut json = serde_json::to_vec(&Json::of(self)).unwrap_or_default();
         json.push(b'\n');
         let line = format!("{NAME} {VERSION} {} {:08x}\n", json.len(), sum(place, &json));
@@ -128,15 +128,15 @@ impl ObjectHead {
         bytes.into()
     }
 
-    /// Reads a head from the beginning of the object of this place; also returns where the bodies begin.
+    /// Decodes a head from the beginning of the object with key `place`. Also returns the offset of the bodies.
     pub(crate) fn decode(place: &str, bytes: &[u8]) -> Result<(Self, usize), InvalidObject> {
         let damaged = |what: &str| InvalidObject::Damaged(what.to_owned());
         let end = bytes.iter().take(LONGEST_LINE).position(|byte| *byte == b'\n');
-        let end = end.ok_or_else(|| damaged("it does not begin with the line of a log"))?;
+        let end = end.ok_or_else(|| damaged("it does not start with the line of a log"))?;
         let line = std::str::from_utf8(&bytes[..end]).map_err(|_| damaged("its first line is not text"))?;
         let mut words = line.split(' ');
         if words.next() != Some(NAME) {
-            return Err(damaged("it does not begin with the line of a log"));
+            return Err(damaged("it does not start with the line of a log"));
         }
         let number = |word: Option<&str>| word.and_then(|word| word.parse::<usize>().ok());
         match words.next().and_then(|word| word.parse::<u32>().ok()) {
@@ -153,7 +153,7 @@ impl ObjectHead {
         let until = begin.checked_add(len).ok_or_else(|| damaged("its head has no end"))?;
         let json = bytes.get(begin..until).ok_or(InvalidObject::Short(until))?;
         if guarded != Some(sum(place, json)) {
-            return Err(damaged("its head is not what was written to this key"));
+            return Err(damaged("its head does not match its checksum"));
         }
         let read: Json<'_> = serde_json::from_slice(json).map_err(|error| match newest_format(json) {
             Some(found) if found > u64::from(FORMAT) => InvalidObject::NewerRecord(found),
@@ -163,7 +163,7 @@ impl ObjectHead {
         Ok((head.map_err(|field| damaged(&format!("a record lacks `{}`", field.name())))?, until))
     }
 
-    /// Reads the whole object of this place.
+    /// Decodes the whole object with key `place`.
     pub(crate) fn decode_whole(place: &str, bytes: &Bytes) -> Result<(Self, Vec<Record>), InvalidObject> {
         let (head, mut at) = Self::decode(place, bytes).map_err(|invalid| match invalid {
             InvalidObject::Short(_) => InvalidObject::Damaged("it ends within its head".into()),
@@ -182,13 +182,13 @@ impl ObjectHead {
             at = end;
         }
         if at != bytes.len() {
-            return Err(InvalidObject::Damaged("it goes on after its last body".into()));
+            return Err(InvalidObject::Damaged("it has bytes after its last body".into()));
         }
         Ok((head, records))
     }
 }
 
-/// The checksum of a head, and of where it belongs. No place holds the brace that a head begins with.
+/// Returns the checksum of a head and its key. No key contains a brace, with which a head begins, so the text to sum is unambiguous.
 fn sum(place: &str, json: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(place.as_bytes()), json)
 }

@@ -1,4 +1,4 @@
-//! Reading a log: the records up to a position from the base before it, and ranges of headers.
+//! Reads a log: the records up to a position, from the newest base before it on; or a range of headers.
 
 use bytes::Bytes;
 use ferrata_store::{
@@ -16,10 +16,10 @@ use crate::view::{OpenedLog, invalid_object};
 /// The maximum number of objects on a page of a listing.
 const PAGE: usize = 1_000;
 
-/// The number of heads read at once in search of a record, which is usually near the end.
+/// The number of heads to read at once in search of a record, which is usually near the end.
 const SEARCHED: usize = 32;
 
-/// An object of a log, whole.
+/// An object of a log with its records.
 pub(crate) struct LogObject {
     pub(crate) key: String,
     pub(crate) etag: String,
@@ -28,7 +28,7 @@ pub(crate) struct LogObject {
 }
 
 impl S3Inner {
-    /// Loads what is needed to know the run as of `at`.
+    /// Loads the newest base at or before `at`, and the records after it up to `at`.
     pub(crate) async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>, S3StoreError> {
         for _ in 0..READS {
             let Some(log) = self.open(run).await? else { return Ok(None) };
@@ -40,7 +40,8 @@ impl S3Inner {
         Err(S3StoreError::Restless { what: self.layout.run(run) })
     }
 
-    /// Loads the records after a record. Loads like a load of the head if that record is gone, or is not the last of an object.
+    /// Loads the records after `known`. Loads from the newest base on if the run does not have `known` any more, or if `known` is not the last
+    /// record of an object.
     pub(crate) async fn load_since(
         &self,
         run: &RunKey,
@@ -52,14 +53,14 @@ impl S3Inner {
         }
         match self.news(run, &log, known).await {
             Ok(Some(records)) => Ok(Some(records)),
-            // The load reports damage and concurrent pruning.
+            // The load reports damage and concurrent prunes.
             Ok(None) => self.load(run, At::Latest).await,
             Err(fault) if fault.is_damage() => self.load(run, At::Latest).await,
             Err(fault) => Err(fault),
         }
     }
 
-    /// Reads the records after one; none if it does not end an object of this log.
+    /// Reads the records after `known`. Returns `None` if `known` is not the last record of an object of this log.
     async fn news(
         &self,
         run: &RunKey,
@@ -116,7 +117,7 @@ impl S3Inner {
         let base = base.ok_or_else(|| S3StoreError::Damaged {
             key: newest.key.clone(),
             seq: None,
-            what: "no base is left at or before it".into(),
+            what: "no base remains at or before it".into(),
         })?;
         let needed = records.split_off(base);
         check_loaded(run, &needed, Seq::new(target)).map_err(S3StoreError::Checked)?;
@@ -126,7 +127,7 @@ impl S3Inner {
         Ok(needed)
     }
 
-    /// Gets the object that holds a record.
+    /// Reads the object that contains a record.
     pub(crate) async fn chunk_with(
         &self,
         run: &RunKey,
@@ -137,7 +138,7 @@ impl S3Inner {
         let key = self.layout.object(run, ObjectPlace { life: log.life(), start: seq });
         let item = items.into_iter().next().ok_or_else(|| missing(&key, seq))?;
         let chunk = self.chunk(item).await?;
-        // The object is empty after pruning, or precedes a missing object.
+        // A prune emptied the object, or the next object is missing.
         if (chunk.head.first()..chunk.head.end()).contains(&seq) {
             Ok(chunk)
         } else {
@@ -145,7 +146,7 @@ impl S3Inner {
         }
     }
 
-    /// Lists up to `most` objects that begin at or before a record, the newest first.
+    /// Lists up to `most` objects that begin at or before a record, newest first.
     async fn items_from(
         &self,
         run: &RunKey,
@@ -166,7 +167,7 @@ impl S3Inner {
         Ok(listed.value.items.into_iter().take_while(is_of_life).collect())
     }
 
-    /// Lists the objects that begin before `start` and at or after `from`, the newest first.
+    /// Lists the objects that begin before `start` and at or after `from`, newest first.
     pub(crate) async fn older(
         &self,
         run: &RunKey,
@@ -192,7 +193,7 @@ impl S3Inner {
         }
     }
 
-    /// Gets objects, several at once, in the order given.
+    /// Reads objects, several at the same time. Returns them in the given order.
     async fn chunks(&self, items: &[ListedObject]) -> Result<Vec<LogObject>, S3StoreError> {
         let tasks = items.iter().map(|item| Box::pin(self.chunk(item.clone())) as Task<'_, _>);
         bounded_join::all(tasks.collect(), self.options.parallel.get()).await
@@ -200,7 +201,7 @@ impl S3Inner {
 
     async fn chunk(&self, item: ListedObject) -> Result<LogObject, S3StoreError> {
         let ListedObject { key, size, .. } = item;
-        // An object of the mark's size is treated as missing without reading it.
+        // An object with the size of a mark counts as missing, without a read.
         if size == GONE.len() as u64 {
             return Err(S3StoreError::Missing { key, seq: None });
         }
@@ -213,7 +214,7 @@ impl S3Inner {
         Ok(LogObject { key, etag: object.value.etag, head, records })
     }
 
-    /// Gets the heads of objects, several at once, in the order given.
+    /// Reads the heads of objects, several at the same time. Returns them in the given order.
     async fn heads(&self, items: &[ListedObject]) -> Result<Vec<ObjectHead>, S3StoreError> {
         let head = async |key: String| match self.head_of(&key).await? {
             Some((head, _)) => Ok(head),
@@ -223,7 +224,7 @@ impl S3Inner {
         bounded_join::all(tasks.collect(), self.options.parallel.get()).await
     }
 
-    /// Finds the number of the record with this id, from the newest on.
+    /// Finds the number of the record with this id, from the newest record backward.
     async fn find(&self, run: &RunKey, log: &OpenedLog, id: RecordId) -> Result<Option<u64>, S3StoreError> {
         let mut next = log.last();
         loop {
@@ -231,7 +232,7 @@ impl S3Inner {
             let is_kept = |item: &ListedObject| {
                 self.layout.place_of(run, &item.key).is_some_and(|place| place.start >= log.cut().object)
             };
-            // Remains of pruning below the cut do not belong to the log.
+            // Objects before the cut are remains of a prune and do not belong to the log.
             items.truncate(items.iter().take_while(|item| is_kept(item)).count());
             let heads = self.heads(&items).await?;
             for head in &heads {
@@ -264,7 +265,7 @@ impl S3Inner {
         Err(S3StoreError::Restless { what: self.layout.run(run) })
     }
 
-    /// Reads the headers from one record to another, both included: one listing, and the head of each object.
+    /// Reads the headers from one record to another, including both. Needs one listing, and reads the head of each object.
     async fn headers_between(
         &self,
         run: &RunKey,
@@ -272,7 +273,7 @@ impl S3Inner {
         begin: u64,
         end: u64,
     ) -> Result<Vec<RecordHeader>, S3StoreError> {
-        // Each object holds a record or more, so this many are enough.
+        // Each object has at least one record, so this number of objects is enough.
         let most = usize::try_from(end - begin + 1).unwrap_or(PAGE).min(PAGE);
         let mut items = self.items_from(run, log, end, most).await?;
         let start = |item: &ListedObject| self.layout.place_of(run, &item.key).map_or(0, |place| place.start);
@@ -296,7 +297,7 @@ impl S3Inner {
         }
     }
 
-    /// Reads how much a log holds, without its records.
+    /// Returns the total size of a log's bodies, without reading the records.
     pub(crate) fn kept_bytes(log: &OpenedLog) -> u64 {
         let kept = i128::from(log.seen.bytes) - i128::from(log.cut().dropped);
         u64::try_from(kept.max(0)).unwrap_or(u64::MAX)

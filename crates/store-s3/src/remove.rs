@@ -1,4 +1,4 @@
-//! Pruning and purging. Both write the remaining data first, and keep keys taken for as long as a sleeping writer could use them.
+//! Prunes and purges. Both write the remaining data first. They keep keys taken for as long as a suspended writer could use them.
 
 use bytes::Bytes;
 use ferrata_store::{HeadRef, PruneCut, Record, Removed, RunKey, Seq, check_prune};
@@ -13,20 +13,22 @@ use crate::object::{GONE, LogCut};
 use crate::read::LogObject;
 use crate::view::{OpenedLog, RunLookup};
 
-/// The maximum number of attempts of a purge to end a run that receives appends meanwhile. It exceeds the appends that fit before a row of marks.
+/// The maximum number of attempts of a purge to end a run that receives appends meanwhile. It is more than the number of appends that fit before a
+/// row of marks.
 const ENDS: u32 = 600;
 
-/// The number of these attempts with a single mark at the end of the log; later attempts use a row of marks ahead of it.
+/// The number of these attempts with a single mark at the end of the log. Later attempts use a row of marks after a gap.
 const STRAIGHT: u32 = 10;
 
-/// The first distance of the end mark from the log's end: more than a writer appends while the marks are written.
+/// The first distance of the end mark from the end of the log. It is more than a writer appends during the write of the marks.
 const AHEAD: u64 = 256;
 
-/// The number of marks in a row. It equals the maximum number of records of an urgent append, which would otherwise jump over the row.
+/// The number of marks in a row. It equals the maximum number of records of an urgent append: with fewer marks, such an append could jump over the
+/// row.
 const ROW: u64 = 64;
 
 impl S3Inner {
-    /// Makes the record at the cut a base, starts the log there, and removes the earlier records.
+    /// Turns the record at the cut into a base, makes the log begin there, and removes the earlier records.
     pub(crate) async fn prune(&self, run: &RunKey, cut: &PruneCut) -> Result<Removed, S3StoreError> {
         for attempt in 0..READS {
             let log = self.open(run).await?.ok_or(S3StoreError::NoRun)?;
@@ -40,7 +42,7 @@ impl S3Inner {
         Err(S3StoreError::Restless { what: self.layout.run(run) })
     }
 
-    /// Returns `None` if another pruned meanwhile.
+    /// Returns `None` if another caller pruned meanwhile.
     async fn prune_from(
         &self,
         run: &RunKey,
@@ -62,7 +64,7 @@ impl S3Inner {
         let is_first_object = chunk.head.start == 0;
         if let Some(base) = base {
             chunk.records[place] = base;
-            // The first object gets it with the cut, in one write.
+            // If the record is in the first object, one write stores the base and the cut.
             if !is_first_object && !self.rewrite(&mut chunk, 0).await? {
                 return Ok(None);
             }
@@ -79,7 +81,7 @@ impl S3Inner {
                 return Ok(None);
             }
         }
-        // From here on the log begins at the cut, and what follows only clears away.
+        // From here on, the log begins at the cut. The following steps only remove garbage.
         if !is_first_object && chunk.head.first() < at {
             self.rewrite(&mut chunk, place).await?;
         }
@@ -101,7 +103,7 @@ impl S3Inner {
         }
     }
 
-    /// Records in the first object where the log begins. Returns whether the object was unchanged since it was read.
+    /// Records in the first object where the log begins. Returns whether that object was unchanged since it was read.
     async fn move_cut(
         &self,
         run: &RunKey,
@@ -117,7 +119,7 @@ impl S3Inner {
         Ok(self.replace(&key, &log.first_object.etag, bytes).await?.is_some())
     }
 
-    /// Replaces an object that has this tag, and returns its new tag; `None` if another replaced it.
+    /// Replaces an object that has this tag, and returns its new tag. Returns `None` if another caller replaced the object.
     pub(crate) async fn replace(
         &self,
         key: &str,
@@ -128,7 +130,7 @@ impl S3Inner {
         for attempt in 0..ATTEMPTS {
             match self.bucket.put_over(key, etag, bytes.clone()).await {
                 Ok(PutResult::Done(etag)) => return Ok(Some(etag)),
-                // After an attempt whose end is not known, it may be ours.
+                // After an attempt with unknown outcome, the object may be the one of this call.
                 Ok(PutResult::Lost) => {
                     let now = self.bucket.get(key, None).await?;
                     let ours = now.filter(|now| now.value.bytes == bytes);
@@ -145,19 +147,19 @@ impl S3Inner {
         Err(failed)
     }
 
-    /// Removes the objects between the first and the one that the log begins in.
+    /// Removes the objects between the first object and the object in which the log begins.
     async fn clear_below(&self, run: &RunKey, log: &OpenedLog, start: u64) -> Result<(), S3StoreError> {
         let items = self.older(run, log, start, 1).await?;
         let now = self.now_of(run, &items).await?;
         self.retire(run, &items, now).await
     }
 
-    /// Asks the server for its time, unless nothing depends on it.
+    /// Asks the server for its time. Returns `None` if no item needs the time.
     async fn now_of(&self, run: &RunKey, items: &[ListedObject]) -> Result<Option<ServerTime>, S3StoreError> {
         if items.is_empty() { Ok(None) } else { Ok(self.items(run, 1).await?.at) }
     }
 
-    /// Removes objects that no log needs. The keys of young objects stay taken for a while, the key of the first object forever.
+    /// Removes objects that no log needs. The keys of young objects stay taken for a while. The key of the first object stays taken forever.
     async fn retire(
         &self,
         run: &RunKey,
@@ -177,8 +179,8 @@ impl S3Inner {
         self.bucket.delete_all(&old).await
     }
 
-    /// Removes a run except for two marks. The newest key stays taken and marks the end of this life. The first key stays taken because a start
-    /// would use it.
+    /// Removes a run except for two marks. The newest key stays taken and marks the end of this generation. The first key stays taken because a
+    /// start would use it.
     pub(crate) async fn purge(
         &self,
         run: &RunKey,
@@ -192,7 +194,7 @@ impl S3Inner {
             self.cache.remove(run);
             let ended = self.clear(run).await?;
             match purged {
-                // Other callers have appended and pruned before the mark arrived, so the mark is below the start of the log.
+                // Other callers have appended and pruned before the mark arrived, so the mark is before the beginning of the log.
                 Some((life, _)) if ended.is_none_or(|ended| ended < life) => self.pause(attempt).await,
                 purged => return Ok(purged.map(|(_, purged)| purged).unwrap_or_default()),
             }
@@ -200,8 +202,8 @@ impl S3Inner {
         Err(S3StoreError::Restless { what: self.layout.run(run) })
     }
 
-    /// Ends the life of a run with a mark after the expected head, at the key of the next append. The first writer of that key wins. Returns the
-    /// life and its contents; `None` if there is no run.
+    /// Ends a generation of a run with a mark after the expected head, at the key of the next append. The first writer of that key wins. Returns
+    /// the number of the generation, and what it contained; `None` if the run does not exist.
     async fn end_at(&self, run: &RunKey, expected: HeadRef) -> Result<Option<(u32, Removed)>, S3StoreError> {
         let Some(log) = self.open(run).await? else { return Ok(None) };
         let conflict = |actual| S3StoreError::Conflict { expected: Some(expected), actual };
@@ -213,14 +215,15 @@ impl S3Inner {
         if self.put_mark(run, end).await? {
             return Ok(Some((log.life(), count(&log))));
         }
-        // Another caller appended, or purged the run.
+        // Another caller has appended, or has purged the run.
         match self.open(run).await? {
             Some(log) => Err(conflict(Some(log.seen.last.head()))),
             None => Ok(None),
         }
     }
 
-    /// Ends the life of a run with a mark after its last record. Returns the life, and what it had; `None` if there is no run.
+    /// Ends a generation of a run with a mark after its last record. Returns the number of the generation, and what it contained; `None` if the run
+    /// does not exist.
     async fn end(&self, run: &RunKey) -> Result<Option<(u32, Removed)>, S3StoreError> {
         for _ in 0..ENDS {
             match self.open(run).await {
@@ -251,11 +254,11 @@ impl S3Inner {
                 return Ok(Some((life, purged)));
             }
             if attempt >= STRAIGHT && row.is_none() {
-                // A fast writer always appends past the position just read, so place the mark further ahead.
+                // A fast writer always appends past the position that was just read. So put the mark further ahead.
                 let ahead = end.saturating_add(AHEAD << (attempt - STRAIGHT).min(8));
                 row = self.put_row(run, ObjectPlace { life, start: ahead }).await?.then_some(ahead);
             }
-            // A writer appended, so the next attempt uses the key after that.
+            // Another writer appended, so the next attempt uses the key after that append.
             let after = row.map(|start| self.layout.object(run, ObjectPlace { life, start }));
             let listed = self.bucket.list(&self.layout.run(run), after.as_deref(), 1).await?;
             let newest = listed.value.items.into_iter().next();
@@ -276,14 +279,14 @@ impl S3Inner {
         Err(S3StoreError::Restless { what: self.layout.run(run) })
     }
 
-    /// Puts a mark at a position without an object. Returns whether the position was free.
+    /// Writes a mark at a position without an object. Returns whether the position was free.
     async fn put_mark(&self, run: &RunKey, place: ObjectPlace) -> Result<bool, S3StoreError> {
         let key = self.layout.object(run, place);
         let mut failed = S3StoreError::Restless { what: key.clone() };
         for attempt in 0..ATTEMPTS {
             match self.bucket.put_new(&key, Bytes::from_static(GONE)).await.map(|told| told.value) {
                 Ok(PutResult::Done(_)) => return Ok(true),
-                // After an attempt with unknown outcome, the mark may be ours. Any mark counts, from any writer.
+                // After an attempt with unknown outcome, the mark may be from this call. The mark of any writer is enough.
                 Ok(PutResult::Lost) => return Ok(attempt > 0 && self.head_of(&key).await?.is_none()),
                 Ok(PutResult::Undecided) => {}
                 Err(fault) if matches!(fault.sort(), RefusalKind::Busy | RefusalKind::Unsure) => {
@@ -296,7 +299,7 @@ impl S3Inner {
         Err(failed)
     }
 
-    /// Puts a row of marks. Returns whether all positions were free, so that no append has passed them.
+    /// Writes a row of marks. Returns whether all positions were free, so that no append has passed them.
     async fn put_row(&self, run: &RunKey, place: ObjectPlace) -> Result<bool, S3StoreError> {
         let mark = |ahead: u64| {
             let place = ObjectPlace { start: place.start.saturating_add(ahead), ..place };
@@ -306,8 +309,8 @@ impl S3Inner {
         Ok(marks.into_iter().all(|is_put| is_put))
     }
 
-    /// Finds a place after all objects of an unreadable run, and counts the objects. Returns `None` if there are none, or after removing the object
-    /// that hid the run.
+    /// Finds a position after all objects of an unreadable run, and counts the objects. Returns `None` if there are none, or after it has removed a
+    /// foreign object that hid the run.
     async fn end_of_unreadable(&self, run: &RunKey) -> Result<Option<(ObjectPlace, Removed)>, S3StoreError> {
         if let Ok(RunLookup::There(seen)) = self.look_up(run).await {
             // The head is readable, so the key of the next append is known.
@@ -318,7 +321,7 @@ impl S3Inner {
         let listed = self.items(run, 1_000).await?.value.items;
         let Some(newest) = listed.first() else { return Ok(None) };
         let Some(ObjectPlace { life, .. }) = self.layout.place_of(run, &newest.key) else {
-            // A foreign object among the run's objects: the run after it may be alive.
+            // A foreign object lies among the run's objects. The run after it may exist.
             self.bucket.delete(&newest.key).await?;
             return Ok(None);
         };
@@ -327,17 +330,17 @@ impl S3Inner {
         Ok(Some((ObjectPlace { life, start: u64::MAX }, counted)))
     }
 
-    /// Removes what is left of lives that have ended, and returns the newest of these.
+    /// Removes the remains of ended generations. Returns the number of the newest ended generation.
     pub(crate) async fn clear(&self, run: &RunKey) -> Result<Option<u32>, S3StoreError> {
         let prefix = self.layout.run(run);
         let Some(newest) = self.items(run, 1).await?.value.items.into_iter().next() else { return Ok(None) };
         let Some(place) = self.layout.place_of(run, &newest.key) else { return Ok(None) };
-        // A new life may have begun already; what is before it has ended all the same.
+        // A new generation may have begun already. All earlier generations have ended.
         let is_ended = newest.size == GONE.len() as u64;
         let ended = if is_ended { Some(place.life) } else { place.life.checked_sub(1) };
         let Some(ended) = ended else { return Ok(None) };
         let top = self.layout.object(run, ObjectPlace { life: ended, start: u64::MAX });
-        // The mark that ended the newest of them stays.
+        // The mark of the newest ended generation stays.
         self.clear_index(run, ended).await?;
         let mut after = if is_ended { newest.key.clone() } else { top };
         let mut kept = Vec::new();
@@ -350,7 +353,7 @@ impl S3Inner {
             after = last.key.clone();
             is_first_taken |= last.key == first;
             if !is_ended && kept.is_empty() {
-                // The mark of the life before the active one.
+                // The mark of the generation before the active one.
                 kept.push(items.remove(0).key);
             }
             items.reverse();
@@ -360,17 +363,17 @@ impl S3Inner {
             }
         }
         if !is_first_taken {
-            // The mark was lost, and the run was unreadable. No writer may start below the mark.
+            // The mark was lost, and the run was unreadable. Prevent a writer from starting below the mark.
             self.put_mark(run, ObjectPlace::FIRST).await?;
         }
         self.clear_versions(run).await?;
         Ok(Some(ended))
     }
 
-    /// Removes what the index holds of lives that have ended.
+    /// Removes the index entries of ended generations.
     async fn clear_index(&self, run: &RunKey, ended: u32) -> Result<(), S3StoreError> {
         let Some(first_object) = self.first_object(run, ended).await.ok().flatten() else {
-            // Listings clear away what they meet.
+            // Listings remove the stale entries that they find.
             return Ok(());
         };
         let mut stale = Vec::new();
@@ -385,14 +388,14 @@ impl S3Inner {
             }
         }
         self.bucket.delete_all(&stale).await?;
-        // After its entries, which are found through it, and before anything else: a reader that misses an object looks at this
-        // one before it speaks of damage.
+        // Remove this object after its index entries, which are found through it, and before any other object. A reader that misses an object
+        // checks this one before it reports damage.
         let second = self.layout.object(run, ObjectPlace { life: ended, start: 1 });
         let listed = self.bucket.list(&self.layout.run(run), Some(&second), 1).await?;
         self.retire(run, &listed.value.items, listed.at).await
     }
 
-    /// In a bucket that keeps versions, removes all that are not the newest of their key, and the marks of deletion.
+    /// In a bucket that keeps versions, removes all old versions, and the delete markers.
     async fn clear_versions(&self, run: &RunKey) -> Result<(), S3StoreError> {
         if !self.bucket.keeps_versions() {
             return Ok(());
@@ -403,7 +406,7 @@ impl S3Inner {
             .versions(&prefix)
             .await?
             .into_iter()
-            // The newest may belong to a life that has begun meanwhile.
+            // The newest version may belong to a generation that has begun meanwhile.
             .filter(|version| version.is_marker || !version.is_latest)
             .map(|version| (version.key, Some(version.id)))
             .collect();

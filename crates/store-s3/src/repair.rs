@@ -1,4 +1,4 @@
-//! Repair: rebuilding the index from the logs, and removing the remains of purged runs.
+//! Repair: rebuilds the index from the logs, and removes the remains of purged runs.
 
 use ferrata_store::RunKey;
 
@@ -11,18 +11,18 @@ use crate::view::RunLookup;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RepairReport {
-    /// The number of runs.
+    /// The number of runs that exist.
     pub runs: u64,
-    /// The number of runs with a wrong index entry, which the repair corrected.
+    /// The number of runs with a wrong index entry. The repair corrected these entries.
     pub indexed: u64,
-    /// The number of purged runs with remains.
+    /// The number of purged runs whose remains the repair removed.
     pub cleared: u64,
-    /// The number of unreadable runs, skipped because they are damaged or the server refuses their objects.
+    /// The number of unreadable runs that the repair skipped. They are damaged, or the server refuses their objects.
     pub unreadable: u64,
 }
 
 impl S3Inner {
-    /// Goes through all logs.
+    /// Repairs all logs.
     pub(crate) async fn repair(&self) -> Result<RepairReport, S3StoreError> {
         let mut repaired = RepairReport::default();
         let logs = self.layout.logs();
@@ -31,20 +31,20 @@ impl S3Inner {
         loop {
             let listed = self.bucket.list(&logs, after.as_deref(), 1).await?;
             let Some(item) = listed.value.items.into_iter().next() else {
-                // If the server refuses all, that is no matter of a run.
+                // If the server refuses the objects of all runs, the cause is not a single run.
                 return refused.filter(|_| !is_any_read).map_or(Ok(repaired), Err);
             };
             let Some(run) = self.layout.run_of_log(&item.key) else {
-                tracing::warn!(key = item.key, "passed over what is no object of a log");
+                tracing::warn!(key = item.key, "skipped an object that is not part of a log");
                 after = Some(item.key);
                 continue;
             };
-            // Every key of the run has a digit where this has what comes after all digits.
+            // In every key of the run, a digit follows this prefix. The tilde sorts after all digits.
             after = Some(format!("{}~", self.layout.run(&run)));
             match self.repair_run(&run, &mut repaired).await {
                 Err(error) if error.is_of_run() || error.may_be_of_run() => {
                     repaired.unreadable += 1;
-                    tracing::warn!(%run, %error, "left a run as it is, as it cannot be read");
+                    tracing::warn!(%run, %error, "skipped an unreadable run");
                     if error.is_of_run() {
                         is_any_read = true;
                     } else {

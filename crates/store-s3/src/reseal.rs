@@ -1,4 +1,4 @@
-//! Resealing of records: rewrites the object that holds them, if it is unchanged since it was read.
+//! Reseals records: rewrites the object that contains them, if it is unchanged since it was read.
 
 use ferrata_store::{Record, RunKey, has_place};
 
@@ -7,7 +7,7 @@ use crate::inner::{READS, S3Inner};
 use crate::view::OpenedLog;
 
 impl S3Inner {
-    /// Replaces those of the records that are there, and says how many.
+    /// Replaces those given records that the log has, and returns their number.
     pub(crate) async fn reseal(&self, run: &RunKey, records: &[Record]) -> Result<u64, S3StoreError> {
         let (mut replaced, mut at) = (0, 0);
         while at < records.len() {
@@ -18,7 +18,8 @@ impl S3Inner {
         Ok(replaced)
     }
 
-    /// Replaces those of the first records that are in one object; returns how many are dealt with, and how many of them were replaced.
+    /// Replaces the first given records that are in one object. Returns how many of the given records it processed, and how many of them it
+    /// replaced.
     async fn reseal_object(&self, run: &RunKey, records: &[Record]) -> Result<(usize, u64), S3StoreError> {
         for attempt in 0..READS {
             let log = self.open(run).await?.ok_or(S3StoreError::NoRun)?;
@@ -32,7 +33,7 @@ impl S3Inner {
         Err(S3StoreError::Restless { what: self.layout.run(run) })
     }
 
-    /// Returns `None` if another wrote the object meanwhile.
+    /// Returns `None` if another caller wrote the object meanwhile.
     async fn reseal_in(
         &self,
         run: &RunKey,

@@ -1,4 +1,4 @@
-//! Making a bucket ready: the mark of the layout, and a probe of whether the server keeps conditional writes apart.
+//! Prepares a bucket: writes the marker of the layout, and tests whether the server supports conditional writes.
 
 use std::sync::atomic::Ordering;
 
@@ -16,7 +16,7 @@ use crate::layout::VERSION;
 /// The contents of the marker.
 #[derive(Debug, Serialize, Deserialize)]
 struct LayoutMarker {
-    /// That of unreleased versions has none.
+    /// The version of the layout. The markers of unreleased versions have none.
     #[serde(default)]
     version: u32,
 }
@@ -26,7 +26,7 @@ fn unfit(what: impl Into<String>) -> S3StoreError {
 }
 
 impl S3Inner {
-    /// Sets up the bucket; changes no existing object.
+    /// Sets up the bucket. Changes no existing object.
     pub(crate) async fn set_up(&self) -> Result<(), S3StoreError> {
         self.mark().await?;
         let name = self.ids.next(self.clock.now()).to_string();
@@ -38,7 +38,7 @@ impl S3Inner {
         self.sweep_executors().await
     }
 
-    /// Checks the layout before the first read or write. Writes nothing, because a reader may lack the permission.
+    /// Checks the layout before the first read or write. Writes nothing, because a reader may have no permission to write.
     pub(crate) async fn ready(&self) -> Result<(), S3StoreError> {
         if self.is_marked.load(Ordering::Relaxed) {
             return Ok(());
@@ -52,7 +52,7 @@ impl S3Inner {
             if self.read_mark().await? {
                 return Ok(());
             }
-            // All processes write the same marker, so the winner is irrelevant.
+            // All processes write the same marker, so it does not matter which process wins.
             match self.bucket.put_new(&self.layout.marker(), json.clone().into()).await {
                 Ok(_) => {}
                 Err(fault) if matches!(fault.sort(), RefusalKind::Busy | RefusalKind::Unsure) => {}
@@ -60,7 +60,7 @@ impl S3Inner {
             }
             self.pause(attempt).await;
         }
-        Err(unfit("an object that was put is not there when it is got"))
+        Err(unfit("a written object cannot be read back"))
     }
 
     async fn read_mark(&self) -> Result<bool, S3StoreError> {
@@ -79,41 +79,41 @@ impl S3Inner {
         }
     }
 
-    /// Tries whether the server does what everything here rests on; it is refused if it does not.
+    /// Tests whether the server does everything that the store relies on. Fails if the server does not.
     async fn probe(&self, name: &str) -> Result<(), S3StoreError> {
         let key = self.layout.probe(name, 0);
         let first = self.decide(&key, "first").await?;
         let PutResult::Done(etag) = first else {
-            return Err(unfit("it refuses a write to a key that does not exist"));
+            return Err(unfit("it rejects a write to a key that does not exist"));
         };
         if self.decide(&key, "second").await? != PutResult::Lost {
-            return Err(unfit("it ignores `If-None-Match: *`, and let a second write replace the first"));
+            return Err(unfit("it ignores `If-None-Match: *`: a second write replaced the first"));
         }
         let found = self.bucket.get(&key, None).await?;
         let Some(found) = found else {
-            return Err(unfit("an object that was put is not there when it is got"));
+            return Err(unfit("a written object cannot be read back"));
         };
         if found.value.bytes != "first" {
-            return Err(unfit("it answered that a second write was refused, and wrote it"));
+            return Err(unfit("it rejected a second write but stored it"));
         }
         if found.at.is_none() {
-            return Err(unfit("its answers do not say when they were given (no `Date`)"));
+            return Err(unfit("its answers have no `Date` header"));
         }
         let listed = self.bucket.list(&key, None, 2).await?.value.items;
         if listed.first().is_none_or(|item| item.key != key || item.size != 5) {
-            return Err(unfit("its listing does not show what was just written"));
+            return Err(unfit("its listing omits an object that was just written"));
         }
         if self.bucket.put_over(&key, "\"0123456789abcdef0123456789abcdef\"", "x".into()).await?
             != PutResult::Lost
         {
-            return Err(unfit("it ignores `If-Match`, and replaced an object that is another"));
+            return Err(unfit("it ignores `If-Match`: it replaced an object with another tag"));
         }
         if !matches!(self.bucket.put_over(&key, &etag, "third".into()).await?, PutResult::Done(_)) {
-            return Err(unfit("it refuses `If-Match` with the very tag of the object"));
+            return Err(unfit("it rejects `If-Match` with the object's own tag"));
         }
         self.bucket.delete(&key).await?;
         if !self.bucket.list(&key, None, 1).await?.value.items.is_empty() {
-            return Err(unfit("its listing still shows what was just deleted"));
+            return Err(unfit("its listing shows an object that was just deleted"));
         }
         for round in 1..=self.options.probe_rounds.get() {
             self.race(&self.layout.probe(name, round)).await?;
@@ -121,7 +121,7 @@ impl S3Inner {
         Ok(())
     }
 
-    /// Writes conditionally, again if the server decides neither way.
+    /// Makes a conditional write. Repeats it if the server does not decide.
     async fn decide(&self, key: &str, text: &'static str) -> Result<PutResult, S3StoreError> {
         for attempt in 0..ATTEMPTS {
             match self.bucket.put_new(key, Bytes::from_static(text.as_bytes())).await?.value {
@@ -129,10 +129,10 @@ impl S3Inner {
                 decided => return Ok(decided),
             }
         }
-        Err(unfit("it never decides a conditional write, though there is no other writer"))
+        Err(unfit("it never completes a conditional write, even without another writer"))
     }
 
-    /// Tests many concurrent writers of one key, because some servers check first and write afterwards.
+    /// Tests many concurrent writers of one key, because some servers check the condition first and write later.
     async fn race(&self, key: &str) -> Result<(), S3StoreError> {
         let writers = self.options.probe_writers.get();
         let put = async |number: usize| {
@@ -141,7 +141,8 @@ impl S3Inner {
             Ok(matches!(put.value, PutResult::Done(_)).then_some(text))
         };
         let tasks = (0..writers).map(|number| Box::pin(put(number)) as Task<'_, _>);
-        // Send all puts at once, regardless of the configured limit, because that is the test. Await all of them: a dropped put may still write.
+        // Send all writes at once, even if that is more than the configured limit, because this is the purpose of the test. Await all of them: a
+        // dropped request may still write.
         let puts = bounded_join::each(tasks.collect(), writers).await;
         let puts: Vec<Option<Bytes>> = puts.into_iter().collect::<Result<_, S3StoreError>>()?;
         let winners: Vec<Bytes> = puts.into_iter().flatten().collect();
@@ -154,7 +155,7 @@ impl S3Inner {
             (Some(winner), Some(found)) if *winner == found => Ok(()),
             // The server may have asked every writer to retry.
             (None, None) => Ok(()),
-            _ => Err(unfit("what is in an object is not what the one writer wrote that succeeded")),
+            _ => Err(unfit("an object does not have the content of the writer that succeeded")),
         }
     }
 }

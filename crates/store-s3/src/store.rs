@@ -1,4 +1,4 @@
-//! The store: the contract's methods, and what it takes to make one.
+//! The store: the contract's methods, and the functions that create a store.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -18,17 +18,17 @@ use crate::error::S3StoreError;
 use crate::inner::S3Inner;
 use crate::repair::RepairReport;
 
-/// Keeps each run as objects in a bucket of S3, or of a server that speaks it and keeps conditional writes apart.
+/// A store that keeps each run as objects in a bucket of S3, or of another server that supports the S3 API and conditional writes.
 ///
-/// A clone is cheap and shares connections and cached runs. Any number of instances, in any number of processes and machines, may use a prefix at
-/// once.
+/// A clone is cheap and shares the connections and the cached heads. Any number of instances, in any number of processes and machines, may use a
+/// prefix at the same time.
 #[derive(Clone)]
 pub struct S3Store {
     inner: Arc<S3Inner>,
 }
 
 impl S3Store {
-    /// Creates a store below a prefix of a bucket, with credentials from the SDK's chain. Sends no request yet.
+    /// Creates a store below a prefix of a bucket, with credentials from the provider chain of the AWS SDK. Sends no request.
     ///
     /// # Errors
     ///
@@ -40,11 +40,11 @@ impl S3Store {
 
     /// Creates a store from a URL: `s3://bucket/prefix?endpoint=https://host:port&region=name&path_style=true`.
     ///
-    /// The URL's parts override `options`. A URL with credentials is refused.
+    /// Options of the URL override `options`. A URL with credentials is an error.
     ///
     /// # Errors
     ///
-    /// As for [`open`](Self::open), and if it is not such a URL; the error repeats nothing of it.
+    /// The errors of [`open`](Self::open). Also if the URL does not have this form; the error shows no part of the URL.
     ///
     /// # Examples
     ///
@@ -62,11 +62,11 @@ impl S3Store {
         Ok(Self::new(target, options, None))
     }
 
-    /// Creates a store with the caller's client: its credentials, endpoint and region. The store sets its own retries and timeouts.
+    /// Creates a store with a client of the caller: its credentials, endpoint and region. The store uses its own retries and timeouts.
     ///
     /// # Errors
     ///
-    /// As for [`open`](Self::open).
+    /// The errors of [`open`](Self::open).
     pub fn with_client(client: Client, bucket: &str, prefix: &str, options: S3Options) -> Result<Self> {
         Ok(Self::new(S3Target::new(bucket, prefix)?, options, Some(client)))
     }
@@ -76,20 +76,20 @@ impl S3Store {
         Self { inner: Arc::new(S3Inner::new(target, options, client, clock)) }
     }
 
-    /// Returns how many requests this store has made, repeats by the SDK not included: what a provider charges for.
+    /// Returns the number of requests that this store has made, without the SDK's retries. Providers charge for requests.
     pub fn requests(&self) -> u64 {
         self.inner.bucket.requests()
     }
 
     /// Rebuilds the index from the logs, and removes the remains of purged runs.
     ///
-    /// Call it after objects were lost, restored or copied by other means, and regularly where many young runs are purged. It is safe while the
-    /// store is in use. It takes about five requests for each run. It skips an unreadable run with a warning.
+    /// Call it after objects were lost, restored or copied by other means. Also call it regularly if many runs are purged soon after their start.
+    /// The repair is safe while the store is in use. It needs about five requests for each run, and skips an unreadable run with a warning.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`](ferrata_store::ErrorKind::Unavailable): call it again; the finished part stays repaired. If the server refuses the
-    /// objects of all runs, the server's error.
+    /// - [`ErrorKind::Unavailable`](ferrata_store::ErrorKind::Unavailable): call it again. Runs that are repaired stay repaired.
+    /// - The error of the server, if it refuses the objects of all runs.
     ///
     /// # Cancel safety
     ///
@@ -146,7 +146,7 @@ impl CheckpointStore for S3Store {
         });
         let done = bounded_join::each(tasks.collect(), self.inner.options.parallel.get()).await;
         let (results, stale): (Vec<_>, Vec<Vec<_>>) = done.into_iter().unzip();
-        // One request for the batch: runs that come to their end together share it.
+        // Use one request for the batch, which runs that end at the same time share.
         self.inner.drop_entries(&stale.into_iter().flatten().collect::<Vec<_>>()).await;
         results
     }
@@ -243,7 +243,7 @@ impl CheckpointStore for S3Store {
 
 #[async_trait]
 impl ferrata_store::Resealing for S3Store {
-    /// Object by object.
+    /// Reseals object by object.
     async fn reseal(&self, run: &RunKey, records: &[Record]) -> Result<u64> {
         ferrata_store::check_reseal(run, records)?;
         let reseal = async {

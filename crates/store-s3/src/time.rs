@@ -1,4 +1,4 @@
-//! The server's time, from its responses. Ages use this clock only, never a client's.
+//! The server's time, from its responses. The store compares ages only by this clock, never by a client's clock.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -10,17 +10,17 @@ use aws_smithy_runtime_api::client::interceptors::{Intercept, dyn_dispatch_hint}
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::config_bag::ConfigBag;
 
-/// Milliseconds since 1970, to the second.
+/// Milliseconds since 1970, with a precision of one second.
 pub(crate) type ServerTime = i64;
 
 tokio::task_local! {
-    /// The time of the pending response. The SDK returns only the parts of a response that its operation knows, and an interceptor for each request
-    /// would rebuild the configuration each time.
+    /// The time of the last response. The SDK returns only the parts of a response that its operation knows. An interceptor per request would
+    /// rebuild the configuration for each request.
     static ANSWERED: Cell<Option<ServerTime>>;
 }
 
-/// Waits for an answer, and says when the server gave it; `None` if it did not say. For futures on the heap: the SDK's are large,
-/// and would be copied.
+/// Awaits an answer. Also returns the server's time; `None` if the server did not send it. `answer` should be boxed: the futures of the SDK are
+/// large, and would be copied.
 pub(crate) async fn timed<T>(answer: impl Future<Output = T> + Unpin) -> (T, Option<ServerTime>) {
     let timed = async {
         let answer = answer.await;
@@ -33,7 +33,7 @@ pub(crate) fn millis(time: &DateTime) -> ServerTime {
     time.to_millis().unwrap_or(i64::MAX)
 }
 
-/// Reads the time from every answer.
+/// Reads the time from every response.
 #[derive(Debug)]
 pub(crate) struct DateInterceptor;
 
@@ -51,7 +51,7 @@ impl Intercept for DateInterceptor {
     ) -> Result<(), BoxError> {
         let date = context.response().headers().get("date");
         if let Some(date) = date.and_then(|date| DateTime::from_str(date, DateTimeFormat::HttpDate).ok()) {
-            // Not every request asks for it.
+            // Fails if the request did not come through `timed`.
             let _asked = ANSWERED.try_with(|at| at.set(Some(millis(&date))));
         }
         Ok(())

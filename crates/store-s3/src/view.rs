@@ -1,4 +1,4 @@
-//! Reads of a run's head, from its newest object, and of its facts, from its first object.
+//! Reads a run's head from its newest object, and its facts from its first object.
 
 use std::sync::Arc;
 
@@ -12,26 +12,26 @@ use crate::layout::{ObjectPlace, VERSION};
 use crate::line::Tag;
 use crate::object::{GONE, InvalidObject, LogCut, ObjectHead};
 
-/// The number of bytes fetched to read an object's head: the heads of some 30 records.
+/// The number of bytes to read for an object's head. The heads of about 30 records fit.
 const HEAD_BYTES: usize = 8 * 1_024;
 
 /// A cached head.
 #[derive(Clone, Debug)]
 pub(crate) struct CachedHead {
-    /// The place of the newest object.
+    /// The position of the newest object.
     pub(crate) place: ObjectPlace,
     pub(crate) etag: String,
-    /// The time of that object's write, by the server's clock.
+    /// The server's time of the write of that object.
     pub(crate) modified: ServerTime,
     /// The header of the last record.
     pub(crate) last: RecordHeader,
-    /// The log of this head.
+    /// The tag of the log.
     pub(crate) log: Tag,
-    /// The object that holds the newest base.
+    /// The number of the object that contains the newest base.
     pub(crate) base: u64,
-    /// The total bytes of all bodies, as written.
+    /// The total size of all bodies in bytes, as written.
     pub(crate) bytes: u64,
-    /// The last time at which this was known to be the head, by the server's clock.
+    /// The server's last time at which this was known to be the head.
     pub(crate) confirmed: Option<ServerTime>,
     /// The run's facts, if known.
     pub(crate) facts: Option<Arc<RunFacts>>,
@@ -42,9 +42,9 @@ pub(crate) struct CachedHead {
 /// The state of a run in the bucket.
 #[derive(Clone, Debug)]
 pub(crate) enum RunLookup {
-    /// No run; this is the life that a start would begin.
+    /// The run does not exist. `life` is the number of the generation that a start would begin.
     Absent { life: u32, ended: Option<ServerTime>, at: Option<ServerTime> },
-    /// A run.
+    /// The run exists.
     There(Arc<CachedHead>),
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct OpenedLog {
     pub(crate) first_object: FirstObject,
 }
 
-/// The first object of a log, which stays for its life.
+/// The first object of a log. It stays until the run is purged.
 #[derive(Clone, Debug)]
 pub(crate) struct FirstObject {
     pub(crate) head: ObjectHead,
@@ -100,7 +100,7 @@ impl OpenedLog {
         self.first_object.head.cut.unwrap_or(LogCut { first: 0, object: 0, dropped: 0 })
     }
 
-    /// Returns the number of the oldest record kept.
+    /// Returns the number of the oldest stored record.
     pub(crate) fn first(&self) -> u64 {
         self.cut().first
     }
@@ -116,7 +116,7 @@ impl OpenedLog {
     }
 }
 
-/// Reports that bytes are not a valid object, with the object's key and the record.
+/// Returns the error for bytes that are not a valid object, with the object's key and the record.
 pub(crate) fn invalid_object(key: &str, seq: Option<u64>, invalid: InvalidObject) -> S3StoreError {
     let (key, seq) = (key.to_owned(), seq.map(Seq::new));
     match invalid {
@@ -129,7 +129,7 @@ pub(crate) fn invalid_object(key: &str, seq: Option<u64>, invalid: InvalidObject
 }
 
 impl S3Inner {
-    /// Lists what there is of a run, the newest first.
+    /// Lists the objects of a run, newest first.
     pub(crate) async fn items(
         &self,
         run: &RunKey,
@@ -138,7 +138,7 @@ impl S3Inner {
         self.bucket.list(&self.layout.run(run), None, most).await
     }
 
-    /// Reads the head of a run: one listing, and one object unless it is cached.
+    /// Reads the head of a run. Needs one listing, and one object unless the head is cached.
     pub(crate) async fn look_up(&self, run: &RunKey) -> Result<RunLookup, S3StoreError> {
         for _ in 0..READS {
             let listed = self.items(run, 1).await?;
@@ -153,7 +153,7 @@ impl S3Inner {
         Err(S3StoreError::Restless { what: self.layout.run(run) })
     }
 
-    /// Reads the object that was the newest a moment ago; `None` if it is gone.
+    /// Reads the object that was the newest in the listing. Returns `None` if it does not exist any more.
     async fn read_newest(
         &self,
         run: &RunKey,
@@ -164,7 +164,7 @@ impl S3Inner {
         let place = self.layout.place_of(run, key).ok_or_else(|| S3StoreError::Damaged {
             key: key.clone(),
             seq: None,
-            what: "it is no object of this library, and it stands in the way".into(),
+            what: "it is not an object of this library".into(),
         })?;
         if let Some(seen) = self.cache.get(run)
             && seen.place == place
@@ -178,14 +178,14 @@ impl S3Inner {
         }
         let Some((head, etag)) = self.head_of(key).await? else {
             if newest.size != GONE.len() as u64 {
-                // It was there when it was listed; now it is not.
+                // The object existed when it was listed, but does not exist any more.
                 return Ok(None);
             }
             self.cache.remove(run);
             let life = place.life.checked_add(1).ok_or_else(|| S3StoreError::Damaged {
                 key: key.clone(),
                 seq: None,
-                what: "the run has had as many lives as can be counted".into(),
+                what: "the run id has the maximum number of generations; use another id".into(),
             })?;
             return Ok(Some(RunLookup::Absent { life, ended: Some(newest.modified), at }));
         };
@@ -196,7 +196,7 @@ impl S3Inner {
         let mut seen = CachedHead::of(place, etag, newest.modified, &head, last);
         seen.confirmed = at;
         if let Some(before) = self.cache.get(run).filter(|before| before.place.life == place.life) {
-            // The facts do not change within a life.
+            // The facts do not change within a generation.
             seen.facts = seen.facts.or_else(|| before.facts.clone());
         }
         let seen = Arc::new(seen);
@@ -212,7 +212,7 @@ impl S3Inner {
             match ObjectHead::decode(self.layout.below_logs(key), &object.value.bytes) {
                 Ok((head, _)) => return Ok(Some((head, object.value.etag))),
                 Err(InvalidObject::Gone) => return Ok(None),
-                // The first request read only part of the head, or the object was rewritten meanwhile and is longer.
+                // The first request read only a part of the head, or the object was rewritten meanwhile and is longer.
                 Err(InvalidObject::Short(needed)) if needed > most => most = needed,
                 Err(other) => return Err(invalid_object(key, None, other)),
             }
@@ -220,7 +220,7 @@ impl S3Inner {
         Err(S3StoreError::Restless { what: key.to_owned() })
     }
 
-    /// Reads the first object of a life; `None` if it is gone.
+    /// Reads the first object of a generation. Returns `None` if it does not exist any more.
     pub(crate) async fn first_object(
         &self,
         run: &RunKey,
@@ -231,13 +231,13 @@ impl S3Inner {
         let facts = head.facts.take().ok_or_else(|| S3StoreError::Damaged {
             key,
             seq: None,
-            what: "it does not say of what workflow the run is".into(),
+            what: "it does not name the workflow of the run".into(),
         })?;
         head.facts = Some(facts.clone());
         Ok(Some(FirstObject { head, etag, facts: Arc::new(facts) }))
     }
 
-    /// Opens a run for reading; `None` if there is no such run.
+    /// Opens a run for reading. Returns `None` if the run does not exist.
     pub(crate) async fn open(&self, run: &RunKey) -> Result<Option<OpenedLog>, S3StoreError> {
         for _ in 0..READS {
             let life = self.cache.get(run).map_or(0, |seen| seen.place.life);
@@ -251,14 +251,15 @@ impl S3Inner {
             let beside = if seen.place.life == life { first_object? } else { None };
             let first_object = match beside {
                 Some(first_object) => Some(first_object),
-                // Of another life, or asked for beside the listing: the run may have begun between the two answers.
+                // The object has another generation, or the read ran at the same time as the listing: the run may have begun between the two
+                // answers.
                 None => self.first_object(run, seen.place.life).await?,
             };
             if let Some(first_object) = first_object {
                 if first_object.head.log != seen.log {
-                    // An operator has removed the first object, and a start took its place.
+                    // An operator has removed the first object, and another start has taken its key.
                     let key = self.layout.object(run, ObjectPlace { life: seen.place.life, start: 0 });
-                    let what = "it begins another log than the newest object belongs to".into();
+                    let what = "it belongs to another log than the newest object".into();
                     return Err(S3StoreError::Damaged { key, seq: Some(Seq::new(0)), what });
                 }
                 if seen.facts.is_none() {
@@ -267,7 +268,7 @@ impl S3Inner {
                 }
                 return Ok(Some(OpenedLog { seen, first_object }));
             }
-            // Without its first object a run is damaged, unless it is just being purged.
+            // A run without its first object is damaged, unless a purge is in progress.
             if let RunLookup::There(again) = self.look_up(run).await?
                 && again.place.life == seen.place.life
             {
@@ -278,7 +279,7 @@ impl S3Inner {
         Err(S3StoreError::Restless { what: self.layout.run(run) })
     }
 
-    /// Returns whether a log was pruned or purged since it was opened, which explains missing records.
+    /// Returns whether a log was pruned or purged since it was opened, which would explain missing records.
     pub(crate) async fn has_changed(&self, run: &RunKey, log: &OpenedLog) -> Result<bool, S3StoreError> {
         let Some(now) = self.open(run).await? else { return Ok(true) };
         Ok(now.life() != log.life() || now.first_object.etag != log.first_object.etag)

@@ -1,9 +1,9 @@
-//! Appending to runs in several shards: a batch goes to each shard at the same time, in as many rounds as a start needs.
+//! Appends to runs in several shards. A batch goes to all of its shards at the same time. A start may need several rounds.
 //!
-//! A run that exists is appended in its shard. A new run starts at its home by the newest generation. Another process may not know that generation,
-//! and start the same run at an earlier home. So the start first writes a *signpost* to each earlier home, by the same "append if next" that starts
-//! a run. If the signpost wins, no process can start the run there. If a run wins, the start finds it. So only one process starts the run, for any
-//! mix of known generations.
+//! An append to an existing run goes to the shard of the run. A new run starts at its *home*: the shard that the newest generation gives it.
+//! Another process may not know that generation, and start the same run at an earlier home. So the start first writes a *signpost* to each earlier
+//! home, with the same conditional append that starts a run. If the signpost wins, no process can start the run there. If a run wins, the start
+//! finds that run. So only one process starts the run, whatever generations the processes know.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -13,17 +13,17 @@ use crate::shard_mark::{is_mark, map_key, signpost};
 use crate::store::{ShardedStore, unknown_generation_error};
 use ferrata_store::{Error, ErrorKind, HeadRef, Result, RunAppend, RunKey, check_append};
 
-/// The maximum number of reads of a run that exists and then does not, as during a purge.
+/// The maximum number of reads of a run that seems to exist and then does not, as during a purge.
 const LOOKS: u8 = 4;
 
-/// One entry of a batch on its way.
+/// An entry of a batch in progress.
 struct PendingEntry {
     run: RunKey,
-    /// The append; taken by the last send.
+    /// The append. The last send takes it out.
     append: Option<RunAppend>,
     is_start: bool,
     places: RunPlaces,
-    /// The index of the next place.
+    /// The index of the next shard in `places`.
     at: usize,
     looks: u8,
     next: EntryStep,
@@ -31,13 +31,13 @@ struct PendingEntry {
 
 /// The next step of an entry.
 enum EntryStep {
-    /// Look in every place for the run, which exists.
+    /// Search for the run, which exists, in every possible shard.
     Find,
-    /// Put a signpost there.
+    /// Write a signpost to the shard.
     Signpost,
-    /// Append at this place; with `true`, its result is final.
+    /// Append in the shard. If true, the result is final.
     Append(bool),
-    /// Look what is there already, with the refusal of the append if it was one.
+    /// Read the run that the shard has. If an append was refused, holds its error.
     Look(Option<Error>),
     Done(Result<HeadRef>),
 }
@@ -51,7 +51,8 @@ impl ShardedStore {
             self.read_places(&mut entries).await;
             self.send(&mut entries).await;
         }
-        let lost = || Error::new(ErrorKind::Indeterminate, "an entry was lost; append the same again");
+        let lost =
+            || Error::new(ErrorKind::Indeterminate, "an entry got no result; retry with the same records");
         let result = |entry: PendingEntry| match entry.next {
             EntryStep::Done(result) => result,
             _ => Err(lost()),
@@ -71,12 +72,11 @@ impl ShardedStore {
         if !named.insert(run.clone()) {
             next = EntryStep::Done(Err(ferrata_store::refusal::doubled(&run)));
         } else if map_key().is_ok_and(|key| key == run) {
-            next = refusal("the id is that of the map of the shards; use another");
+            next = refusal("the id is reserved for the map of the shards; use another id");
         } else if append.is_mark() {
-            next =
-                refusal("workflows named `ferrata:…` are the library's own; give the workflow another name");
+            next = refusal("names that start with `ferrata:` are reserved; rename the workflow");
         } else if is_start {
-            // Check first: an append that the home refuses must leave no signposts.
+            // Check first: an append that its home would refuse must not leave signposts.
             next = match check_append(&append) {
                 Err(error) if places.home > 0 => EntryStep::Done(Err(error)),
                 _ => step(&places, 0),
@@ -98,7 +98,7 @@ impl ShardedStore {
                 _ => match self.locate(&entry.run, &entry.places).await {
                     Err(error) => EntryStep::Done(Err(error)),
                     Ok(found) => {
-                        // Of a run that is nowhere, its home says so best.
+                        // If the run does not exist, its home gives the best error.
                         entry.at =
                             found.and_then(|shard| entry.places.position(shard)).unwrap_or(entry.places.home);
                         EntryStep::Append(true)
@@ -109,7 +109,7 @@ impl ShardedStore {
         .await;
     }
 
-    /// A start met something: the run, or a signpost that sends it on.
+    /// Decides about a start whose append was refused: the shard has the run, or a signpost, after which the start continues with the next shard.
     async fn resolve_start(&self, entry: &mut PendingEntry, refusal: Option<Error>) -> EntryStep {
         let shard = entry.places.shards[entry.at];
         match (self.shards[shard].head(&entry.run).await, refusal) {
@@ -125,7 +125,7 @@ impl ShardedStore {
                 if entry.looks < LOOKS {
                     return step(&entry.places, entry.at);
                 }
-                let message = "the run is there and is not, time and again; is it being purged? Try again";
+                let message = "the run appears and disappears, probably because of a purge; retry";
                 let busy = || Error::new(ErrorKind::Unavailable, message).with_operation("store.append");
                 EntryStep::Done(Err(refusal.unwrap_or_else(|| busy().with_run(&entry.run))))
             }
@@ -184,7 +184,7 @@ impl ShardedStore {
             {
                 EntryStep::Look(Some(error))
             }
-            // The remembered place is stale: the run was purged there.
+            // The cached shard is out of date: the run was purged there.
             (EntryStep::Append(false), Err(error)) if error.actual_head() == Some(None) && is_many => {
                 self.known.remove(&entry.run);
                 EntryStep::Find
@@ -195,7 +195,7 @@ impl ShardedStore {
 }
 
 impl PendingEntry {
-    /// Returns the append for the next place, if any.
+    /// Returns the append for the next shard, if there is one.
     fn outgoing(&mut self) -> Option<Result<RunAppend>> {
         let append = match self.next {
             EntryStep::Signpost => self.append.as_ref().map(signpost),
@@ -207,12 +207,13 @@ impl PendingEntry {
             EntryStep::Append(false) => self.append.clone().map(Ok),
             EntryStep::Find | EntryStep::Look(_) | EntryStep::Done(_) => return None,
         };
-        let lost = || Error::new(ErrorKind::Indeterminate, "an entry was sent twice; append the same again");
+        let lost =
+            || Error::new(ErrorKind::Indeterminate, "an entry was sent twice; retry with the same records");
         Some(append.unwrap_or_else(|| Err(lost())))
     }
 }
 
-/// Returns the step of a start at a place: a signpost at an earlier home, the run at its home.
+/// Returns the step of a start at index `at`: a signpost at an earlier home, or the run at its home.
 fn step(places: &RunPlaces, at: usize) -> EntryStep {
     if at < places.home { EntryStep::Signpost } else { EntryStep::Append(false) }
 }

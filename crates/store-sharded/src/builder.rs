@@ -1,4 +1,4 @@
-//! Naming the shards and the generations of a sharded store.
+//! Builds a sharded store from its shards and generations.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::shard::Shard;
 use crate::store::ShardedStore;
 use ferrata_store::{CheckpointStore, Clock, Result, SystemClock};
 
-/// Names the shards and the generations of a [`ShardedStore`].
+/// A builder that takes the shards and the generations of a [`ShardedStore`].
 #[derive(Debug, Default)]
 #[must_use]
 pub struct ShardedStoreBuilder {
@@ -19,22 +19,23 @@ pub struct ShardedStoreBuilder {
 }
 
 impl ShardedStoreBuilder {
-    /// Adds a store under a name, which is its own for ever: where runs go depends on it. The address may change.
+    /// Adds a store as a shard with this name. The name must never change, because it decides which runs go to the shard. The address of the store
+    /// may change.
     pub fn shard(mut self, name: impl Into<String>, store: impl CheckpointStore) -> Self {
         self.names.push(name.into());
         self.stores.push(Arc::new(store));
         self
     }
 
-    /// Adds a generation after those before: the names of the shards that new runs are spread over from then on.
+    /// Adds a generation after the previous generations: the names of the shards over which the store spreads new runs from then on.
     ///
-    /// Without any, there is one of all shards, in the order in which they were added.
+    /// If no generation is added, there is one generation with all shards, in the order in which they were added.
     pub fn generation(mut self, shards: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.generations.push(shards.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Takes the time from another clock, by which a shard that does not answer has missed a heartbeat: for tests.
+    /// Sets the clock that decides whether a shard has answered a heartbeat in time. It is for tests.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);
         self
@@ -44,8 +45,8 @@ impl ShardedStoreBuilder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid): there is no shard, a name is not plain or given twice, a generation
-    /// is empty or names what is no shard, or a shard is in no generation.
+    /// [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid) in these cases: there is no shard; a name has characters that are not allowed, or
+    /// occurs twice; a generation is empty, or names an unknown shard; or a shard is in no generation.
     pub fn build(self) -> Result<ShardedStore> {
         let Self { clock, names, stores, mut generations } = self;
         if generations.is_empty() && !names.is_empty() {

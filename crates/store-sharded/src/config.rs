@@ -1,4 +1,4 @@
-//! The file that names shards and generations, and the URL that names the file.
+//! Parses the file that lists shards and generations, and the URL of that file.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
@@ -10,14 +10,14 @@ use ferrata_store::{CheckpointStore, Error, ErrorKind, Result, url};
 
 use crate::store::ShardedStore;
 
-/// The maximum size of the file. It fits tens of thousands of shards, and protects memory from a wrong file.
+/// The maximum size of the file. It is enough for tens of thousands of shards, and limits the memory that a wrong file uses.
 const MAX_FILE: u64 = 4 << 20;
 
 impl ShardedStore {
-    /// Reads the file that a URL names, and opens the store of each shard with `open`, which gets the shard's URL.
+    /// Reads the file that a URL names. Opens the store of each shard with `open`, which gets the URL of the shard.
     ///
-    /// `sharded:///absolute/path` or `sharded:relative/path`. The file has a line for each shard and each generation, and may have
-    /// empty lines and lines that begin with `#`:
+    /// The URL is `sharded:///absolute/path` or `sharded:relative/path`. The file has a line for each shard and each generation. It may have empty
+    /// lines, and comments that begin with `#`:
     ///
     /// ```text
     /// shard north postgres://db-north/runs
@@ -25,18 +25,18 @@ impl ShardedStore {
     /// generation north south
     /// ```
     ///
-    /// A relative `file:` URL in it starts at the folder of the file. The call reads the file once, and reads and writes no store.
+    /// A relative `file:` URL in the file is relative to the folder of the file. The call reads the file once. It reads and writes no store.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Invalid`]: the URL names no file, the file is unreadable, or one of its lines is wrong. The message names file and line, and
-    ///   the correct form. No message repeats the URL of a shard, because it may contain a password.
-    /// - what `open` returns, with file and line.
+    /// - [`ErrorKind::Invalid`]: the URL names no file, the file is unreadable, or one of its lines is wrong. The message names the file and the
+    ///   line, and shows the correct form. No message shows the URL of a shard, because it may contain a password.
+    /// - The error of `open`, with the file and the line.
     pub fn from_url(url: &str, open: impl Fn(&str) -> Result<Arc<dyn CheckpointStore>>) -> Result<Self> {
         let path = path_of_url(url)?;
         let refuse = |what: String| {
             let message = format!(
-                "the file of the shards, {}, {what}; write a line for each shard and each generation",
+                "the shard file {} {what}; write a line for each shard and each generation",
                 path.display()
             );
             Error::new(ErrorKind::Invalid, message)
@@ -50,7 +50,7 @@ impl ShardedStore {
         let mut builder = Self::builder();
         for shard in &file.shards {
             let store = open(&shard.url).map_err(|error| {
-                let what = format_args!("the store of the shard `{}` cannot be opened", shard.name);
+                let what = format_args!("cannot open the store of the shard `{}`", shard.name);
                 shard.line.error(error.kind(), what).with_source(error)
             })?;
             builder = builder.shard(shard.name, store);
@@ -64,11 +64,11 @@ impl ShardedStore {
     }
 }
 
-/// Reads the path from a URL.
+/// Parses the path of the URL.
 fn path_of_url(url: &str) -> Result<PathBuf> {
     let bad = |why: &str| {
         let message =
-            format!("the URL of the shards {why}; write sharded:///absolute/path or sharded:relative/path");
+            format!("the store's URL {why}; write sharded:///absolute/path or sharded:relative/path");
         Err(Error::new(ErrorKind::Invalid, message))
     };
     let Some((_, rest)) = url.split_once(':').filter(|(scheme, _)| is(scheme, "sharded")) else {
@@ -76,11 +76,11 @@ fn path_of_url(url: &str) -> Result<PathBuf> {
     };
     let path = match rest.strip_prefix("//") {
         Some(rest) if rest.starts_with('/') => rest,
-        Some(_) => return bad("names another machine"),
+        Some(_) => return bad("has a host; the file must be on this machine"),
         None => rest,
     };
     if path.contains(['?', '#']) {
-        return bad("has a query or a fragment, which mean nothing here");
+        return bad("has a query or a fragment, which this store does not support");
     }
     match url::decode(path).map(String::from_utf8) {
         Some(Ok(path)) if !path.is_empty() && !path.contains('\0') => Ok(path.into()),
@@ -93,7 +93,7 @@ fn is(scheme: &str, known: &str) -> bool {
     scheme.eq_ignore_ascii_case(known)
 }
 
-/// A line of the file, as errors name it.
+/// A line of the file, for errors.
 #[derive(Clone, Copy, Debug)]
 struct FileLine<'a> {
     path: &'a Path,
@@ -117,7 +117,7 @@ struct ShardLine<'a> {
     url: Cow<'a, str>,
 }
 
-/// The parsed file.
+/// The parsed contents of the file.
 #[derive(Debug, Default)]
 struct ShardsFile<'a> {
     shards: Vec<ShardLine<'a>>,
@@ -135,9 +135,9 @@ impl<'a> ShardsFile<'a> {
                 [] => continue,
                 [first, ..] if first.starts_with('#') => continue,
                 ["shard", name, url] => file.shard(line, name, url)?,
-                ["shard", ..] => return line.wrong("write `shard`, its name and its URL, and nothing else"),
+                ["shard", ..] => return line.wrong("write only `shard`, its name and its URL"),
                 ["generation", shards @ ..] => file.generation(line, shards)?,
-                // The line may hold a URL, and is not repeated.
+                // Do not show the line, because it may contain a URL.
                 _ => return line.wrong("begin the line with `shard`, `generation` or `#`"),
             }
             last = line;
@@ -154,7 +154,7 @@ impl<'a> ShardsFile<'a> {
             if !file.generations.iter().any(|shards| shards.contains(&shard.name)) {
                 let name = shard.name;
                 let what = format_args!(
-                    "the shard `{name}` is in no generation; add a generation with it at the end of the file"
+                    "the shard `{name}` is in no generation; add a generation with this shard at the end of the file"
                 );
                 return shard.line.wrong(what);
             }
@@ -165,20 +165,20 @@ impl<'a> ShardsFile<'a> {
     fn shard(&mut self, line: FileLine<'a>, name: &'a str, url: &'a str) -> Result<()> {
         let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
         if is(scheme, "sharded") {
-            return line.wrong("a shard cannot be spread over shards itself; name its shards here");
+            return line.wrong("a shard cannot be a sharded store; list its shards in this file");
         }
         let url = anchored(line.path, scheme, url);
         if let Some(other) = self.shards.iter().find(|other| other.name == name) {
             let other = other.line.number;
             return line.wrong(format_args!(
-                "the shard `{name}` is in line {other} already; give each its own name"
+                "the shard `{name}` is already in line {other}; use a unique name for each shard"
             ));
         }
-        // Each `memory:` is a store of its own.
+        // Each `memory:` URL opens a separate store, so it may occur more than once.
         if let Some(other) = self.shards.iter().find(|other| other.url == url && !is(scheme, "memory")) {
             let (number, other) = (other.line.number, other.name);
             return line.wrong(format_args!(
-                "the store is that of the shard `{other}` in line {number}; give each shard a store of its own"
+                "the shard `{other}` in line {number} has the same store; use a separate store for each shard"
             ));
         }
         self.shards.push(ShardLine { line, name, url });
@@ -187,7 +187,7 @@ impl<'a> ShardsFile<'a> {
 
     fn generation(&mut self, line: FileLine<'a>, shards: &[&'a str]) -> Result<()> {
         if shards.is_empty() {
-            return line.wrong("the generation has no shard; name those that new runs are spread over");
+            return line.wrong("the generation has no shard; name the shards for new runs");
         }
         for (place, name) in shards.iter().enumerate() {
             if !self.shards.iter().any(|shard| shard.name == *name) {
@@ -196,7 +196,7 @@ impl<'a> ShardsFile<'a> {
                 ));
             }
             if shards[..place].contains(name) {
-                return line.wrong(format_args!("the shard `{name}` is named twice; once is enough"));
+                return line.wrong(format_args!("the generation names the shard `{name}` twice; remove one"));
             }
         }
         self.generations.push(shards.to_vec());
@@ -204,7 +204,7 @@ impl<'a> ShardsFile<'a> {
     }
 }
 
-/// Resolves a relative `file:` URL against the folder of the file that names it, independent of the working directory.
+/// Makes a relative `file:` URL relative to the folder of the file, whatever the working directory is.
 fn anchored<'a>(path: &Path, scheme: &str, url: &'a str) -> Cow<'a, str> {
     let folder = path.parent().and_then(Path::to_str).filter(|folder| !folder.is_empty());
     match (folder, url.get(scheme.len() + 1..)) {

@@ -1,10 +1,10 @@
-//! Awaits several futures concurrently in one task: a store starts no tasks of its own.
+//! Awaits several futures concurrently in one task, because a store starts no tasks.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
 
-/// Awaits all of them and returns what they return, in their order. Dropping it drops all of them.
+/// Awaits all futures. Returns their results in order. Dropping it drops all of them.
 pub(crate) async fn join_all<T, F: Future<Output = T>>(futures: impl IntoIterator<Item = F>) -> Vec<T> {
     let mut futures: Vec<Pin<Box<F>>> = futures.into_iter().map(Box::pin).collect();
     let mut results: Vec<Option<T>> = futures.iter().map(|_| None).collect();

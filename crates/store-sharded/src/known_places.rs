@@ -1,19 +1,19 @@
-//! A cache of the places of runs, which saves searches.
+//! A cache of the shards of runs. It saves searches.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ferrata_store::RunKey;
 
-/// The number of runs remembered in each of two halves. A place takes about 100 bytes, and both halves about 13 MB. A process that drives more runs
-/// at once finds some of them again, with one read each.
+/// The maximum number of runs in each of the two halves of the cache. A run takes about 100 bytes, so both halves take about 13 MB. A process that
+/// drives more runs at the same time must search some of them again, with one read each.
 const HALF: usize = 65_536;
 
-/// The known places of runs with more than one possible place. An entry is a hint: a purged run may start again elsewhere.
+/// The known shards of runs that may be in more than one shard. An entry is only a hint: a purged run may start again in another shard.
 #[derive(Debug, Default)]
 pub(crate) struct KnownPlaces(Mutex<PlaceHalves>);
 
-/// A full young half becomes the old half. The runs of the old half are forgotten unless a caller used them since.
+/// When the young half is full, it becomes the old half. The previous old half is dropped, except for the runs that were used since.
 #[derive(Debug, Default)]
 struct PlaceHalves {
     young: HashMap<RunKey, usize>,
@@ -22,7 +22,7 @@ struct PlaceHalves {
 
 impl KnownPlaces {
     fn halves(&self) -> MutexGuard<'_, PlaceHalves> {
-        // Locked for a few lookups. After a panic, the content is still a hint.
+        // Locked for a few lookups. After a panic, the contents are still valid hints.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -40,7 +40,7 @@ impl KnownPlaces {
         self.halves().put(run.clone(), shard);
     }
 
-    /// Forgets a run, and tells whether it was known.
+    /// Removes a run. Returns whether it was in the cache.
     pub(crate) fn remove(&self, run: &RunKey) -> bool {
         let mut halves = self.halves();
         let (young, old) = (halves.young.remove(run), halves.old.remove(run));

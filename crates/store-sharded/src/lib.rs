@@ -1,7 +1,8 @@
-//! Several stores of Ferrata's runs as one: each run is in one of them, its *shard*, and is found where it was started.
+//! Combines several stores of Ferrata's runs into one. Each run stays in the store where it was started, its *shard*, and is found there.
 //!
-//! [`ShardedStore::from_url`] takes `sharded:PATH`, the path of a file with a line for each shard and each generation; [`ShardedStore::builder`]
-//! takes open stores. `docs/how-to/sharding.md` explains the distribution of runs, why a run never has two logs, and the effect of an unavailable shard.
+//! [`ShardedStore::from_url`] opens `sharded:PATH`, with the path of a file that has a line for each shard and each generation.
+//! [`ShardedStore::builder`] takes open stores. `docs/how-to/sharding.md` explains how runs are distributed, why a run never has two logs, and what
+//! happens when a shard is unavailable.
 
 mod append;
 mod builder;

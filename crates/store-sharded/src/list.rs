@@ -1,7 +1,7 @@
-//! Listing the runs of all shards in one order.
+//! Lists the runs of all shards in one order.
 //!
-//! The cursor is the position of the last run returned and holds no state of a shard. A listing asks each shard again from the millisecond of that
-//! run, and skips the runs returned before. So a cursor survives the process, and an additional shard.
+//! The cursor is the position of the last returned run, and holds no state of a shard. The next page asks each shard again from the millisecond of
+//! that run on, and skips the runs that were already returned. So a cursor stays valid when the process restarts or a shard is added.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use ferrata_store::{
     Timestamp, within,
 };
 
-/// The unread rest of one shard's listing.
+/// The unread part of one shard's listing.
 struct ShardFeed<'a> {
     index: usize,
     shard: &'a Shard,
@@ -23,7 +23,7 @@ struct ShardFeed<'a> {
     page: Page,
     heads: VecDeque<RunHead>,
     is_over: bool,
-    /// The patience for its shard; unlimited if absent.
+    /// The timeout for the shard; `None` means no timeout.
     patience: Option<Duration>,
 }
 
@@ -35,7 +35,7 @@ impl ShardedStore {
         if let Some(RunPlace { created, .. }) = &after {
             match page.order {
                 Order::OldestFirst => query.created_from = query.created_from.max(Some(*created)),
-                // Not at the end of time, where there is no bound above.
+                // At the latest possible time there is no upper bound.
                 Order::NewestFirst | Order::Any => {
                     if let Some(end) = created.unix_ms().checked_add(1).map(Timestamp::from_unix_ms) {
                         query.created_before =
@@ -44,10 +44,11 @@ impl ShardedStore {
                 }
             }
         }
-        // The shards must go the same way, and this is the one that is cheap in every store.
+        // All shards must use the same order. Newest first is cheap in every store.
         let order = if page.order == Order::Any { Order::NewestFirst } else { page.order };
         let wanted = page.len();
-        // Twice an even share, so that one page of each shard is mostly enough, and one more to know whether there are others.
+        // Request twice an even share of the page, so that one page of each shard is mostly enough. Request one more run to learn whether more
+        // follow.
         let share = (wanted * 2).div_ceil(self.shards.len()).min(wanted) + 1;
         let share = u32::try_from(share).unwrap_or(Page::MAX);
         let asks = |shard: &Shard| match query.filter {
@@ -71,7 +72,7 @@ impl ShardedStore {
             })
             .collect();
         if feeds.is_empty() {
-            let message = "no shard answered of late which runs need an executor; asked again soon";
+            let message = "no shard answered which runs need a process; will retry";
             return Err(Error::new(ErrorKind::Unavailable, message).with_operation("store.runs"));
         }
         let mut items = Vec::new();
@@ -97,7 +98,7 @@ impl ShardedStore {
         Ok(listing.cut(&page, items))
     }
 
-    /// Requests the next page of every exhausted shard, concurrently.
+    /// Requests the next page of every shard whose page is used up, concurrently.
     async fn fill(&self, feeds: &mut [ShardFeed<'_>]) -> Result<()> {
         let empty = feeds.iter_mut().filter(|feed| feed.heads.is_empty() && !feed.is_over);
         let clock = &*self.clock;
@@ -105,14 +106,14 @@ impl ShardedStore {
             join_all(empty.map(|feed| feed.fill(clock))).await.into_iter().filter_map(Result::err).collect();
         let is_all = failures.len() == feeds.len();
         for error in failures {
-            // Recovery repeats its listing soon, and must not miss the work of all shards because one is silent.
+            // Omit a silent shard: recovery repeats its listing soon, and must not miss the runs of all other shards.
             let is_left_out = feeds.first().is_some_and(|feed| {
                 matches!(feed.query.filter, RunFilter::Orphaned | RunFilter::Due) && !is_all
             });
             if !is_left_out {
                 return Err(error);
             }
-            tracing::warn!(%error, "left a shard out of a listing of runs that need an executor");
+            tracing::warn!(%error, "skipped a shard in the listing of runs that need a process");
         }
         Ok(())
     }
@@ -124,7 +125,7 @@ impl ShardedStore {
         let is_found = self.map.places(&head.run).shards.contains(&shard);
         if !is_found {
             let shard = &self.shards[shard].name;
-            tracing::warn!(run = %head.run, shard, "left out a run that is in no place of the map; does the map lack a generation?");
+            tracing::warn!(run = %head.run, shard, "skipped a run that is on the wrong shard; check that the map has all generations");
         }
         is_found
     }
@@ -132,7 +133,7 @@ impl ShardedStore {
 
 impl ShardFeed<'_> {
     async fn fill(&mut self, clock: &dyn Clock) -> Result<()> {
-        // A page may be empty and not be the last.
+        // A page may be empty although it is not the last page.
         while self.heads.is_empty() && !self.is_over {
             let call = self.shard.store.runs(self.query, self.page.clone());
             let listed = match self.patience {

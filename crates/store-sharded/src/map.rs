@@ -1,4 +1,4 @@
-//! The home shard of a run: rendezvous hashing over the shards of a generation.
+//! Computes the home shard of a run by rendezvous hashing over the shards of a generation.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -6,18 +6,18 @@ use serde::{Deserialize, Serialize};
 
 use ferrata_store::{Error, ErrorKind, Result, RunKey};
 
-/// The maximum length of a shard's name, which is in every error of the shard.
+/// The maximum length of a shard's name. Every error of the shard contains the name.
 const MAX_NAME: usize = 64;
 
-/// The names of the shards, and the generations: which of them new runs were spread over, the oldest generation first.
+/// The names of the shards, and the generations, oldest first. A generation lists the shards over which new runs are spread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ShardMap {
     pub(crate) names: Vec<String>,
-    /// Indices into `names`; none is empty.
+    /// Indices into `names`. No generation is empty.
     generations: Vec<Vec<usize>>,
 }
 
-/// The generations, by shard name, as stored in each shard.
+/// The generations with the names of their shards, in the form in which each shard stores them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Generations(pub(crate) Vec<Vec<String>>);
@@ -28,15 +28,15 @@ impl ShardMap {
             let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
             if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(is_plain) {
                 return refuse(format!(
-                    "the name of a shard is {name:?}; use 1 to {MAX_NAME} of A-Z a-z 0-9 . _ -"
+                    "the shard name {name:?} is invalid; use 1 to {MAX_NAME} of A-Z a-z 0-9 . _ -"
                 ));
             }
             if names[..index].contains(name) {
-                return refuse(format!("two shards are named `{name}`; a shard's name is its own"));
+                return refuse(format!("two shards are named `{name}`; use a unique name for each shard"));
             }
         }
         if generations.is_empty() {
-            return refuse("there is no generation; name the shards of at least one");
+            return refuse("the map has no generation; add at least one");
         }
         let mut indexed = Vec::with_capacity(generations.len());
         for (number, generation) in generations.iter().enumerate() {
@@ -44,13 +44,11 @@ impl ShardMap {
             for name in generation {
                 let Some(index) = names.iter().position(|known| known == name) else {
                     return refuse(format!(
-                        "generation {number} names the shard `{name}`, which has no store; give it one"
+                        "generation {number} names the shard `{name}`, which has no store; add its store"
                     ));
                 };
                 if shards.contains(&index) {
-                    return refuse(format!(
-                        "generation {number} names the shard `{name}` twice; once is enough"
-                    ));
+                    return refuse(format!("generation {number} names the shard `{name}` twice; remove one"));
                 }
                 shards.push(index);
             }
@@ -62,14 +60,17 @@ impl ShardMap {
         if let Some(idle) =
             (0..names.len()).find(|index| !indexed.iter().any(|shards| shards.contains(index)))
         {
-            return refuse(format!("the shard `{}` is in no generation; name it in one", names[idle]));
+            return refuse(format!(
+                "the shard `{}` is in no generation; add it to a generation",
+                names[idle]
+            ));
         }
         Ok(Self { names, generations: indexed })
     }
 
-    /// Returns the shards in which a run may be, in the order in which they became its home, and which of them is so now.
+    /// Returns the shards in which a run may be, in the order in which they became its home, and its current home.
     ///
-    /// A map that begins with the same generations returns a list that begins with the same shards. So two processes agree even if only one knows
+    /// If another map begins with the same generations, its list begins with the same shards. So two processes agree even if only one of them knows
     /// the newest generations.
     pub(crate) fn places(&self, run: &RunKey) -> RunPlaces {
         let mut places = RunPlaces { shards: Vec::with_capacity(1), home: 0 };
@@ -83,18 +84,18 @@ impl ShardMap {
         places
     }
 
-    /// The shard with the highest weight for the run: "highest random weight", or rendezvous, hashing (D. Thaler and
-    /// C. Ravishankar, "Using Name-Based Mappings to Increase Hit Rates", IEEE/ACM Transactions on Networking 6(1), 1998).
-    /// A shard that joins takes runs from all others evenly, and no run moves between the others.
+    /// Returns the shard with the highest weight for the run. This is "highest random weight" or rendezvous hashing (D. Thaler and C. Ravishankar,
+    /// "Using Name-Based Mappings to Increase Hit Rates", IEEE/ACM Transactions on Networking 6(1), 1998). A shard that is added takes runs evenly
+    /// from all other shards, and no run moves between the other shards.
     fn home(&self, run: &RunKey, generation: &[usize]) -> usize {
         let weight = |index: &usize| (weight(&self.names[*index], run), &self.names[*index]);
-        // No generation is empty, as `new` checks.
+        // No generation is empty, because `new` checks this.
         generation.iter().copied().max_by_key(weight).unwrap_or_default()
     }
 
-    /// The first shard of the first generation, which all processes know.
+    /// Returns the first shard of the first generation, which all processes know.
     pub(crate) fn first_shard(&self) -> usize {
-        // No map is without a generation, and none is empty, as `new` checks.
+        // Every map has a generation, and none is empty, because `new` checks this.
         self.generations.first().and_then(|generation| generation.first()).copied().unwrap_or_default()
     }
 
@@ -104,17 +105,17 @@ impl ShardMap {
     }
 }
 
-/// The possible places of a run.
+/// The shards in which a run may be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RunPlaces {
-    /// The shards, each once; at least one.
+    /// The shards, each listed once. There is at least one.
     pub(crate) shards: Vec<usize>,
     /// The index in `shards` of the run's home by the newest generation.
     pub(crate) home: usize,
 }
 
 impl RunPlaces {
-    /// Returns the shard where the run cannot but be, if there is only one.
+    /// Returns the shard of the run if there is only one possible shard.
     pub(crate) fn only(&self) -> Option<usize> {
         match self.shards[..] {
             [shard] => Some(shard),
@@ -122,7 +123,8 @@ impl RunPlaces {
         }
     }
 
-    /// Returns a number for these shards together, the same in whichever order, and above those of single `shards`.
+    /// Returns a number for this set of shards. It does not depend on their order, and is at least `shards`, so it differs from the numbers of
+    /// single shards.
     pub(crate) fn combined_part(&self, shards: usize) -> u64 {
         let mut sorted = self.shards.clone();
         sorted.sort_unstable();
@@ -131,12 +133,12 @@ impl RunPlaces {
         hasher.finish().max(shards as u64)
     }
 
-    /// Returns which of the places a shard is.
+    /// Returns the index of a shard in the list.
     pub(crate) fn position(&self, shard: usize) -> Option<usize> {
         self.shards.iter().position(|known| *known == shard)
     }
 
-    /// Returns the shards in the order in which it is likely that the run is there.
+    /// Returns the shards, the most likely one first.
     pub(crate) fn likely(&self) -> impl Iterator<Item = usize> {
         let home = self.shards[self.home];
         std::iter::once(home).chain(self.shards.iter().rev().copied().filter(move |shard| *shard != home))
@@ -145,7 +147,7 @@ impl RunPlaces {
 
 fn weight(shard: &str, run: &RunKey) -> u64 {
     let mut hasher = blake3::Hasher::new();
-    // None of the three texts holds a zero, so no two keys are hashed alike.
+    // None of the three texts contains a zero byte, so no two keys are hashed as the same bytes.
     for text in [shard, run.tenant.as_str(), run.run.as_str()] {
         hasher.update(text.as_bytes()).update(&[0]);
     }
@@ -196,7 +198,7 @@ mod tests {
         for run in runs() {
             let longest = map(&generations).places(&run).shards;
             for known in 1..generations.len() {
-                // Shards have other numbers where the map has fewer of them.
+                // The shards have other indices in a map with fewer shards.
                 let older = map(&generations[..known]);
                 let names = older
                     .places(&run)
@@ -213,7 +215,7 @@ mod tests {
     /// Guarantees: SHARD-3.
     #[test]
     fn home_shards_are_stable_across_versions() {
-        // Stored data depends on this value: a change would lose every run.
+        // Stored data depends on this value: if it changed, no run would be found.
         let map = map(&["abc"]);
         let home: Vec<usize> = runs().take(12).map(|run| map.places(&run).shards[0]).collect();
         assert_eq!(home, [0, 1, 1, 2, 1, 2, 1, 1, 2, 1, 2, 2]);

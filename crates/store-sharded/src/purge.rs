@@ -6,7 +6,7 @@ use crate::shard::Shard;
 use crate::shard_mark::{is_mark, map_key, signpost_to};
 use crate::store::{ShardedStore, unknown_generation_error};
 
-/// A head that no run has: with it a purge removes what an earlier one left, and no run that was begun since.
+/// A head that no run has. A purge that expects it removes the remains of an earlier purge, but no run that was started since.
 const NO_HEAD: HeadRef = HeadRef { seq: Seq::new(0), id: RecordId::from_uuid(uuid::Uuid::nil()) };
 
 impl ShardedStore {
@@ -15,8 +15,7 @@ impl ShardedStore {
             return Ok(Removed::default());
         }
         let places = self.map.places(run);
-        // Signposts go last and the oldest at the very end: as long as there is a run, no process may start it
-        // elsewhere.
+        // Remove the signposts last, and the oldest one at the very end: while the run exists, no process may start it in another shard.
         let (mut runs, mut others, mut signposts) = (Vec::new(), Vec::new(), Vec::new());
         let mut is_beyond = false;
         for index in places.shards.iter().rev() {
@@ -27,7 +26,7 @@ impl ShardedStore {
                     signposts.push((shard, head.head()));
                 }
                 Err(error) if !crate::append::exists(&error) => return Err(error),
-                // Also where there is no run: a purge that was cut off may have left something.
+                // Do this even if no run exists: an interrupted purge may have left something.
                 Ok(None) => others.push((shard, expected.unwrap_or(NO_HEAD))),
                 _ => runs.push(shard),
             }
@@ -37,7 +36,7 @@ impl ShardedStore {
         }
         self.known.remove(run);
         let mut purged = Removed::default();
-        // Purge the run first: if its head is refused, everything stays unchanged.
+        // Purge the run first: if its head is refused, nothing has changed.
         for shard in runs {
             let one = shard.store.purge(run, expected).await.map_err(|error| shard.name_error(error))?;
             purged.records += one.records;
@@ -52,7 +51,7 @@ impl ShardedStore {
         for (shard, head) in &signposts {
             remove_at(shard, run, *head).await?;
         }
-        // A start that met a signpost before its removal has started the run after it.
+        // A start that met a signpost before the removal has started the run in a later shard.
         for (at, index) in places.shards.iter().enumerate() {
             if let Some(head) = self.shards[*index].head(run).await?.filter(|head| !is_mark(head)) {
                 for index in &places.shards[..at] {
@@ -64,7 +63,7 @@ impl ShardedStore {
     }
 }
 
-/// Removes what has this head; another life of the id, which was begun there since, stays.
+/// Removes the run or signpost with this head. A newer run with the same id, which was started there since, stays.
 async fn remove_at(shard: &Shard, run: &RunKey, head: HeadRef) -> Result<()> {
     match shard.store.purge(run, Some(head)).await {
         Err(error) if error.kind() != ErrorKind::Conflict => Err(shard.name_error(error)),
@@ -72,7 +71,7 @@ async fn remove_at(shard: &Shard, run: &RunKey, head: HeadRef) -> Result<()> {
     }
 }
 
-/// Puts a signpost to a run where there is nothing.
+/// Writes a signpost to a run if the shard has nothing under the run's id.
 async fn put_back(shard: &Shard, head: &RunHead) -> Result<()> {
     match shard.append(vec![signpost_to(head)?]).await.pop() {
         Some(Err(error)) if error.kind() != ErrorKind::Conflict => Err(error),

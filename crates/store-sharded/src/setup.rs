@@ -1,4 +1,4 @@
-//! Preparing the shards, and holding the map against what others wrote into them.
+//! Prepares the shards, and compares the map with the maps that other processes wrote into them.
 
 use crate::join_all::join_all;
 use crate::map::Generations;
@@ -7,7 +7,7 @@ use crate::shard_mark::{ShardMark, map_key};
 use crate::store::ShardedStore;
 use ferrata_store::{At, Error, ErrorKind, Result};
 
-/// The maximum number of reads of the map if other processes write it meanwhile. Each write may lack generations of another.
+/// The maximum number of reads of the map while other processes write it. Each of their writes may lack some generations.
 const TURNS: u8 = 10;
 
 const OPERATION: &str = "store.setup";
@@ -23,7 +23,7 @@ impl ShardedStore {
     }
 }
 
-/// Writes the map into a shard, or finds there one that agrees with it.
+/// Writes the map into a shard, unless the shard already has a map that agrees with it.
 async fn write_mark(shard: &Shard, generations: &Generations) -> Result<()> {
     let (run, mark) = (map_key()?, ShardMark { shard: shard.name.clone(), generations: generations.clone() });
     for _ in 0..TURNS {
@@ -44,18 +44,18 @@ async fn write_mark(shard: &Shard, generations: &Generations) -> Result<()> {
         }
     }
     let busy =
-        Error::new(ErrorKind::Unavailable, "others write their maps of the shards all the time; try again");
+        Error::new(ErrorKind::Unavailable, "other processes keep writing the map of the shards; retry");
     Err(shard.name_error(busy.with_operation(OPERATION)))
 }
 
-/// Returns whether the shard already stores these generations. Fails if one of the maps must be wrong.
+/// Returns whether the shard already stores these generations. Fails if the two maps contradict each other.
 fn has_same_generations(shard: &Shard, ours: &ShardMark, written: &ShardMark) -> Result<bool> {
     let refuse = |message: String| {
         Err(shard.name_error(Error::new(ErrorKind::Invalid, message).with_operation(OPERATION)))
     };
     if ours.shard != written.shard {
         return refuse(format!(
-            "its store was set up as the shard `{}`; were the addresses of two shards exchanged?",
+            "its store was set up as the shard `{}`; check whether the addresses of two shards are swapped",
             written.shard
         ));
     }
@@ -72,7 +72,7 @@ fn has_same_generations(shard: &Shard, ours: &ShardMark, written: &ShardMark) ->
             shard = shard.name,
             known = ours.len(),
             stored = theirs.len(),
-            "other processes know more generations of shards than this one"
+            "other processes have newer generations of shards than this one"
         );
     }
     Ok(ours.len() <= theirs.len())

@@ -8,20 +8,20 @@ use ferrata_store::{
     CheckpointStore, Clock, Error, ErrorKind, ExecutorId, HeadRef, Result, RunAppend, RunHead, RunKey, within,
 };
 
-/// The fraction of a heartbeat's lifetime that a shard may take to answer it. It is less than the quarter after which the runtime cancels a
-/// heartbeat, and as long as a healthy store may take.
+/// The part of a heartbeat's lifetime that a shard may take to answer it: one sixth. It is less than the quarter after which the runtime cancels a
+/// heartbeat, and longer than a healthy store needs.
 const SHARE: u32 = 6;
 
 #[derive(Debug)]
 pub(crate) struct Shard {
     pub(crate) name: String,
     pub(crate) store: Arc<dyn CheckpointStore>,
-    /// The executors whose last heartbeat did not reach this shard, and for how long it was to count.
+    /// The executors whose last heartbeat did not reach this shard, each with the lifetime of that heartbeat.
     missed: Mutex<HashMap<ExecutorId, Duration>>,
     slow: Mutex<SlowShardCounter>,
 }
 
-/// Counts the recovery listings that a shard did not answer in time.
+/// Counts the recovery listings that the shard did not answer in time.
 #[derive(Debug, Default)]
 struct SlowShardCounter {
     times: u32,
@@ -29,11 +29,12 @@ struct SlowShardCounter {
     pass: u32,
 }
 
-/// The time that a recovery listing waits for a shard: the first time, and on repeated failures. The runtime cancels a whole listing after a minute.
+/// How long a recovery listing waits for a shard the first time, and how often this time doubles after failures. The runtime cancels a whole
+/// listing after a minute.
 const FIRST_LISTING: Duration = Duration::from_secs(5);
 const DOUBLINGS: u32 = 3;
 
-/// The maximum number of listings that skip a silent shard. Listings run every second and wait for the shard once in this number of times.
+/// The maximum number of listings that skip a silent shard. Listings run every second, and only one in this number waits for the silent shard.
 const MOST_PASSES: u32 = 32;
 
 impl Shard {
@@ -41,7 +42,7 @@ impl Shard {
         Self { name, store, missed: Mutex::default(), slow: Mutex::default() }
     }
 
-    /// Names this shard in an error of its store.
+    /// Adds the name of this shard to an error of its store.
     pub(crate) fn name_error(&self, error: Error) -> Error {
         error.with_place(format_args!("shard `{}`", self.name))
     }
@@ -50,7 +51,7 @@ impl Shard {
         self.store.head(run).await.map_err(|error| self.name_error(error))
     }
 
-    /// Appends, after the missed heartbeats of the batch's owners. An owner that looks dead in this shard must not append.
+    /// Appends a batch, after it has sent the missed heartbeats of the batch's owners. An owner that looks dead in this shard must not append.
     pub(crate) async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
         let lost = self.catch_up(&batch).await;
         let mut results: Vec<Option<Result<HeadRef>>> = Vec::with_capacity(batch.len());
@@ -59,7 +60,7 @@ impl Shard {
             match owner(&append).and_then(|owner| lost.get(&owner)) {
                 Some(error) => {
                     let message = format!(
-                        "shard `{}`: nothing is appended while the heartbeat of the run's owner does not get there",
+                        "shard `{}`: appends are refused until the heartbeat of the run's owner reaches this shard",
                         self.name
                     );
                     let error = Error::new(ErrorKind::Unavailable, message).with_source(error.clone());
@@ -76,7 +77,7 @@ impl Shard {
         let missing = || {
             self.name_error(Error::new(
                 ErrorKind::Indeterminate,
-                "the store gave too few results; append the same again",
+                "the shard's store returned too few results; retry with the same records",
             ))
         };
         results
@@ -85,7 +86,7 @@ impl Shard {
             .collect()
     }
 
-    /// Sends a heartbeat, and waits for its answer for a part of the time that it is to last: the other shards are not to miss theirs.
+    /// Sends a heartbeat. Waits for the answer for only a part of the heartbeat's lifetime, so that the other shards do not miss theirs.
     ///
     /// A heartbeat without an answer counts as missed, even if the caller stops waiting first.
     pub(crate) async fn heartbeat(
@@ -95,7 +96,7 @@ impl Shard {
         clock: &dyn Clock,
     ) -> Result<()> {
         if ttl.is_zero() {
-            // One that has ended has nothing more to append.
+            // An executor that has ended will append nothing more.
             self.lock_missed().remove(executor);
             return self.store.heartbeat(executor, ttl).await.map_err(|error| self.name_error(error));
         }
@@ -110,7 +111,7 @@ impl Shard {
         result.map_err(|error| self.name_error(error))
     }
 
-    /// Sends the missed heartbeats of the appending owners, and returns the owners with another failure.
+    /// Sends the missed heartbeats of the appending owners. Returns the owners whose heartbeat failed again, with the errors.
     async fn catch_up(&self, batch: &[RunAppend]) -> HashMap<ExecutorId, Error> {
         let owed: Vec<(ExecutorId, Duration)> = {
             let missed = self.lock_missed();
@@ -131,7 +132,8 @@ impl Shard {
         lost
     }
 
-    /// Returns the time to wait for a recovery listing; `None` if the listing skips the shard, because it was silent before.
+    /// Returns how long a recovery listing waits for this shard. Returns `None` if the listing skips the shard, because the shard was silent
+    /// before.
     pub(crate) fn listing_timeout(&self) -> Option<Duration> {
         let mut slow = self.slow.lock().unwrap_or_else(PoisonError::into_inner);
         if slow.pass > 0 {
@@ -141,7 +143,7 @@ impl Shard {
         Some(FIRST_LISTING.saturating_mul(1 << slow.times.min(DOUBLINGS)))
     }
 
-    /// Takes in whether the shard answered in that time.
+    /// Records whether the shard answered in time.
     pub(crate) fn record_answer(&self, in_time: bool) {
         let mut slow = self.slow.lock().unwrap_or_else(PoisonError::into_inner);
         let times = if in_time { 0 } else { slow.times.saturating_add(1) };
@@ -155,7 +157,7 @@ impl Shard {
     }
 }
 
-/// A heartbeat on its way to a shard, which is missed unless it is there when this is dropped.
+/// A heartbeat on its way to a shard. Dropping it records the heartbeat as missed, unless the shard has confirmed it.
 struct ShardHeartbeat<'a> {
     shard: &'a Shard,
     executor: &'a ExecutorId,
@@ -173,7 +175,7 @@ impl Drop for ShardHeartbeat<'_> {
     }
 }
 
-/// Returns the run's owner after the append.
+/// Returns the owner of the run after the append.
 fn owner(append: &RunAppend) -> Option<ExecutorId> {
     append.records.last().and_then(|record| record.header.owner)
 }

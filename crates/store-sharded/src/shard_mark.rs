@@ -1,6 +1,6 @@
-//! The store's own records: the map in each shard, and the signposts of runs in other shards.
+//! The internal records of the sharded store: the map in each shard, and the signposts to runs in other shards.
 //!
-//! Both are runs, because a store contains only runs; their workflows distinguish them from the runs of users.
+//! Both are runs, because a store contains only runs. The names of their workflows distinguish them from the runs of users.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -16,30 +16,30 @@ use ferrata_store::{
 /// The workflow of a signpost.
 pub(crate) const ELSEWHERE: &str = "ferrata:elsewhere";
 
-/// Returns whether a run belongs to the store itself. The workflow's name alone does not decide it.
+/// Returns whether a run is an internal record. The name of the workflow alone does not decide this.
 pub(crate) fn is_mark(head: &RunHead) -> bool {
     let is_of = |name| head.facts.workflow.as_str() == name;
     let is_still = head.status == RunStatus::Cancelled && head.epoch == Epoch::default();
     is_still && (is_of(ELSEWHERE) && head.seq == Seq::new(0) || is_of(MAP) && head.run.run.as_str() == MAP)
 }
 
-/// Returns whether a log may be a signpost: the only record of a user's log never cancels the run.
+/// Returns whether a log with this only record may be a signpost. A user's log never has a cancelling record as its only record.
 pub(crate) fn may_be_signpost(header: &RecordHeader) -> bool {
     header.kind == RecordKind::Start && header.status == RunStatus::Cancelled
 }
 
-/// Creates the signpost for a place where `start` must not start its run.
+/// Creates the signpost for a shard in which `start` must not start its run.
 ///
-/// Its record has the id of the run's first, so that a repeated start finds its own signpost and not a stranger's.
+/// Its record has the id of the run's first record. So if the start is repeated, it recognizes its own signpost.
 pub(crate) fn signpost(start: &RunAppend) -> Result<RunAppend> {
     let (Some(first), Some(facts)) = (start.records.first(), &start.facts) else {
-        let message = "only the first append of a run has signposts; give records and facts";
+        let message = "a shard mark is only allowed in the first append of a run; pass records and facts";
         return Err(Error::new(ErrorKind::Invalid, message).with_run(&start.run));
     };
     elsewhere(&start.run, (first.header.id, first.header.at), facts)
 }
 
-/// Creates the signpost to an existing run that has lost it.
+/// Creates the signpost to an existing run whose signpost was lost.
 pub(crate) fn signpost_to(head: &RunHead) -> Result<RunAppend> {
     elsewhere(&head.run, (head.id, head.updated), &head.facts)
 }
@@ -50,12 +50,12 @@ fn elsewhere(run: &RunKey, (id, at): (RecordId, Timestamp), facts: &RunFacts) ->
     Ok(RunAppend { run: run.clone(), expected: None, records: vec![record], facts: Some(facts) })
 }
 
-/// The key of the run that holds the map.
+/// Returns the key of the run that holds the map.
 pub(crate) fn map_key() -> Result<RunKey> {
     Ok(RunKey::from(RunId::new(MAP)?))
 }
 
-/// The record in each shard: the shard's identity, and the generations.
+/// The map in each shard: the name of the shard, and the generations.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ShardMark {
     pub(crate) shard: String,
@@ -63,12 +63,12 @@ pub(crate) struct ShardMark {
 }
 
 impl ShardMark {
-    /// Creates the append that writes it after `head`.
+    /// Creates the append that writes the map after `head`.
     ///
-    /// The record's id is a hash of its content and its predecessor, so processes that write the same map at once agree.
+    /// The id of the record is a hash of its content and of the previous record. So processes that write the same map at the same time agree.
     pub(crate) fn append(&self, head: Option<HeadRef>) -> Result<RunAppend> {
         let body = serde_json::to_vec(self).map_err(|source| {
-            Error::new(ErrorKind::Invalid, "the map of the shards cannot be written").with_source(source)
+            Error::new(ErrorKind::Invalid, "cannot write the map of the shards").with_source(source)
         })?;
         let mut hasher = blake3::Hasher::new();
         hasher.update(&body);
@@ -91,13 +91,14 @@ impl ShardMark {
 
     pub(crate) fn read(record: &Record) -> Result<Self> {
         serde_json::from_slice(&record.body).map_err(|source| {
-            let message = format!("the run {MAP} holds no map of shards; was it written by something else?");
+            let message =
+                format!("the run {MAP} has no map of shards; check whether another program wrote it");
             Error::new(ErrorKind::Corrupt, message).with_source(source)
         })
     }
 }
 
-/// Creates a record that no process continues: of a cancelled run without owner or wake-up.
+/// Creates a record that no process continues. Its run is cancelled, and has no owner and no wake-up time.
 fn record(id: RecordId, after: Option<HeadRef>, at: Timestamp, body: Bytes) -> Result<Record> {
     let header = RecordHeader {
         format: FORMAT,

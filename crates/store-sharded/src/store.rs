@@ -1,4 +1,4 @@
-//! A wrapper that spreads runs over several stores, and finds each where it was started.
+//! A store that spreads runs over several other stores, and finds each run where it was started.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use ferrata_store::{
     RunQuery, Seq,
 };
 
-/// A store that spreads runs over several others, its *shards*.
+/// A store that spreads runs over several other stores, its *shards*.
 ///
-/// Each run is in one shard, chosen by its key. A *generation* lists the shards that share new runs, and the last generation applies. Runs of an
-/// earlier generation stay in their shard and are found there, so adding a shard moves no data:
+/// Each run is in one shard, which its key selects. A *generation* lists the shards that share new runs, and the last generation applies. Runs of
+/// an earlier generation stay in their shard and are found there, so adding a shard moves no data:
 ///
 /// ```
 /// use ferrata_store::{CheckpointStore, MemoryStore};
@@ -40,47 +40,50 @@ use ferrata_store::{
 /// # Ok::<(), ferrata_store::Error>(()) }).unwrap();
 /// ```
 ///
-/// Every process must use the same shard names and list the same generations, but may lack the newest ones. [`setup`](CheckpointStore::setup) writes
-/// the generations into each shard and refuses contradictions. A run never has two logs, even while processes disagree about the last generation. A
-/// process that lacks the last generation gets an error for a run that it cannot find. `docs/how-to/sharding.md` explains the method, its cost, and the
-/// effect of an unavailable shard.
+/// Every process must use the same names for the shards, and must list the same generations in the same order. A process may lack the newest
+/// generations. [`setup`](CheckpointStore::setup) writes the generations into each shard, and refuses a list that contradicts them.
 ///
-/// Errors of a shard name it. The differences from a single store:
+/// A run never has two logs, even while processes disagree about the last generation. A process that lacks the last generation gets an error for a
+/// run that it cannot find. `docs/how-to/sharding.md` explains the method, its cost, and the effect of an unavailable shard.
 ///
-/// - a heartbeat is `Ok` when one shard has it, and waits for no shard longer than a sixth of the time that it lasts. A shard that
-///   missed it gets it again before the next append of that executor to that shard, which is [`ErrorKind::Unavailable`] until then;
-/// - a listing fails if a shard does, but for runs that are orphaned or due: of these, those of the other shards are listed;
-/// - each shard is a [part](CheckpointStore::part): the runtime's appends to one never wait for another;
-/// - the run `ferrata:shards` of the default tenant is the map, and no application's.
+/// An error of a shard names the shard. A sharded store differs from a single store in these points:
+///
+/// - A heartbeat is `Ok` if at least one shard has it. The store waits for each shard at most a sixth of the heartbeat's lifetime. If a shard
+///   missed the heartbeat, the store sends it again before the executor's next append to that shard. Until this succeeds, these appends fail with
+///   [`ErrorKind::Unavailable`].
+/// - A listing fails if a shard fails. Listings of orphaned or due runs are an exception: they return the runs of the other shards.
+/// - Each shard is a [part](CheckpointStore::part): the runtime's appends to one shard never wait for another shard.
+/// - The run `ferrata:shards` of the default tenant holds the map. Applications cannot use this id.
 pub struct ShardedStore {
     pub(crate) map: ShardMap,
-    /// In the order of the map's names.
+    /// The shards, in the order of the map's names.
     pub(crate) shards: Vec<Shard>,
     pub(crate) known: KnownPlaces,
     pub(crate) clock: Arc<dyn Clock>,
 }
 
 impl ShardedStore {
-    /// Names shards and generations.
+    /// Returns a builder for the shards and generations.
     pub fn builder() -> ShardedStoreBuilder {
         ShardedStoreBuilder::default()
     }
 
-    /// Returns the name of the shard that holds the run; `None` if there is no such run.
+    /// Returns the name of the shard that has the run. Returns `None` if the run does not exist.
     ///
     /// # Errors
     ///
-    /// As [`CheckpointStore::head`], if the run was not found and a shard where it could be failed.
+    /// The errors of [`CheckpointStore::head`], if the run was not found and a shard that may have it failed.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call changes nothing.
     pub async fn shard_of(&self, run: &RunKey) -> Result<Option<&str>> {
         let found = self.locate(run, &self.map.places(run)).await?;
         Ok(found.map(|shard| self.shards[shard].name.as_str()))
     }
 
-    /// Returns the shard where the run is or, if it can be in one only, would be; `None` if it is nowhere.
+    /// Returns the shard of the run, and how it is known. If only one shard is possible, returns that shard even if the run does not exist.
+    /// Otherwise returns `None` for a run that does not exist.
     async fn shard(&self, run: &RunKey) -> Result<Option<(&Shard, ShardSource)>> {
         if map_key().is_ok_and(|key| key == *run) {
             return Ok(None);
@@ -94,7 +97,7 @@ impl ShardedStore {
         Ok(found.map(|(shard, by)| (&self.shards[shard], by)))
     }
 
-    /// Searches for a run in every possible place.
+    /// Searches for a run in every possible shard.
     pub(crate) async fn locate(&self, run: &RunKey, places: &RunPlaces) -> Result<Option<usize>> {
         let (mut failed, mut is_beyond) = (None, false);
         for shard in places.likely() {
@@ -116,12 +119,12 @@ impl ShardedStore {
         }
     }
 
-    /// Returns whether to search for a missing run, because its place was only remembered.
+    /// Returns whether to search for a missing run: its shard came from the cache, which may be out of date.
     fn is_stale(&self, run: &RunKey, by: ShardSource) -> bool {
         by == ShardSource::Memory && self.known.remove(run)
     }
 
-    /// Loads from the shard where the run is: what came since a known record, if there is one.
+    /// Loads from the shard of the run. With `known`, loads only the records after it.
     async fn load_by(&self, run: &RunKey, at: At, known: Option<HeadRef>) -> Result<Option<Vec<Record>>> {
         while let Some((shard, by)) = self.shard(run).await? {
             let loaded = match known {
@@ -164,14 +167,14 @@ impl ShardedStore {
     }
 }
 
-/// How it is known in which shard a run is.
+/// How the store knows the shard of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ShardSource {
-    /// It can be in no other.
+    /// Only this shard is possible.
     Map,
-    /// It was there before.
+    /// The run was in this shard earlier.
     Memory,
-    /// It was just found there.
+    /// A search has just found the run in this shard.
     Look,
 }
 
@@ -187,7 +190,7 @@ impl fmt::Debug for ShardedStore {
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
 impl CheckpointStore for ShardedStore {
-    /// Returns the capabilities that all shards share.
+    /// Returns the abilities that all shards have.
     fn capabilities(&self) -> Capabilities {
         let all =
             |can: fn(&Capabilities) -> bool| self.shards.iter().all(|shard| can(&shard.store.capabilities()));
@@ -197,10 +200,10 @@ impl CheckpointStore for ShardedStore {
             .with_notices(all(|can| can.notices))
     }
 
-    /// Sets up every shard, and writes into each which one it is and the generations.
+    /// Sets up every shard. Writes the name of the shard and the generations into it.
     ///
-    /// Besides the errors of the contract: [`ErrorKind::Invalid`] if a store was set up as another shard, or if its generations and the map's
-    /// contradict: neither list is a beginning of the other.
+    /// In addition to the errors of the contract, fails with [`ErrorKind::Invalid`] if a store was set up as another shard, or if its generations
+    /// contradict the map. They contradict if neither list is the beginning of the other.
     async fn setup(&self) -> Result<()> {
         self.prepare().await
     }
@@ -223,7 +226,7 @@ impl CheckpointStore for ShardedStore {
                 Ok(listed) => {
                     let only = match listed.items.as_slice() {
                         [only] => Some(only.clone()),
-                        // The range is beyond the only record, which may be a signpost.
+                        // The range is after the only record, which may be a signpost.
                         [] if listed.last == Seq::new(0) => {
                             let first = shard.store.headers(run, HeaderRange::oldest(1)).await;
                             first.map_err(|error| shard.name_error(error))?.items.pop()
@@ -269,18 +272,18 @@ impl CheckpointStore for ShardedStore {
         Err(ferrata_store::refusal::no_run("store.prune", run))
     }
 
-    /// Removes the run, and then the signposts to it.
+    /// Removes the run, and then its signposts.
     ///
-    /// Without an expected head, a run that started again in another shard meanwhile stays.
+    /// If no head is expected and the run is started again in another shard meanwhile, that new run stays.
     async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
         self.remove(run, expected).await
     }
 
-    /// Sends the heartbeat to all shards, and is `Ok` when one of them has it.
+    /// Sends the heartbeat to all shards. Returns `Ok` if at least one shard has it.
     ///
-    /// No shard waits for another: one that does not answer within a sixth of `ttl` has missed it. A shard that missed it takes this
-    /// executor for dead in time, and others may claim its runs there, and only there. This store sends it again before anything
-    /// of the executor is appended to that shard. A `ttl` of zero is for all of them.
+    /// The store sends it to all shards at the same time. A shard that does not answer within a sixth of `ttl` has missed it. A shard that missed
+    /// it regards the executor as dead after a while. Other executors may then claim the executor's runs in that shard, but only there. The store
+    /// sends the heartbeat again before any append of the executor to that shard. A `ttl` of zero, which ends the executor, goes to all shards.
     async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
         let beats = self.shards.iter().map(|shard| shard.heartbeat(executor, ttl, &*self.clock));
         let results = join_all(beats).await;
@@ -290,12 +293,12 @@ impl CheckpointStore for ShardedStore {
             if count < enough {
                 return Err(error);
             }
-            tracing::warn!(%executor, %error, "a shard missed a heartbeat; others may take over the runs of this process there");
+            tracing::warn!(%executor, %error, "a shard missed a heartbeat; other processes may claim the runs of this process on that shard");
         }
         Ok(())
     }
 
-    /// Asks the shards one after the other: an executor lives if one of them has its heartbeat.
+    /// Asks one shard after the other. An executor is alive if at least one shard has its heartbeat.
     async fn is_alive(&self, executor: &ExecutorId) -> Result<bool> {
         let mut unknown = None;
         for shard in &self.shards {
@@ -308,24 +311,26 @@ impl CheckpointStore for ShardedStore {
         unknown.map_or(Ok(false), Err)
     }
 
-    /// The shard of the run; of one that may be in several, and was not found yet, those together.
+    /// Returns no transactions, because a run may be in any shard.
     fn transactions(&self) -> Option<&dyn ferrata_store::Transactions> {
         None
     }
 
+    /// Returns the number of the run's shard. If several shards are possible and the run's shard is not known, returns a number for these shards
+    /// together.
     fn part(&self, run: &RunKey) -> u64 {
         let places = self.map.places(run);
         let shard = places.only().or_else(|| self.known.get(run));
         shard.map_or_else(|| places.combined_part(self.shards.len()), |shard| shard as u64)
     }
 
-    /// Of all shards, if all can.
+    /// Returns an implementation if every shard can replace envelopes.
     fn resealing(&self) -> Option<&dyn ferrata_store::Resealing> {
         self.shards.iter().all(|shard| shard.store.resealing().is_some()).then_some(self)
     }
 
-    /// Returns the relay of a shard that all processes know, if every shard has a relay. A message may belong to any run, and a message of an
-    /// encrypting shard must not pass through another.
+    /// Returns the relay of a shard that all processes know, if every shard has a relay. A message may belong to any run. If one shard encrypts and
+    /// has no relay, its messages must not go through another shard.
     fn relay(&self) -> Option<&dyn ferrata_store::Relay> {
         if self.shards.iter().any(|shard| shard.store.relay().is_none()) {
             return None;
@@ -333,27 +338,25 @@ impl CheckpointStore for ShardedStore {
         self.shards.get(self.map.first_shard())?.store.relay()
     }
 
-    /// The notices of all shards, if all send some.
+    /// Returns the merged notices of all shards, if every shard sends notices.
     fn subscribe(&self) -> Option<Notices> {
         let all: Option<Vec<Notices>> = self.shards.iter().map(|shard| shard.store.subscribe()).collect();
         all.map(Notices::merged)
     }
 }
 
-/// The refusal of a process that does not know the generation in which a run was started.
+/// Returns the error for a process that does not know the generation in which the run was started.
 pub(crate) fn unknown_generation_error(operation: &'static str, run: &RunKey) -> Error {
-    let message =
-        "the run is in a shard of a later generation than this process knows; give it the newest generations";
+    let message = "the shard of the run belongs to a generation that this process does not have; configure the newest generations";
     Error::new(ErrorKind::Unsupported, message).with_operation(operation).with_run(run)
 }
 
 #[async_trait]
 impl ferrata_store::Resealing for ShardedStore {
-    /// In the shard of the run.
+    /// Reseals the records in the shard of the run.
     async fn reseal(&self, run: &RunKey, records: &[Record]) -> Result<u64> {
         while let Some((shard, by)) = self.shard(run).await? {
-            let missing =
-                || Error::new(ErrorKind::Unsupported, "the shard cannot put records in other envelopes");
+            let missing = || Error::new(ErrorKind::Unsupported, "the shard cannot replace encrypted records");
             let inside = shard.store.resealing().ok_or_else(missing)?;
             match inside.reseal(run, records).await {
                 Err(error) if error.kind() == ErrorKind::NotFound && self.is_stale(run, by) => {}

@@ -1,4 +1,4 @@
-//! A sharded store keeps the contract: over three stores, and over three of which two were added while runs were there to find.
+//! A sharded store passes the conformance suite: over three stores, and over three with two that were added to existing runs.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Appending: the reads under the lock, the decision on each entry, and the rows to write.
+//! Appends: the reads under the lock, the decision about each entry, and the rows to write.
 
 use ferrata_store::index::RunStanding;
 use ferrata_store::{Error, HeadRef, Record, Result, RunAppend, RunKey, Seq, is_repeat, refusal};
@@ -11,13 +11,13 @@ use crate::stored_run::{self, StoredRun, standing_values};
 
 const OPERATION: &str = "store.append";
 
-/// The maximum number of rows of values in one text: SQLite limits the values and the length of a text.
+/// The maximum number of rows of values in one statement: SQLite limits the number of values and the length of a text.
 const MAX_ROWS: usize = 2_000;
 
-/// The columns before those of a run: the place of the entry, and the greatest keys of the runs and of the records.
+/// The number of columns before the columns of a run: the index of the entry, and the greatest keys of the tables of runs and of records.
 const BEFORE: usize = 3;
 
-/// Reads the run of each entry, and the greatest key in use. The remains of a damaged run count as in use.
+/// Reads the run of each entry, and the greatest key in use. A key of a damaged run's remaining rows also counts as in use.
 pub(crate) fn find_runs(entries: &[RunAppend]) -> SqlStatement {
     let columns = stored_run::columns();
     let before = format!(
@@ -38,8 +38,8 @@ pub(crate) fn find_runs(entries: &[RunAppend]) -> SqlStatement {
     look
 }
 
-/// Appends to a run if its head is the expected one and the run stays in the same listings. Writes all rows or none. Returns `None` for an entry
-/// that needs more work.
+/// Appends to a run if its head is the expected head and the run stays in the same listings. Writes all rows or none. Returns `None` if the entry
+/// needs more work than this statement can do.
 pub(crate) fn step(entry: &RunAppend) -> Option<(SqlStatement, HeadRef)> {
     let (expected, last) = (entry.expected?, &entry.records.last()?.header);
     let mut rows = Vec::with_capacity(entry.records.len());
@@ -48,7 +48,8 @@ pub(crate) fn step(entry: &RunAppend) -> Option<(SqlStatement, HeadRef)> {
         rows.push(rest);
     }
     let mut step = SqlStatement::default();
-    // Without the plus, SQLite takes these values for a hint that a partial index might fit, and prepares the text again for each of them.
+    // The plus signs matter. Without them, SQLite takes these values for a hint that a partial index might fit, and prepares the text again for
+    // each value.
     let after = ") v JOIN ferrata_heads h JOIN ferrata_runs r ON r.key = h.key JOIN ferrata_records c ON c.run = h.key AND c.seq = h.seq \
          WHERE h.tenant = ? AND h.run = ? AND h.seq = ? AND +r.tenant = h.tenant AND +r.run = h.run \
          AND CASE WHEN json_valid(c.header) THEN c.header ->> '$.id' END = ? \
@@ -69,15 +70,15 @@ pub(crate) fn step(entry: &RunAppend) -> Option<(SqlStatement, HeadRef)> {
     Some((step.bind(status).bind(owner).bind(wake_at), last.head()))
 }
 
-/// Returns a record as a row of the run with this key.
+/// Converts a record to a row of the run with this key.
 fn row_of(run: &RunKey, key: i64, record: &Record) -> Result<[SqlValue; 6]> {
     let (text, sum) = header_text(run, &record.header)?;
     let (seq, base) = (number(record.header.seq), i64::from(record.header.base));
     Ok([key.into(), seq.into(), base.into(), text.into(), sum.into(), SqlValue::Bytes(record.body.to_vec())])
 }
 
-/// Decides on each entry by the rows of [`find_runs`], and returns the rows to write. Skips a start whose caller has stopped waiting: the next life of
-/// the run may have ended meanwhile.
+/// Decides about each entry from the rows of [`find_runs`]. Returns the rows to write. Skips a start whose caller has stopped waiting: a later run
+/// with the same id may already have ended.
 pub(crate) async fn decide(
     connection: &mut SqliteConnection,
     entries: &[RunAppend],
@@ -117,21 +118,21 @@ pub(crate) async fn decide(
     Ok((results, writes.statements()))
 }
 
-/// Every entry has its row; this says so instead of a panic.
+/// Every entry has a row; this error replaces a panic if one is missing.
 fn missing_row_error(run: &RunKey) -> Error {
     let failed = SqliteStoreError::new(
         ferrata_store::ErrorKind::Indeterminate,
-        "no answer to the entry; retry the same records",
+        "the entry got no result; retry with the same records",
     );
     failed.of_run(OPERATION, run)
 }
 
-/// Returns whether the last record of the entry is the head of its run.
+/// Returns whether the last record of the entry is the head of the run.
 fn is_end(entry: &RunAppend, found: &StoredRun) -> bool {
     entry.records.last().is_some_and(|last| last.header.id == found.last.id)
 }
 
-/// Returns whether the entry already ends the log, as in a repeat after a lost reply.
+/// Returns whether the log already ends with the entry, as in a retry after a lost reply.
 async fn is_written(
     connection: &mut SqliteConnection,
     entry: &RunAppend,
@@ -179,7 +180,7 @@ impl RowWrites {
         let standing = RunStanding::after(last);
         let [status, owner, wake_at] = standing_values(&standing);
         match (found, &entry.facts) {
-            // Most records move no run between listings, and write no more than themselves and the head.
+            // Most records move no run between listings. Then only the records and the head are written.
             (Some(found), _) if RunStanding::after(&found.last) == standing => {}
             (Some(_), _) => self.moved.push([key.into(), status, owner, wake_at]),
             (None, Some(facts)) => {
@@ -234,7 +235,7 @@ impl RowWrites {
     }
 }
 
-/// Adds the rows to the last text, or to further ones where they are many.
+/// Adds the rows to the last statement, or to further statements if there are many rows.
 fn add<const N: usize>(all: &mut Vec<SqlStatement>, before: &str, rows: Vec<[SqlValue; N]>, after: &str) {
     let mut rows = rows.into_iter().peekable();
     while rows.peek().is_some() {

@@ -1,4 +1,4 @@
-//! The options of the store and the URL that names one.
+//! The options of the store, and its URL.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -10,37 +10,39 @@ use ferrata_store::{Error, ErrorKind, Result, url};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Synchronous {
-    /// The end of the process, and the failure of power: the log is synced before an append is acknowledged.
+    /// A crash of the process, and a power failure. The store syncs the write-ahead log before it acknowledges an append.
     #[default]
     Full,
-    /// The end of the process. A power failure may lose the transactions since the last checkpoint, always the newest ones and never a part of one,
-    /// because only checkpoints sync the log.
+    /// A crash of the process. A power failure may lose the transactions since the last checkpoint, because only checkpoints sync the log. The lost
+    /// transactions are always the newest, and a transaction is never lost in part.
     Normal,
 }
 
-/// How a [`SqliteStore`](crate::SqliteStore) uses its file. The defaults suit most.
+/// Options of a [`SqliteStore`](crate::SqliteStore). The defaults suit most applications.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SqliteOptions {
     /// The failure that an acknowledged record survives. The default is [`Synchronous::Full`].
     pub synchronous: Synchronous,
-    /// The timeout for a lock of another process or instance. The default is 10 seconds.
+    /// The timeout for the lock of another process or instance. The default is 10 seconds.
     ///
-    /// A writer locks the file for one transaction. A higher value detects a stopped process later. A lower value mistakes a busy process for a
-    /// stopped one. At the timeout, the call fails with [`ErrorKind::Unavailable`] and changes nothing.
+    /// A writer locks the file for one transaction. With a higher value, the store detects a stopped process later. With a lower value, it may
+    /// mistake a busy process for a stopped process. At the timeout, the call fails with [`ErrorKind::Unavailable`] and changes nothing.
     pub lock_wait: Duration,
     /// The number of concurrent reads. The default is 4.
     ///
-    /// Raised: more connections with a thread and a cache of up to 2 MB each. Lowered: long listings hold up short reads.
+    /// Each reader has a connection with a cache of up to 2 MB. A higher value uses more of them. With a lower value, long listings delay short
+    /// reads.
     pub readers: NonZeroUsize,
-    /// Whether to open the file read-only, such as a backup that must not change. The default is false.
+    /// Whether to open the file read-only. The default is false. Use it for a backup that must not change.
     ///
-    /// Every write is [`ErrorKind::Unavailable`] then. On a file system that is mounted read-only, a file with records in its write-ahead log is
-    /// [`ErrorKind::Unsupported`].
+    /// Every write then fails with [`ErrorKind::Unavailable`]. If the file system is mounted read-only and the write-ahead log of the file has
+    /// records, every call fails with [`ErrorKind::Unsupported`].
     pub read_only: bool,
-    /// How large this process lets the database grow, in bytes; without a bound by default.
+    /// The size up to which this process lets the database grow, in bytes. The default is no limit.
     ///
-    /// An append that needs more is [`ErrorKind::Unavailable`]. Counted in pages of 4,096 bytes, without the write-ahead log.
+    /// An append that needs more space fails with [`ErrorKind::Unavailable`]. The size counts whole pages of 4,096 bytes, and does not include the
+    /// write-ahead log.
     pub max_bytes: Option<u64>,
 }
 
@@ -57,35 +59,35 @@ impl Default for SqliteOptions {
 }
 
 impl SqliteOptions {
-    /// Sets what an acknowledged record survives.
+    /// Sets the failure that an acknowledged record survives.
     #[must_use]
     pub fn with_synchronous(mut self, synchronous: Synchronous) -> Self {
         self.synchronous = synchronous;
         self
     }
 
-    /// Sets how long to wait for a lock.
+    /// Sets the timeout for the lock of another process or instance.
     #[must_use]
     pub fn with_lock_wait(mut self, lock_wait: Duration) -> Self {
         self.lock_wait = lock_wait;
         self
     }
 
-    /// Sets how many calls read at the same time.
+    /// Sets the number of concurrent reads.
     #[must_use]
     pub fn with_readers(mut self, readers: NonZeroUsize) -> Self {
         self.readers = readers;
         self
     }
 
-    /// Sets whether to open the file for reading only.
+    /// Sets whether to open the file read-only.
     #[must_use]
     pub fn with_read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
         self
     }
 
-    /// Sets how large this process lets the database grow.
+    /// Sets the size up to which this process lets the database grow, in bytes; `None` means no limit.
     #[must_use]
     pub fn with_max_bytes(mut self, max_bytes: Option<u64>) -> Self {
         self.max_bytes = max_bytes;
@@ -93,7 +95,7 @@ impl SqliteOptions {
     }
 }
 
-/// Reads the path and the options of a URL.
+/// Parses the path and the options of a URL.
 pub(crate) fn read_url(url: &str, mut options: SqliteOptions) -> Result<(PathBuf, SqliteOptions)> {
     let bad = |why: &str| Error::new(ErrorKind::Invalid, format!("the store's URL {why}"));
     let bad_place = |why: &str| {
@@ -105,7 +107,7 @@ pub(crate) fn read_url(url: &str, mut options: SqliteOptions) -> Result<(PathBuf
     let path = String::from_utf8(url::path(place, "sqlite").map_err(bad_place)?)
         .map_err(|_| bad_place("names a path that is not UTF-8"))?;
     if path.starts_with(':') {
-        return Err(bad_place("names no file; for a store that keeps nothing use `memory:`"));
+        return Err(bad_place("names no file; for a store in memory use `memory:`"));
     }
     for option in given {
         let now = options;
@@ -121,14 +123,14 @@ pub(crate) fn read_url(url: &str, mut options: SqliteOptions) -> Result<(PathBuf
             "lock_wait_ms" => {
                 (option.millis().map(|wait| now.with_lock_wait(wait)), "a number of milliseconds")
             }
-            "readers" => (option.number().map(|readers| now.with_readers(readers)), "a number from 1 on"),
+            "readers" => (option.number().map(|readers| now.with_readers(readers)), "a number of at least 1"),
             "read_only" => (option.truth().map(|read_only| now.with_read_only(read_only)), "true or false"),
             "max_bytes" => {
                 (option.number().map(|bytes| now.with_max_bytes(Some(bytes))), "a number of bytes")
             }
             _ => {
                 return Err(bad(
-                    "has an unknown option; there are synchronous, lock_wait_ms, readers, read_only and max_bytes",
+                    "has an unknown option; the options are synchronous, lock_wait_ms, readers, read_only and max_bytes",
                 ));
             }
         };
@@ -185,7 +187,7 @@ mod tests {
             assert_eq!(read(url).unwrap_err().kind(), ErrorKind::Invalid, "{url}");
         }
         for (option, remedy) in [
-            ("db", "has an unknown option; there are synchronous,"),
+            ("db", "has an unknown option; the options are synchronous,"),
             ("synchronous=off", "for the option `synchronous`: write full or normal"),
             ("readers=0", "for the option `readers`: write a number from 1 on"),
         ] {

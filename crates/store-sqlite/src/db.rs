@@ -1,4 +1,4 @@
-//! The file and the connections to it: how one is opened, whether it still is the file of that name, and the pool of readers.
+//! The database file and its connections: opens connections, checks that the path still names the opened file, and keeps the pool of readers.
 
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt as _;
@@ -23,28 +23,28 @@ use crate::error::{SqliteCallEffect, SqliteStoreError, classify_error};
 use crate::session::WaitDeadline;
 use crate::statement::SqlStatement;
 
-/// The version of the layout that this library makes and uses.
+/// The version of the table layout that this library creates and uses.
 pub(crate) const VERSION: i64 = 1;
 
-/// The time that SQLite itself waits for a writer's lock, before the store counts the wait and repeats it.
+/// How long SQLite itself waits for a writer's lock, before the store counts the wait and tries again.
 ///
-/// Its pauses grow with the time it has waited, up to 100 ms, in which a writer with much to do is never met between two transactions.
-/// Begun again every few milliseconds, they stay at one or two.
+/// The longer SQLite waits, the longer its pauses become, up to 100 ms. With such pauses it would never find the short gap between two transactions
+/// of a busy writer. If it starts again every few milliseconds, its pauses remain at one or two milliseconds.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// The longest wait that the driver can count; it panics at more than 31 bits of milliseconds.
+/// The longest wait that the driver can count. The driver panics if the milliseconds need more than 31 bits.
 const LONGEST: Duration = Duration::from_secs(24 * 86_400);
 
-/// To how much the write-ahead log is cut back when a checkpoint has emptied it.
+/// The size in bytes to which the write-ahead log is cut after a checkpoint has emptied it.
 const KEPT_LOG: &str = "4194304";
 
-/// Begins with the lock of the writer, so that no statement after it is refused for want of it.
+/// Takes the writer's lock at the start, so that no later statement of the transaction can fail for lack of the lock.
 const BEGIN: &str = "BEGIN IMMEDIATE";
 
-/// The number of pooled connections for transactions: all but one wait for the lock.
+/// The maximum number of connections kept for transactions. At any time, all except one of them wait for the lock.
 const WRITERS: usize = 4;
 
-/// The size of a page, SQLite's own default.
+/// The size of a page: the default of SQLite.
 const PAGE: u64 = 4_096;
 
 /// Returns whether the file system of this file is read-only for every process.
@@ -53,7 +53,7 @@ fn is_read_only_mount(path: &Path) -> bool {
     rustix::fs::statvfs(path).is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::RDONLY))
 }
 
-/// A file, as the system tells one from another of the same name; none if there is no such file.
+/// The identity of a file, which distinguishes it from another file with the same name; `None` if the file does not exist.
 type Ident = Option<(u64, u64)>;
 
 fn ident(path: &Path) -> Ident {
@@ -68,7 +68,7 @@ pub(crate) enum ConnectionPurpose {
     SetUp,
 }
 
-/// A connection, and the files that it has open.
+/// A connection, and the identities of the files that it has open.
 #[derive(Debug)]
 pub(crate) struct OpenConnection {
     pub(crate) connection: SqliteConnection,
@@ -95,18 +95,18 @@ impl ReaderThread {
     }
 }
 
-/// The file with its readers. The one writer has a thread of its own.
+/// The database file with its readers. The only writer has its own thread.
 #[derive(Debug)]
 pub(crate) struct SqliteDb {
     path: PathBuf,
     pub(crate) options: SqliteOptions,
     idle: Mutex<Vec<OpenConnection>>,
-    /// Connections of transactions that were committed.
+    /// Connections of committed transactions, ready for the next transaction.
     writers: Mutex<Vec<OpenConnection>>,
     turns: Semaphore,
-    /// Begins with the first read.
+    /// The thread for reads. It starts with the first read.
     reading: Mutex<Option<ReaderThread>>,
-    /// Whether it was there before, so that its absence is a loss.
+    /// Whether the file existed before. If so, a missing file means lost data.
     was_there: AtomicBool,
 }
 
@@ -134,22 +134,23 @@ impl SqliteDb {
         path.into()
     }
 
-    /// The path and the log are stat'ed and never opened: closing a file ends all locks of the process on it, those of SQLite, too.
+    /// Reads the identities without opening the files: when a process closes any open file, the system releases all locks of the process on that
+    /// file, including those of SQLite.
     fn files(&self) -> [Ident; 2] {
         [ident(&self.path), ident(&self.log_path())]
     }
 
-    /// Returns how long the write-ahead log is.
+    /// Returns the length of the write-ahead log in bytes.
     pub(crate) fn log_bytes(&self) -> u64 {
         std::fs::metadata(self.log_path()).map_or(0, |metadata| metadata.len())
     }
 
-    /// Returns whether the connection's open files still have their names. Writes to other files are lost.
+    /// Returns whether the files that the connection has open still have their names. Writes to other files would be lost.
     pub(crate) fn is_there(&self, opened: &OpenConnection) -> bool {
         opened.files == self.files() && (!opened.is_frozen || is_read_only_mount(&self.path))
     }
 
-    /// Opens a connection, and checks that the tables are of a layout that this version may use.
+    /// Opens a connection. Checks that this version may use the layout of the tables.
     pub(crate) async fn open(&self, purpose: ConnectionPurpose) -> Result<OpenConnection, SqliteStoreError> {
         if purpose != ConnectionPurpose::SetUp && ident(&self.path).is_none() {
             return Err(match self.was_there.load(Ordering::Relaxed) {
@@ -157,13 +158,13 @@ impl SqliteDb {
                 false => SqliteStoreError::new(
                     ErrorKind::Invalid,
                     format!(
-                        "there is no database {}; call `setup`, or correct the path",
+                        "the database {} does not exist; call `setup`, or correct the path",
                         self.path.display()
                     ),
                 ),
             });
         }
-        // SQLite needs a second file to read a file with a write-ahead log, unless the file is declared immutable.
+        // SQLite needs a second file to read a database with a write-ahead log, unless the database is declared immutable.
         let is_frozen = self.options.read_only && is_read_only_mount(&self.path) && self.log_bytes() == 0;
         let lost =
             |error: sqlx::Error| self.explain_read_only(classify_error(&error, SqliteCallEffect::Read));
@@ -180,7 +181,7 @@ impl SqliteDb {
         Ok(OpenConnection { connection, files: self.files(), is_frozen })
     }
 
-    /// Explains why a read-only file cannot be opened.
+    /// Replaces the error of a read-only file that cannot be opened by one with an explanation.
     fn explain_read_only(&self, failed: SqliteStoreError) -> SqliteStoreError {
         if !self.options.read_only || !failed.is_cannot_open() {
             return failed;
@@ -193,7 +194,7 @@ impl SqliteDb {
                  and open the copy"
             ),
             false => format!(
-                "the directory of {path} cannot be written, and SQLite makes a file in it to read; give this process the right, or open a copy"
+                "the directory of {path} is not writable, and SQLite creates a file there even to read; grant this process permission, or open a copy"
             ),
         };
         SqliteStoreError::new(ErrorKind::Unsupported, message)
@@ -221,7 +222,7 @@ impl SqliteDb {
             options = options.pragma("max_page_count", (bytes / PAGE).max(1).to_string());
         }
         if purpose == ConnectionPurpose::SetUp && !self.options.read_only {
-            // Both stay with the file, so no other connection asks for them, nor for the locks that they need.
+            // Both settings are stored in the file, so no other connection sets them or needs the locks for that.
             options = options
                 .create_if_missing(true)
                 .auto_vacuum(SqliteAutoVacuum::Incremental)
@@ -230,7 +231,7 @@ impl SqliteDb {
         options
     }
 
-    /// Begins a transaction with the lock of the one writer, which is waited for.
+    /// Begins a transaction with the writer's lock. Waits for the lock.
     pub(crate) async fn begin(&self) -> Result<OpenConnection, SqliteStoreError> {
         let deadline = WaitDeadline::after(self.options.lock_wait);
         let kept = self.writers.lock().unwrap_or_else(PoisonError::into_inner).pop();
@@ -251,7 +252,7 @@ impl SqliteDb {
         }
     }
 
-    /// Keeps a connection for the next transaction. One whose transaction is open is closed instead, which rolls it back.
+    /// Keeps a connection for the next transaction. A connection with an open transaction is dropped instead, which rolls it back.
     pub(crate) fn keep_writer(&self, opened: OpenConnection) {
         let mut writers = self.writers.lock().unwrap_or_else(PoisonError::into_inner);
         if writers.len() < WRITERS {
@@ -259,10 +260,10 @@ impl SqliteDb {
         }
     }
 
-    /// Reads with one statement, and so from one state of the database.
+    /// Executes one statement, which reads one consistent state of the database.
     ///
-    /// On a task, which ends with the caller: a caller that is not polled would keep its turn, and hold up every other reader. Of the caller's
-    /// runtime, the task would wait for a caller that blocks it.
+    /// The read runs on its own task, which ends when the caller is dropped. If it ran in the caller, a caller that is not polled would keep its
+    /// permit and delay other readers. The task runs on the store's own runtime, because a caller may block its own runtime.
     pub(crate) async fn read(
         self: &Arc<Self>,
         statement: SqlStatement,
@@ -271,7 +272,7 @@ impl SqliteDb {
         task.spawn_on(async move { db.read_in_turn(statement).await }, &runtime);
         match task.join_next().await {
             Some(Ok(read)) => read,
-            _ => Err(SqliteStoreError::new(ErrorKind::Unavailable, "the read ended before its time; retry")),
+            _ => Err(SqliteStoreError::new(ErrorKind::Unavailable, "the read ended early; retry")),
         }
     }
 
@@ -282,21 +283,21 @@ impl SqliteDb {
             return Ok(reading.runtime.clone());
         }
         let started = ReaderThread::start().map_err(|error| {
-            let message = format!("the thread for reads cannot be started: {error}; retry");
+            let message = format!("cannot start the thread for reads: {error}; retry");
             SqliteStoreError::new(ErrorKind::Unavailable, message)
         })?;
         Ok(reading.insert(started).runtime.clone())
     }
 
     async fn read_in_turn(&self, statement: SqlStatement) -> Result<Vec<SqliteRow>, SqliteStoreError> {
-        let closed = |_| SqliteStoreError::new(ErrorKind::Closed, "the store was closed; open another");
+        let closed = |_| SqliteStoreError::new(ErrorKind::Closed, "the store was closed; open it again");
         let _turn = self.turns.acquire().await.map_err(closed)?;
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut opened = match idle {
             Some(opened) if self.is_there(&opened) => opened,
             _ => self.open(ConnectionPurpose::Read).await?,
         };
-        // One that failed, and one whose caller was dropped, is closed.
+        // After an error, or if the caller is dropped, the connection is closed.
         let rows = statement.query().fetch_all(&mut opened.connection).await;
         let rows = rows.map_err(|error| classify_error(&error, SqliteCallEffect::Read))?;
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(opened);
@@ -304,7 +305,8 @@ impl SqliteDb {
     }
 }
 
-/// Checks the layout; `Unsupported` if a newer version made it, or one of before the first release, whose table of the version has a column more.
+/// Checks the layout of the tables. Fails with `Unsupported` if a newer version created it, or a version from before the first release, whose
+/// version table has one more column.
 async fn check_layout(connection: &mut SqliteConnection) -> Result<(), SqliteStoreError> {
     let found = sqlx::query_as(
         "SELECT (SELECT max(version) FROM ferrata_layout), \
@@ -316,15 +318,15 @@ async fn check_layout(connection: &mut SqliteConnection) -> Result<(), SqliteSto
     match found {
         (_, true) => refuse(
             ErrorKind::Unsupported,
-            "an unreleased version made the tables, which no release reads; start with a new file, or drop what is named `ferrata_`"
+            "an unreleased version created the tables, which no release reads; use a new file, or drop all tables named `ferrata_*`"
                 .to_owned(),
         ),
         (Some(VERSION), false) => Ok(()),
         (Some(version), false) if version > VERSION => refuse(
             ErrorKind::Unsupported,
-            format!("the database has layout {version}, this version reads {VERSION}; upgrade this process"),
+            format!("the database has layout {version}, and this version reads {VERSION}; upgrade this process"),
         ),
-        _ => refuse(ErrorKind::Invalid, "the tables are not there; call `setup`, or correct the path".to_owned()),
+        _ => refuse(ErrorKind::Invalid, "the tables do not exist; call `setup`, or correct the path".to_owned()),
     }
 }
 
@@ -332,7 +334,7 @@ async fn check_layout(connection: &mut SqliteConnection) -> Result<(), SqliteSto
 mod tests {
     use super::*;
 
-    /// Each connection sets its own sync level, independent of the file and other connections.
+    /// Each connection sets its own sync level, whatever the file and other connections have.
     ///
     /// Guarantees: SQLITE-1.
     #[tokio::test]
@@ -340,7 +342,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         for (synchronous, number) in [(Synchronous::Full, 2_i64), (Synchronous::Normal, 1)] {
             let options = SqliteOptions::default().with_synchronous(synchronous);
-            // A file of its own: connections that close have it to themselves for a moment.
+            // Each case has its own file, because a connection that closes locks the file exclusively for a moment.
             let db = SqliteDb::new(directory.path().join(format!("{number}.db")), options);
             let mut made = db.open(ConnectionPurpose::SetUp).await.unwrap();
             let layout = SqlStatement::new(crate::setup::LAYOUT).query();

@@ -1,19 +1,19 @@
-//! The one table from the errors of the driver and SQLite to error kinds and advice.
+//! The table that maps errors of the driver and of SQLite to error kinds and advice.
 
 use std::path::Path;
 
 use ferrata_store::{Error, ErrorKind, RunKey};
 
-/// The effect that a failed call may have.
+/// The possible effect of a failed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SqliteCallEffect {
     /// The call writes nothing, or has not started to write.
     Read,
-    /// It may have been committed although that failed.
+    /// The call may have been committed although it failed.
     Write,
 }
 
-/// A failure of the driver or of SQLite, classified once.
+/// A classified error of the driver or of SQLite.
 #[derive(Clone, Debug)]
 pub(crate) struct SqliteStoreError {
     kind: ErrorKind,
@@ -34,51 +34,51 @@ impl SqliteStoreError {
         Self { kind, message: message.into(), cause: None, code: 0 }
     }
 
-    /// The file that was opened is not the one that its path names now.
+    /// Returns the error for a path that now names another file than the opened file.
     pub(crate) fn moved_error(path: &Path, call: SqliteCallEffect) -> Self {
         let kind =
             if call == SqliteCallEffect::Read { ErrorKind::Unavailable } else { ErrorKind::Indeterminate };
         let message = format!(
-            "{} or its write-ahead log was removed or replaced while it was open; bring it back, or start a process on what is there",
+            "{} or its write-ahead log was removed or replaced while open; restore it, or restart the process on the current file",
             path.display()
         );
         Self::new(kind, message)
     }
 
-    /// No caller awaits the answer.
+    /// Returns the error for a call whose caller has stopped waiting.
     pub(crate) fn abandoned_error() -> Self {
-        Self::new(ErrorKind::Unavailable, "the caller gave the call up; nothing was written, retry")
+        Self::new(ErrorKind::Unavailable, "the caller abandoned the call; nothing was written, retry")
     }
 
-    /// The same of a commit. A constraint that SQLite checks there is one of the application's: those of the store's tables are checked by
-    /// its statements.
+    /// Converts an error of the commit. If SQLite checks a constraint at the commit, the constraint belongs to the application: those of the
+    /// store's tables are checked by each statement.
     pub(crate) fn at_commit(self) -> Self {
         if self.code & 0xff != CONSTRAINT {
             return self;
         }
         let message = format!(
-            "a constraint that is checked at the commit refused the rows; correct what the node writes (SQLite {})",
+            "a deferred constraint rejected the rows at the commit; correct the rows that the node writes (SQLite {})",
             self.code
         );
         Self { kind: ErrorKind::Invalid, message, ..self }
     }
 
-    /// Another connection holds the lock that is needed.
+    /// Returns whether another connection holds the needed lock.
     pub(crate) fn is_busy(&self) -> bool {
         matches!(self.code & 0xff, BUSY | 6)
     }
 
-    /// SQLite cannot open a file that it needs, or may not make it.
+    /// Returns whether SQLite cannot open or create a file that it needs.
     pub(crate) fn is_cannot_open(&self) -> bool {
         matches!(self.code & 0xff, CANNOT_OPEN | READ_ONLY)
     }
 
-    /// The tables are not there, or are none of this library.
+    /// Returns whether the tables are missing, or do not belong to this library.
     pub(crate) fn is_invalid(&self) -> bool {
         self.kind == ErrorKind::Invalid
     }
 
-    /// A page is damaged.
+    /// Returns whether a page is damaged.
     pub(crate) fn is_damage(&self) -> bool {
         self.code & 0xff == CORRUPT
     }
@@ -88,7 +88,7 @@ impl SqliteStoreError {
         matches!(self.kind, ErrorKind::Corrupt | ErrorKind::TooLarge)
     }
 
-    /// The error for the caller.
+    /// Converts to the library's error.
     pub(crate) fn into_error(self, operation: &'static str) -> Error {
         let error = Error::new(self.kind, self.message).with_operation(operation);
         match self.cause {
@@ -97,13 +97,13 @@ impl SqliteStoreError {
         }
     }
 
-    /// The error for the caller, about a run.
+    /// Converts to the library's error, about a run.
     pub(crate) fn of_run(self, operation: &'static str, run: &RunKey) -> Error {
         self.into_error(operation).with_run(run)
     }
 }
 
-/// Puts an error of the driver into a kind.
+/// Maps an error of the driver to an error kind.
 pub(crate) fn classify_error(error: &sqlx::Error, call: SqliteCallEffect) -> SqliteStoreError {
     let lost = if call == SqliteCallEffect::Read { ErrorKind::Unavailable } else { ErrorKind::Indeterminate };
     let (kind, message, code) = match error {
@@ -115,11 +115,12 @@ pub(crate) fn classify_error(error: &sqlx::Error, call: SqliteCallEffect) -> Sql
         sqlx::Error::ColumnDecode { .. }
         | sqlx::Error::Decode(_)
         | sqlx::Error::ColumnIndexOutOfBounds { .. } => {
-            let what = "a row is not as this library writes it; restore the run from a backup, or purge it";
+            let what =
+                "a row is not in the format of this library; restore the run from a backup, or purge it";
             (ErrorKind::Corrupt, what.to_owned(), CORRUPT)
         }
         sqlx::Error::Configuration(_) => {
-            (ErrorKind::Invalid, "the path cannot be used; look at the store's URL".to_owned(), 0)
+            (ErrorKind::Invalid, "the path is invalid; correct the store's URL".to_owned(), 0)
         }
         sqlx::Error::Io(io) if io.kind() == std::io::ErrorKind::InvalidData => {
             (ErrorKind::Invalid, "the path is not UTF-8, which SQLite needs; name another".to_owned(), 0)
@@ -129,38 +130,39 @@ pub(crate) fn classify_error(error: &sqlx::Error, call: SqliteCallEffect) -> Sql
     SqliteStoreError { kind, message, cause: Some(error.to_string()), code }
 }
 
-/// The table: by the primary code, which is the low byte.
+/// Maps a code of SQLite to an error kind and advice. Uses the primary code, which is the low byte.
 ///
-/// Within a transaction every error but one leaves no effect: `IOERR` may come from the sync after the commit was written.
+/// Within a transaction, every error except `IOERR` means that nothing was written. `IOERR` may come from the sync after the commit was written.
 fn verdict(code: i32, message: &str, lost: ErrorKind) -> (ErrorKind, &'static str) {
     use ErrorKind::{Corrupt, Invalid, TooLarge, Unavailable, Unsupported};
     match code & 0xff {
         1 if message.contains("no such table") => {
-            (Invalid, "the tables are not there; call `setup`, or correct the path")
+            (Invalid, "the tables do not exist; call `setup`, or correct the path")
         }
-        1 => {
-            (Unsupported, "SQLite does not accept the statement; another version or program made the tables")
-        }
-        3 | 23 => {
-            (Unavailable, "permission denied; give this process the right to the file and its directory")
-        }
+        1 => (Unsupported, "SQLite rejected the statement; another version or program created the tables"),
+        3 | 23 => (Unavailable, "permission denied; grant this process access to the file and its directory"),
         BUSY | 6 => (Unavailable, "another process holds the lock; nothing was written, retry"),
         7 => (Unavailable, "SQLite is out of memory; retry"),
-        READ_ONLY => (Unavailable, "the database may only be read; make file and directory writable"),
+        READ_ONLY => (Unavailable, "the database is read-only; make the file and its directory writable"),
         9 => (Unavailable, "the statement was interrupted; retry"),
-        10 => (lost, "the disk failed; look at it, then retry"),
+        10 => (lost, "the disk failed; check it, then retry"),
         CORRUPT => {
-            (Corrupt, "the database is damaged; run `PRAGMA integrity_check`, restore it from a backup")
+            (Corrupt, "the database is damaged; run `PRAGMA integrity_check`, and restore it from a backup")
         }
-        13 => (Unavailable, "no space is left, or the limit `max_bytes` is reached; make room"),
+        13 => {
+            (Unavailable, "no space is left, or the database has `max_bytes`; free space, or raise the limit")
+        }
         CANNOT_OPEN => (
             Unavailable,
-            "the file cannot be opened; look at its path, its rights, and the number of open files",
+            "cannot open the file; check its path, its permissions, and the number of open files",
         ),
         15 => (Unavailable, "too many processes opened the database at once; retry"),
-        18 => (TooLarge, "a body is longer than SQLite keeps; store the value elsewhere and refer to it"),
-        CONSTRAINT => (Corrupt, "a record stands where none should be; restore the run from a backup"),
-        26 => (Invalid, "the file is no SQLite database; correct the path, or restore it from a backup"),
+        18 => (TooLarge, "a body exceeds SQLite's maximum; store the value elsewhere, and store a reference"),
+        CONSTRAINT => (Corrupt, "an unexpected record has this number; restore the run from a backup"),
+        26 => (
+            Invalid,
+            "the file is not an SQLite database; correct the path, or restore the file from a backup",
+        ),
         _ => (lost, "SQLite failed; retry"),
     }
 }

@@ -1,6 +1,6 @@
-//! Keeps the runs of [Ferrata](ferrata_store) in an SQLite database: one file on a disk of this machine.
+//! Stores the runs of [Ferrata](ferrata_store) in an SQLite database: one file on a disk of this machine.
 //!
-//! The store needs no server and no installation: SQLite is built in. `sqlite3` reads the file, with the views `ferrata_run_list`,
+//! The store needs no server and no installation, because it contains SQLite. `sqlite3` can read the file, with the views `ferrata_run_list`,
 //! `ferrata_record_list` and `ferrata_failed_today`.
 //!
 //! ```
@@ -20,28 +20,29 @@
 //!
 //! # Guarantees
 //!
-//! - **Durable.** An append is acknowledged after its transaction is committed and the write-ahead log is synced ([`Synchronous::Full`]). This
-//!   relies on the disk: a disk that acknowledges a write too early can lose it.
-//! - **Whole.** An append is a part of one transaction. Readers never see the remains of a crashed transaction.
+//! - **Durable.** The store acknowledges an append after its transaction is committed and the write-ahead log is synced ([`Synchronous::Full`]).
+//!   This relies on the disk: a disk that acknowledges a write too early can lose it.
+//! - **Atomic.** An append is a part of one transaction. Readers never see the remains of a crashed transaction.
 //! - **One winner.** Each transaction locks the file, across processes, before it reads a head.
-//! - **Compared.** The head, the row and the records of a run are in three trees of the file. If one of them loses data, it contradicts the others,
-//!   and the read fails with [`Corrupt`](ferrata_store::ErrorKind::Corrupt). So a read never returns another run's data, and never a shortened run.
-//! - **Appends of many runs in one commit.** What waits while a transaction is committed goes into the next one, so that one sync serves
-//!   all of them.
-//! - **Failures are reported.** A lock that is not free within `lock_wait`, a full disk and a read-only file are
-//!   [`Unavailable`](ferrata_store::ErrorKind::Unavailable): nothing was written. A disk failure during the commit is
-//!   [`Indeterminate`](ferrata_store::ErrorKind::Indeterminate), and so is a file that was removed or replaced meanwhile.
+//! - **Cross-checked.** The head, the row and the records of a run are in three trees of the file. If one of them loses data, it contradicts the
+//!   others, and the read fails with [`Corrupt`](ferrata_store::ErrorKind::Corrupt). So a read never returns another run's data, and never a
+//!   shortened run.
+//! - **Appends of many runs in one commit.** Appends that wait for a commit all go into the next transaction, so that one sync makes all of them
+//!   durable.
+//! - **Failures are reported.** If the lock is not free within `lock_wait`, the disk is full or the file is read-only, a call fails with
+//!   [`Unavailable`](ferrata_store::ErrorKind::Unavailable): nothing was written. If the disk fails during the commit, or the file was removed or
+//!   replaced meanwhile, it fails with [`Indeterminate`](ferrata_store::ErrorKind::Indeterminate).
 //!
 //! # Limits
 //!
-//! - Unix, and processes of one machine, on a local file system. `setup` refuses network file systems on Linux.
+//! - The store needs Unix, and all its processes on one machine with a local file system. `setup` refuses network file systems on Linux.
 //! - Only one transaction writes at a time, across all processes. A process that is suspended within a commit stops all writes.
-//! - In a process that uses the store, open the file only with SQLite, and do not copy it by other means: when a process closes any open file of it,
-//!   POSIX releases all locks of the process on that file. Use [`SqliteStore::back_up`].
-//! - The connections of a process do not survive `fork`: open the store after it.
-//! - A body may have a billion bytes.
+//! - In a process that uses the store, open the file only with SQLite, and do not copy it by other means. When a process closes any open file of
+//!   the database, POSIX releases all locks of the process on that file. Use [`SqliteStore::back_up`] for copies.
+//! - Connections do not survive `fork`: open the store after the fork.
+//! - A body may have at most a billion bytes.
 //!
-//! `docs/reference/store-sqlite.md` has the layout and what to do with the file.
+//! `docs/reference/store-sqlite.md` describes the layout and how to maintain the file.
 
 mod append;
 mod config;

@@ -1,4 +1,4 @@
-//! Listing runs: the query as SQL that an index answers, a page in one statement.
+//! Lists runs: builds an SQL query that an index answers, and reads a page with one statement.
 
 use std::sync::Arc;
 
@@ -15,16 +15,16 @@ use crate::stored_run::{self, StoredRun};
 
 const OPERATION: &str = "store.runs";
 
-/// The columns that a listing reads of a run's row, or of the matching index.
+/// The columns that a listing reads of a run's row. The matching index has them, too.
 const PLACE: &str = "r.key, r.created, r.tenant, r.run";
 
-/// The condition of the index `ferrata_runs_to_adopt`, word for word.
+/// The condition of the index `ferrata_runs_to_adopt`, with exactly the same text.
 const TO_ADOPT: &str = "r.status = 'in_progress' AND r.wake_at IS NULL";
 
-/// The condition of the index `ferrata_runs_by_wake`, word for word.
+/// The condition of the index `ferrata_runs_by_wake`, with exactly the same text.
 const TO_WAKE: &str = "r.wake_at IS NOT NULL";
 
-/// Lists a page of the runs that meet the query.
+/// Lists a page of the runs that match the query.
 pub(crate) async fn run(
     db: &Arc<SqliteDb>,
     asked: &RunQuery,
@@ -38,7 +38,7 @@ pub(crate) async fn run(
         statement(columns, asked, page.order, after.as_ref(), wanted + 1, now.unix_ms())
     };
     let whole = db.read(statement(ListColumns::Heads)).await;
-    // A damaged page of one run must not hide the others: read the runs one by one, by their keys from the indexes.
+    // A damaged page of one run must not hide other runs. Take the keys from the index, and read each run by itself.
     let (rows, is_whole) = match whole {
         Err(failed) if failed.is_damage() => (db.read(statement(ListColumns::Names)).await, false),
         whole => (whole, true),
@@ -48,7 +48,7 @@ pub(crate) async fn run(
     let mut items = Vec::with_capacity(rows.len().min(wanted));
     let mut last = None;
     for row in rows.iter().take(wanted) {
-        // Take the place from the index, so that the next page continues after a skipped run.
+        // Take the position from the index, so that the next page continues after a skipped run.
         last = Some((get::<i64>(row, 1)?, get::<String>(row, 2)?, get::<String>(row, 3)?));
         let head = match is_whole {
             true => listed(row).map(Some),
@@ -56,7 +56,7 @@ pub(crate) async fn run(
         };
         let head = head.and_then(|head| match head {
             Some(head) if !asked.matches(&head, now) => {
-                Err(corrupt("an index lists a run that is not what was asked for, run `REINDEX`")
+                Err(corrupt("an index lists a run that does not match the query, run `REINDEX`")
                     .with_run(&head.run))
             }
             head => Ok(head),
@@ -64,10 +64,11 @@ pub(crate) async fn run(
         match head {
             Ok(head) => items.extend(head),
             Err(error) if asked.complete => return Err(error.with_operation(OPERATION)),
-            Err(error) => tracing::warn!(%error, "left an unreadable run out of a listing"),
+            Err(error) => tracing::warn!(%error, "skipped an unreadable run in a listing"),
         }
     }
-    // As of the index and not of a run: a text that is not a name would not be a cursor, and the listing begin again.
+    // Write the cursor from the columns of the index and not from a parsed run. If a name in the index is invalid, the listing can still continue
+    // after it.
     let next = last.filter(|_| more);
     let next = next.map(|(created, tenant, run)| listing.cursor(format_args!("{created}.{tenant}/{run}")));
     Ok(Paged { items, next })
@@ -76,9 +77,9 @@ pub(crate) async fn run(
 /// The columns that a listing reads.
 #[derive(Clone, Copy)]
 enum ListColumns {
-    /// The columns of the index: key, creation and name.
+    /// The columns of the index: key, time of creation and name.
     Names,
-    /// The same, and after it the columns of a run, and whether its owner is alive.
+    /// The columns of the index, then the columns of a run, and whether its owner is alive.
     Heads,
 }
 
@@ -86,18 +87,17 @@ enum ListColumns {
 const NAMES: &str = "v.key, v.created, v.tenant, v.run";
 const BEFORE: usize = 4;
 
-/// Reads the head of a run that an index has led to.
+/// Reads the head of a run that an index lists.
 fn listed(row: &SqliteRow) -> Result<RunHead> {
     let name = row::key(row, 2)?;
     let read = || {
         let stored = StoredRun::read(row, BEFORE)?;
         let stored = stored.filter(|stored| get::<i64>(row, 0).is_ok_and(|key| key == stored.key));
-        let stored =
-            stored.ok_or_else(|| corrupt("an index leads to another run than it names, run `REINDEX`"))?;
+        let stored = stored.ok_or_else(|| corrupt("an index entry points to another run, run `REINDEX`"))?;
         let head = stored.head(get(row, BEFORE + stored_run::LEN)?)?;
         match get::<i64>(row, 1)? == head.facts.created.unix_ms() {
             true => Ok(head),
-            false => Err(corrupt("an index says another creation than the run, run `REINDEX`")),
+            false => Err(corrupt("an index entry has another creation time than the run, run `REINDEX`")),
         }
     };
     read().map_err(|error: Error| error.with_run(&name))
@@ -115,7 +115,7 @@ fn statement(
     limit: usize,
     now: i64,
 ) -> SqlStatement {
-    // The time is the first value, however many follow.
+    // The time is always the first value.
     let mut values = SqlStatement::default().bind(now);
     let mut conditions = conditions(asked, &mut values);
     let (comparison, direction) = match order {
@@ -135,13 +135,13 @@ fn statement(
         statuses.extend(named.map(|status| format!("r.status = '{status}'")));
     }
     let alive = "SELECT h.executor FROM ferrata_heartbeats h WHERE h.until > ?1 AND h.twin = -h.until";
-    // SQLite thinks the index of statuses as good, which holds the runs whose owners live, too.
+    // SQLite would also consider the index of statuses, which includes the runs with live owners.
     let (mut before, mut index) = (String::new(), "");
     match asked.filter {
         RunFilter::Any => {}
         RunFilter::Orphaned => {
-            // The query steps from owner to owner in the index. So its cost depends on the number of executors and of orphans, and not on the number
-            // of runs in progress.
+            // The query steps from owner to owner in the index. So its cost depends on the number of executors and of orphaned runs, and not on the
+            // number of runs in progress.
             index = "INDEXED BY ferrata_runs_to_adopt";
             let next = |than: &str| {
                 format!("SELECT min(r.owner) FROM ferrata_runs r {index} WHERE {TO_ADOPT}{than}")
@@ -160,11 +160,11 @@ fn statement(
             index = "INDEXED BY ferrata_runs_by_wake";
             conditions.push(format!("{TO_WAKE} AND r.wake_at <= ?1 AND r.owner NOT IN ({alive})"));
         }
-        // A condition that a later version adds selects nothing here rather than everything.
+        // If a later version adds a condition, select nothing rather than everything.
         _ => conditions.push("0".to_owned()),
     }
     let from = match statuses.as_slice() {
-        // The first runs of each status, so that an index gives them in order.
+        // Select the first runs of each status, so that an index can return them in order.
         [_, _, ..] if asked.filter == RunFilter::Any => {
             let each = statuses.iter().map(|status| {
                 let all = conditions.iter().chain([status]).cloned().collect::<Vec<_>>().join(" AND ");
@@ -191,10 +191,10 @@ fn statement(
     })
 }
 
-/// The labels that have an index: those by which a family is found among all runs.
+/// The labels that have an index. They find the run tree of a run among all runs.
 const INDEXED: [&str; 2] = ["ferrata.parent", "ferrata.root"];
 
-/// Writes the conditions of a query but those of statuses and of the filter.
+/// Returns the conditions of a query, except for those of statuses and of the filter.
 fn conditions(asked: &RunQuery, values: &mut SqlStatement) -> Vec<String> {
     let mut conditions = Vec::new();
     let mut compare = |column: &str, how: &str, value: Option<SqlValue>| {
@@ -212,7 +212,7 @@ fn conditions(asked: &RunQuery, values: &mut SqlStatement) -> Vec<String> {
     compare("r.owner <> '' AND r.owner", "=", asked.owner.map(|owner| owner.to_string().into()));
     for (key, value) in &asked.labels {
         if INDEXED.contains(&&**key) {
-            // As the index has it.
+            // The same expression as in the index.
             let label = format!("CASE WHEN json_valid(r.facts) THEN r.facts ->> '$.labels.\"{key}\"' END");
             let value = values.name(value.as_str());
             conditions.push(format!("{label} IS NOT NULL AND {label} = {value}"));

@@ -1,4 +1,4 @@
-//! Reading one run: its head, a range of its headers, and the newest base with what follows it, each in one statement.
+//! Reads one run: its head, a range of its headers, or the newest base with the records after it. Each read is one statement.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ const HEAD_OF: &str = "store.head";
 const LOAD: &str = "store.load";
 const HEADERS: &str = "store.headers";
 
-/// Returns a column that tests whether the owner of a run is alive at the time named `now`.
+/// Returns the column that tells whether the owner of a run is alive at the time named `now`.
 pub(crate) fn alive_column(now: &str) -> String {
     format!(
         "coalesce((SELECT b.until > {now} AND b.twin = -b.until FROM ferrata_heartbeats b WHERE b.executor = r.owner), 0)"
@@ -36,14 +36,14 @@ pub(crate) async fn head(db: &Arc<SqliteDb>, run: &RunKey, now: Timestamp) -> Re
     head.map_err(|error| error.with_operation(HEAD_OF).with_run(run))
 }
 
-/// Loads up to a position.
+/// Loads the records up to a position.
 pub(crate) async fn load(db: &Arc<SqliteDb>, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
     let (values, end) = match at {
         At::Latest => (named(run), "h.seq"),
         At::Seq(seq) => (named(run).bind(number(seq)), "?3"),
         At::Record(id) => (
             named(run).bind(id.to_string()),
-            // Within the run only: an index of all ids would cost each step more than it is worth.
+            // Search only within the run: an index of all record ids would cost each append more than it saves.
             "(SELECT max(i.seq) FROM ferrata_records i WHERE i.run = h.key \
               AND CASE WHEN json_valid(i.header) THEN i.header ->> '$.id' END = ?3)",
         ),
@@ -87,14 +87,15 @@ fn records(run: &RunKey, at: At, rows: &[SqliteRow]) -> Result<LoadedRun> {
     Ok(LoadedRun::Records(records))
 }
 
-/// Reads records, in the order of their numbers.
+/// Parses records, in the order of their numbers.
 fn sorted(run: &RunKey, rows: &[SqliteRow]) -> Result<Vec<Record>> {
     let mut records: Vec<Record> = rows.iter().map(|row| row::record(row, 0, run)).collect::<Result<_>>()?;
     records.sort_by_key(|record| record.header.seq);
     Ok(records)
 }
 
-/// Searches for a record by its id in every header of a run. The search in the database skips damaged records, while this search fails at them.
+/// Searches for a record by its id in every header of a run. Unlike the search in the database, which skips damaged records, this search fails at a
+/// damaged record.
 async fn find(db: &Arc<SqliteDb>, run: &RunKey, id: RecordId) -> Result<Option<Seq>> {
     let mut range = Some(HeaderRange::oldest(HeaderRange::MAX));
     while let Some(asked) = range {
@@ -103,7 +104,7 @@ async fn find(db: &Arc<SqliteDb>, run: &RunKey, id: RecordId) -> Result<Option<S
                 Some(found) => return Ok(Some(found.seq)),
                 None => range = asked.after(&answer),
             },
-            // It was purged meanwhile.
+            // The run was purged meanwhile.
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error.with_operation(LOAD)),
         }
@@ -111,7 +112,7 @@ async fn find(db: &Arc<SqliteDb>, run: &RunKey, id: RecordId) -> Result<Option<S
     Ok(None)
 }
 
-/// Loads the records after a record. Loads like a load of the head if that record is gone.
+/// Loads the records after `known`. Loads from the newest base on if the run does not have `known` any more.
 pub(crate) async fn load_since(
     db: &Arc<SqliteDb>,
     run: &RunKey,
@@ -130,7 +131,7 @@ pub(crate) async fn load_since(
     }
 }
 
-/// Reads the records after a record. Returns `None` if that record is gone or unreadable; a load then reports the reason.
+/// Parses the records after `known`. Returns `None` if `known` is gone or a record is unreadable; a load then reports the reason.
 fn records_after(run: &RunKey, known: HeadRef, rows: &[SqliteRow]) -> Result<Option<Vec<Record>>> {
     let Some((first, rest)) = rows.split_first() else { return Ok(None) };
     let Some(stored) = StoredRun::read(first, 0)? else { return Ok(None) };
@@ -148,7 +149,7 @@ fn records_after(run: &RunKey, known: HeadRef, rows: &[SqliteRow]) -> Result<Opt
     }
 }
 
-/// Lists the headers of a range, by the key of the table, without a body.
+/// Lists the headers of a range, by the key of the table, without reading bodies.
 pub(crate) async fn headers(db: &Arc<SqliteDb>, run: &RunKey, range: HeaderRange) -> Result<Headers> {
     let (anchor, within) = match range.anchor() {
         Anchor::From(seq) => {
@@ -159,7 +160,7 @@ pub(crate) async fn headers(db: &Arc<SqliteDb>, run: &RunKey, range: HeaderRange
             "c.seq <= min(?3, found.head_seq) AND c.seq > min(?3, found.head_seq) - ?4 AND c.seq >= found.first_seq",
         ),
     };
-    // No record has a number that is beyond the greatest less a page.
+    // No record has a number above the largest number minus a page.
     let anchor = number(anchor).min(i64::MAX - i64::from(HeaderRange::MAX));
     let values = named(run).bind(anchor).bind(i64::from(range.limit()));
     let rows = db.read(with_records(values, "NULL", "NULL", within)).await;

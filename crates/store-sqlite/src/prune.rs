@@ -1,4 +1,4 @@
-//! Pruning and purging: what takes records away.
+//! Prunes and purges: the removal of records.
 
 use ferrata_store::{At, HeadRef, PruneCut, Removed, Result, RunKey, check_prune, refusal};
 use sqlx::sqlite::SqliteRow;
@@ -10,7 +10,7 @@ use crate::stored_run::{self, LEN, NAMED, StoredRun, named};
 pub(crate) const PRUNE: &str = "store.prune";
 pub(crate) const PURGE: &str = "store.purge";
 
-/// Gives pages that became free back to the file system, some at a time: each one from the end of the file is copied into a free one.
+/// Returns free pages to the file system, up to 1,000 at a time. SQLite copies each page at the end of the file into a free page first.
 const VACUUM: &str = "PRAGMA incremental_vacuum(1000);";
 
 /// Reads a run and the record at the cut, and counts the records before it.
@@ -23,12 +23,12 @@ pub(crate) fn prune_lookup(run: &RunKey, cut: &PruneCut) -> SqlStatement {
     ))
 }
 
-/// Reads a run, and counts its records. An unreadable run can be purged, too, so take its key from the row that names it: its head may lead to
-/// another run.
+/// Reads a run, and counts its records. An unreadable run can be purged, too. So this statement takes the run's key from the row that has its name,
+/// because a damaged head may lead to another run.
 pub(crate) fn purge_lookup(run: &RunKey) -> SqlStatement {
     let (columns, tables) = (stored_run::columns(), stored_run::tables(NAMED));
     let by_name = "SELECT n.key FROM ferrata_runs n WHERE n.tenant = v.tenant AND n.run = v.run";
-    // The plus keeps SQLite from the index, which may lie.
+    // The plus signs prevent SQLite from using the index, which may be damaged.
     let is_its = |row: &str| format!("+{row}.tenant = v.tenant AND +{row}.run = v.run");
     let (by_head, by_index) = (is_its("r"), is_its("t"));
     named(run).and(&format!(
@@ -44,7 +44,7 @@ fn removed(row: &SqliteRow, at: usize) -> Result<Removed> {
     Ok(Removed { records: count(at)?, bytes: count(at + 1)? })
 }
 
-/// Decides what a prune removes, and how.
+/// Decides which rows a prune removes or changes.
 pub(crate) fn plan_prune(
     rows: &[SqliteRow],
     run: &RunKey,
@@ -86,7 +86,7 @@ pub(crate) fn plan_prune(
     Ok((removed(row, LEN + HEADER_LEN)?, vec![statement]))
 }
 
-/// Decides which rows a purge removes, and how. A run with unreadable records can be purged if the caller expects no head.
+/// Decides which rows a purge removes. A run with unreadable records can be purged if the caller expects no head.
 pub(crate) fn plan_purge(
     rows: &[SqliteRow],
     run: &RunKey,
@@ -103,7 +103,9 @@ pub(crate) fn plan_purge(
     let Some(key) = get::<Option<i64>>(row, LEN + 1)? else {
         let is_there = stored_run::has_head(row)? || get::<Option<i64>>(row, LEN)?.is_some();
         return match is_there {
-            true => Err(corrupt("what leads to the run leads to no row that names it, run `REINDEX` first")),
+            true => {
+                Err(corrupt("the index entry of the run points to a row of another run, run `REINDEX` first"))
+            }
             false => Ok(Default::default()),
         };
     };

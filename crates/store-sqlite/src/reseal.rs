@@ -1,4 +1,4 @@
-//! Putting records in other envelopes.
+//! Replaces the envelopes of records.
 
 use ferrata_store::{Record, Result, RunKey, has_place, refusal};
 use sqlx::sqlite::SqliteRow;
@@ -9,14 +9,14 @@ use crate::stored_run::{StoredRun, named, with_records};
 
 pub(crate) const RESEAL: &str = "store.reseal";
 
-/// Reads the headers of the records that are to be replaced, and those between them.
+/// Reads the headers of the records to replace, and of the records between them.
 pub(crate) fn reseal_lookup(run: &RunKey, records: &[Record]) -> SqlStatement {
     let seq = |record: Option<&Record>| record.map_or(0, |record| number(record.header.seq));
     let values = named(run).bind(seq(records.first())).bind(seq(records.last()));
     with_records(values, "NULL", "NULL", "c.seq BETWEEN ?3 AND ?4").and(";")
 }
 
-/// Decides which records take the place of those that are there, and how.
+/// Decides which of the given records replace stored records. Returns their number and the statements.
 pub(crate) fn plan(rows: &[SqliteRow], run: &RunKey, records: &[Record]) -> Result<(u64, Vec<SqlStatement>)> {
     let no_run = || refusal::no_run(RESEAL, run);
     let (first, rest) = rows.split_first().ok_or_else(no_run)?;

@@ -1,4 +1,4 @@
-//! Rows to headers and records, and back: headers as JSON that people read, each with a checksum.
+//! Converts rows to headers and records, and back. Headers are stored as readable JSON, each with a checksum.
 
 use bytes::Bytes;
 use ferrata_store::codec::{Field, JsonHeader, JsonLayout, Value};
@@ -10,7 +10,7 @@ use sqlx::{Decode, Row as _, Sqlite, Type};
 
 use crate::error::{SqliteCallEffect, classify_error};
 
-/// Returns the columns of a header, of a table of records by this name; with the body they make a record.
+/// Returns the header columns of the table of records with this name. With the body, they make a record.
 pub(crate) fn header_columns(table: &str) -> String {
     format!("{table}.seq, {table}.base, {table}.header, {table}.sum")
 }
@@ -37,7 +37,7 @@ fn assumed(seq: Seq, base: bool) -> impl Fn(Field) -> Option<Value> {
     }
 }
 
-/// Returns the number of a record as the column holds it. No log has more records than fit.
+/// Returns the number of a record in the form of the column. No log has more records than fit.
 pub(crate) fn number(seq: Seq) -> i64 {
     i64::try_from(seq.get()).unwrap_or(i64::MAX)
 }
@@ -46,24 +46,24 @@ fn seq(number: i64) -> Result<Seq> {
     u64::try_from(number).map(Seq::new).map_err(|_| corrupt("a record's number is below zero"))
 }
 
-/// Writes the header of a record of a run as JSON, and its checksum.
+/// Returns the header of a run's record as JSON, and its checksum.
 pub(crate) fn header_text(run: &RunKey, header: &RecordHeader) -> Result<(String, i64)> {
     let said = JsonHeader::<HeaderColumns>::of(header, assumed(header.seq, header.base));
     let text = serde_json::to_string(&said).map_err(|error| {
-        Error::new(ErrorKind::Invalid, "the header cannot be written as JSON").with_source(error)
+        Error::new(ErrorKind::Invalid, "cannot write the header as JSON").with_source(error)
     })?;
     let sum = header_sum(run, header.seq, header.base, &text);
     Ok((text, sum))
 }
 
-/// Serializes the facts of a run as JSON.
+/// Returns the facts of a run as JSON.
 pub(crate) fn facts_text(facts: &RunFacts) -> Result<String> {
     serde_json::to_string(facts).map_err(|error| {
-        Error::new(ErrorKind::Invalid, "what is said of the run cannot be written as JSON").with_source(error)
+        Error::new(ErrorKind::Invalid, "cannot write the facts of the run as JSON").with_source(error)
     })
 }
 
-/// Returns the checksum of a header. It includes the run, so no record is read as another run's.
+/// Returns the checksum of a header. It includes the run, so that no record can be read as another run's record.
 fn header_sum(run: &RunKey, seq: Seq, base: bool, text: &str) -> i64 {
     crc32c::crc32c(format!("{run} {seq} {} {text}", u8::from(base)).as_bytes()).into()
 }
@@ -89,12 +89,13 @@ pub(crate) fn seq_at(row: &SqliteRow, at: usize) -> Result<Seq> {
 
 /// Reads the name of a run from two columns.
 pub(crate) fn key(row: &SqliteRow, at: usize) -> Result<RunKey> {
-    let named = |error| corrupt("the name of a run is not valid").with_source(error);
+    let named = |error| corrupt("the id of the run is invalid").with_source(error);
     let (tenant, run) = (get::<&str>(row, at)?, get::<&str>(row, at + 1)?);
     Ok(RunKey::new(TenantId::new(tenant).map_err(named)?, RunId::new(run).map_err(named)?))
 }
 
-/// Reads the header of a record that must be there; `seq` is its number, or one that must be there with it.
+/// Reads the header of a record that must exist. `seq` is the number to report if it does not: the record's own, or that of a record that must
+/// exist together with it.
 pub(crate) fn header_at(row: &SqliteRow, at: usize, run: &RunKey, seq: Seq) -> Result<RecordHeader> {
     match get::<Option<i64>>(row, at)? {
         Some(_) => header(row, at, run),
@@ -102,13 +103,13 @@ pub(crate) fn header_at(row: &SqliteRow, at: usize, run: &RunKey, seq: Seq) -> R
     }
 }
 
-/// Reads a header from the [`header_columns`], which begin at `at`; an error names run and record.
+/// Reads a header from the [`header_columns`], which begin at column `at`. An error names the run and the record.
 pub(crate) fn header(row: &SqliteRow, at: usize, run: &RunKey) -> Result<RecordHeader> {
     let seq = seq_at(row, at).map_err(|error| error.with_run(run))?;
     let read = || {
         let (base, text) = (get::<bool>(row, at + 1)?, get::<&str>(row, at + 2)?);
         if header_sum(run, seq, base, text) != get::<i64>(row, at + 3)? {
-            return Err(corrupt("the header is not what was written to this run"));
+            return Err(corrupt("the header does not match its checksum"));
         }
         // Check the version first: a newer format may have fields that this version does not know.
         let said: serde_json::Result<JsonHeader<HeaderColumns>> = serde_json::from_str(text);
@@ -121,17 +122,17 @@ pub(crate) fn header(row: &SqliteRow, at: usize, run: &RunKey) -> Result<RecordH
         if let Some(Value::Number(format)) = format
             && format > u64::from(FORMAT)
         {
-            let what = format!("the record has format {format}, this version reads up to {FORMAT}");
+            let what = format!("the record has format {format}, and this version reads up to {FORMAT}");
             return Err(Error::new(ErrorKind::Unsupported, format!("{what}; upgrade this process")));
         }
         let said = said.map_err(|error| corrupt("the header is not valid").with_source(error))?;
-        let wrong = |field: Field| corrupt(&format!("the field `{}` is not valid", field.name()));
+        let wrong = |field: Field| corrupt(&format!("the field `{}` is invalid", field.name()));
         said.header(assumed(seq, base)).map_err(wrong)
     };
     read().map_err(|error| error.with_run(run).with_seq(seq))
 }
 
-/// Reads a record from the [`header_columns`] and its body, and checks it.
+/// Reads a record from the [`header_columns`] and the body after them, and checks it.
 pub(crate) fn record(row: &SqliteRow, at: usize, run: &RunKey) -> Result<Record> {
     let header = header(row, at, run)?;
     let body =

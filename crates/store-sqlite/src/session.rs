@@ -1,4 +1,4 @@
-//! The writing connection: transactions take the lock at their start, so none fails midway for lack of it.
+//! The connection for writes. Transactions take the lock at their start, so no transaction fails midway for lack of the lock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use crate::{append, prune, reseal, setup};
 
 const APPEND: &str = "store.append";
 
-/// The pause before another attempt of a setup that needed the file alone.
+/// The pause before another attempt of a setup that needs exclusive access to the file.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// The writer's connection, once it is needed.
+/// The connection of the writer. It is opened when it is first needed.
 #[derive(Debug)]
 pub(crate) struct WriterSession {
     db: Arc<SqliteDb>,
@@ -32,8 +32,8 @@ impl WriterSession {
         Self { db, opened: None, log: LogBound::default() }
     }
 
-    /// Takes the connection, and opens it unless it is open to the file that has the name now. The caller puts it back. If the caller is dropped
-    /// meanwhile, the connection is closed, which rolls back.
+    /// Takes the connection out of the session. Opens a new connection if none is open to the file that has the name now. The caller puts the
+    /// connection back. If the caller is dropped meanwhile, the connection is closed, which rolls the transaction back.
     async fn take_connection(&mut self) -> Result<OpenConnection, SqliteStoreError> {
         match self.opened.take() {
             Some(opened) if self.db.is_there(&opened) => Ok(opened),
@@ -41,9 +41,10 @@ impl WriterSession {
         }
     }
 
-    /// Starts a transaction with the writer's lock, and reads within it.
+    /// Begins a transaction with the writer's lock, and reads within it.
     ///
-    /// Only this statement waits for other writers. With the lock, no statement is refused, so every `BUSY` means that nothing was written.
+    /// Only this statement waits for other writers. Once the transaction has the lock, no statement can be refused, so every `BUSY` means that
+    /// nothing was written.
     async fn begin(&mut self, look: SqlStatement) -> Result<Vec<SqliteRow>, SqliteStoreError> {
         let begin = SqlStatement::new("BEGIN IMMEDIATE;").join(look);
         self.lock(begin, SqliteCallEffect::Read, async |begin, connection| {
@@ -52,7 +53,7 @@ impl WriterSession {
         .await
     }
 
-    /// Carries out what begins with taking the lock, which is waited for.
+    /// Executes statements that begin by taking the lock, and waits for the lock.
     async fn lock<T>(
         &mut self,
         statement: SqlStatement,
@@ -80,7 +81,7 @@ impl WriterSession {
         }
     }
 
-    /// Carries out the statements and commits. After an error the connection is closed, which rolls back.
+    /// Executes the statements and commits. After an error the connection is closed, which rolls the transaction back.
     async fn commit(&mut self, mut statements: Vec<SqlStatement>) -> Result<(), SqliteStoreError> {
         let Some(mut opened) = self.opened.take() else { return Err(self.moved_error()) };
         let last = statements.pop().unwrap_or_default().and("COMMIT");
@@ -98,7 +99,7 @@ impl WriterSession {
         SqliteStoreError::moved_error(self.db.path(), SqliteCallEffect::Read)
     }
 
-    /// Checks that a committed transaction went to the file of that name.
+    /// Checks that the committed transaction went to the file that the path names.
     fn check_not_moved(&mut self) -> Result<(), SqliteStoreError> {
         match self.opened.take_if(|opened| !self.db.is_there(opened)) {
             Some(_) => Err(SqliteStoreError::moved_error(self.db.path(), SqliteCallEffect::Write)),
@@ -106,7 +107,7 @@ impl WriterSession {
         }
     }
 
-    /// Appends each entry, all in one transaction; alone, if one of them is why it failed.
+    /// Appends all entries in one transaction. If one entry makes the transaction fail, appends each entry in its own transaction.
     pub(crate) async fn append(
         &mut self,
         entries: &[RunAppend],
@@ -128,15 +129,15 @@ impl WriterSession {
         results
     }
 
-    /// Appends a step of one run in one statement, which is its own transaction: one round trip to the driver's thread. Returns `None`, and writes
-    /// nothing, if the entry needs more work.
+    /// Appends the records of one run in one statement, which is its own transaction. It needs one round trip to the driver's thread. Returns
+    /// `None`, and writes nothing, if the entry needs more work.
     ///
     /// # Cancel safety
     ///
-    /// The statement may be executed even if this is dropped; the connection is then closed.
+    /// If dropped, the statement may still be executed; the connection is then closed.
     pub(crate) async fn step(&mut self, entry: &RunAppend) -> Option<Result<HeadRef>> {
         let (step, head) = append::step(entry)?;
-        // The driver wakes the caller once for each row, so this statement returns none.
+        // The driver wakes the caller once for each row, so this statement returns no rows.
         let written = self.lock(step, SqliteCallEffect::Write, async |step, connection| {
             step.query().execute(connection).await.map(|done| done.rows_affected())
         });
@@ -198,8 +199,8 @@ impl WriterSession {
         self.change(reseal::RESEAL, run, reseal::reseal_lookup(run, records), planned, is_awaited).await
     }
 
-    /// Reads a run, and changes it in the same transaction. Does nothing if the caller has stopped waiting, because the next life of the run may
-    /// have started during the wait for the lock.
+    /// Reads a run, and changes it in the same transaction. Does nothing if the caller has stopped waiting: during the wait for the lock, a new run
+    /// with the same id may have started.
     async fn change<T>(
         &mut self,
         operation: &'static str,
@@ -222,7 +223,7 @@ impl WriterSession {
         Ok(said)
     }
 
-    /// Writes what depends on nothing that is there, in one command of the driver: a caller that is not polled meanwhile holds no lock.
+    /// Executes a write that does not depend on stored data, in one command of the driver. So a caller that is not polled holds no lock.
     pub(crate) async fn write(&mut self, statement: SqlStatement) -> Result<(), SqliteStoreError> {
         let whole = SqlStatement::new("BEGIN IMMEDIATE;").join(statement).and("COMMIT");
         let write = async |whole: SqlStatement, connection: &mut SqliteConnection| {
@@ -238,7 +239,7 @@ impl WriterSession {
         let deadline = WaitDeadline::after(self.db.options.lock_wait);
         loop {
             match self.try_set_up().await {
-                // To begin with the write-ahead log needs the file alone for a moment, for which SQLite does not wait.
+                // To enable the write-ahead log, SQLite needs the file exclusively for a moment, but does not wait for that.
                 Err(failed) if failed.is_busy() && !deadline.is_over() => {
                     SystemClock::new().sleep(PAUSE).await
                 }
@@ -250,7 +251,7 @@ impl WriterSession {
     async fn try_set_up(&mut self) -> Result<(), SqliteStoreError> {
         self.opened = None;
         let read_only = self.db.options.read_only;
-        // If everything exists, the setup needs no lock, which another process may have for long.
+        // If everything exists, the setup needs no lock, which another process may hold for long.
         match self.db.open(ConnectionPurpose::Write).await {
             Ok(mut opened) => {
                 if read_only || setup::check_journal(&mut opened.connection).await.is_ok() {
@@ -267,8 +268,8 @@ impl WriterSession {
         self.commit(vec![SqlStatement::new(setup::LAYOUT)]).await
     }
 
-    /// Empties a write-ahead log that has become long. Readers that overlap without an end keep the checkpoints of commits from it, so this one
-    /// waits for them, for a short time.
+    /// Empties a write-ahead log that has become long. If there is always some reader, the checkpoints of commits cannot empty it. This checkpoint
+    /// waits for the readers, for a short time.
     pub(crate) async fn bound_log(&mut self) {
         let bytes = self.db.log_bytes();
         if let Some(opened) = &mut self.opened
@@ -286,17 +287,17 @@ impl WriterSession {
 
     pub(crate) async fn close(&mut self) {
         if let Some(opened) = self.opened.take() {
-            // The next to open the file does what is left.
+            // If this fails, the next process that opens the file completes the checkpoint.
             let _closed = opened.connection.close().await;
         }
     }
 }
 
-/// The size of the write-ahead log that triggers a checkpoint that waits for readers, and its timeout. The checkpoint has the writer's lock
-/// meanwhile, so every other writer of the file waits, too.
+/// The size of the write-ahead log at which a checkpoint waits for readers, and the limit of that wait. During the wait the checkpoint holds the
+/// writer's lock, so every other writer of the file waits, too.
 ///
-/// A reader that never ends makes each of them wait in vain. So the next one comes when the log is half as long again: they are few, however
-/// long the log becomes. Each waits twice as long as the one before, because the readers may be slow ones.
+/// If a reader never ends, each such checkpoint waits in vain. So the next one comes only when the log is half as long again; this keeps them few,
+/// however long the log becomes. Each checkpoint may wait twice as long as the previous one, up to a second, because the readers may be slow.
 #[derive(Debug)]
 struct LogBound {
     bytes: u64,
@@ -308,7 +309,7 @@ impl LogBound {
     const FIRST_WAIT: Duration = Duration::from_millis(100);
     const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
-    /// Returns how long to wait for readers of a log of this length, if it is to be emptied now.
+    /// Returns how long to wait for readers if a log of this length should be emptied now; otherwise `None`.
     fn wait(&mut self, bytes: u64) -> Option<Duration> {
         if bytes < Self::SHORTEST {
             *self = Self::default();
@@ -330,7 +331,7 @@ impl Default for LogBound {
     }
 }
 
-/// The end of a wait.
+/// The time at which a wait ends.
 pub(crate) struct WaitDeadline(SystemClock, Duration);
 
 impl WaitDeadline {
@@ -349,8 +350,8 @@ impl WaitDeadline {
 mod tests {
     use super::*;
 
-    /// While a reader never ends, a log that grows to 4 GiB costs the writers a dozen waits, and not a thousand. Once it was emptied, all begins
-    /// again.
+    /// While a reader never ends, a log that grows to 4 GiB makes the writers wait about a dozen times, not a thousand times. After the log was
+    /// emptied, the limits start again.
     ///
     /// Guarantees: SQLITE-8.
     #[test]

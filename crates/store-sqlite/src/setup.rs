@@ -1,4 +1,4 @@
-//! Making the file ready: its directory, its tables, and whether the file system can keep what is promised.
+//! Prepares the file: creates its directory and its tables, and checks that the file system supports what the store needs.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,11 +9,11 @@ use sqlx::sqlite::SqliteConnection;
 
 use crate::error::{SqliteCallEffect, SqliteStoreError, classify_error};
 
-/// The script that makes the tables of the layout. Running it again changes nothing.
+/// The script that creates the tables. To run it again changes nothing.
 pub(crate) const LAYOUT: &str = include_str!("layout.sql");
 
-/// Creates the directory of the file, durably. Refuses a network file system: processes of two machines do not see each other's locks there, nor
-/// their shared memory.
+/// Creates the directory of the file and makes it durable. Refuses a network file system: there, processes of two machines do not see each other's
+/// locks and shared memory.
 pub(crate) fn make_directory(path: &Path, read_only: bool) -> Result<(), SqliteStoreError> {
     let Some(directory) = path.parent() else {
         return Err(SqliteStoreError::new(
@@ -22,19 +22,19 @@ pub(crate) fn make_directory(path: &Path, read_only: bool) -> Result<(), SqliteS
         ));
     };
     let failed = |error: &io::Error| {
-        let message = format!("the directory {} cannot be made or read: {error}", directory.display());
+        let message = format!("cannot create or read the directory {}: {error}", directory.display());
         SqliteStoreError::new(ErrorKind::Invalid, message)
     };
     if !read_only && !directory.is_dir() {
         fs::create_dir_all(directory).map_err(|error| failed(&error))?;
-        // SQLite syncs the directory of the file, and none above it.
+        // SQLite syncs the directory of the file, but not the directories above it.
         for above in directory.ancestors().skip(1) {
             File::open(above).and_then(|above| above.sync_all()).map_err(|error| failed(&error))?;
         }
     }
     if is_network(directory) {
         let message = format!(
-            "{} is on a network file system, where locks do not hold; use a local one",
+            "{} is on a network file system, where locks are unreliable; use a local file system",
             path.display()
         );
         return Err(SqliteStoreError::new(ErrorKind::Unsupported, message));
@@ -42,11 +42,11 @@ pub(crate) fn make_directory(path: &Path, read_only: bool) -> Result<(), SqliteS
     Ok(())
 }
 
-/// The file systems that Linux names for what lies on another machine: NFS, SMB and CIFS, Ceph, AFS, 9P.
+/// Returns whether the directory is on a network file system, according to Linux: NFS, SMB and CIFS, Ceph, AFS, 9P.
 #[cfg(target_os = "linux")]
 fn is_network(directory: &Path) -> bool {
     const NAMES: [u32; 7] = [0x6969, 0x517b, 0xff53_4d42, 0xfe53_4d42, 0x00c3_6400, 0x5346_414f, 0x0102_1997];
-    // The width of the number differs between architectures, and what is set above 32 bits is the sign.
+    // The width of the number differs between architectures. Bits above the 32nd are only the sign.
     rustix::fs::statfs(directory).is_ok_and(|found| {
         NAMES.iter().any(|name| format!("{:x}", found.f_type).ends_with(&format!("{name:x}")))
     })
@@ -57,8 +57,8 @@ fn is_network(_directory: &Path) -> bool {
     false
 }
 
-/// Refuses a file system without the shared memory that the write-ahead log needs: SQLite then continues without the log, and reports it only in the
-/// answer.
+/// Refuses a file system without the shared memory that the write-ahead log needs. On such a file system, SQLite continues without the log and
+/// reports this only in the answer.
 pub(crate) async fn check_journal(connection: &mut SqliteConnection) -> Result<(), SqliteStoreError> {
     let mode: String = sqlx::query_scalar("PRAGMA journal_mode")
         .fetch_one(connection)
@@ -67,9 +67,8 @@ pub(crate) async fn check_journal(connection: &mut SqliteConnection) -> Result<(
     match mode.as_str() {
         "wal" => Ok(()),
         mode => {
-            let message = format!(
-                "the database has the journal mode `{mode}` and does not take `wal`; use a local disk"
-            );
+            let message =
+                format!("the database has the journal mode `{mode}` and rejects `wal`; use a local disk");
             Err(SqliteStoreError::new(ErrorKind::Unsupported, message))
         }
     }

@@ -1,10 +1,10 @@
-//! A text of one or more statements with its values, which the driver carries out in one go.
+//! The text of one or more SQL statements with its values. The driver executes it in one command.
 
 use sqlx::query::Query;
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{AssertSqlSafe, Sqlite};
 
-/// Up to how many rows of values a text counts as one that comes again, so that the driver keeps it prepared.
+/// If a text has at most this many rows of values, the driver keeps it prepared, because the same text is likely to come again.
 const KEPT: usize = 128;
 
 /// A value of a statement.
@@ -33,7 +33,7 @@ impl From<i64> for SqlValue {
     }
 }
 
-/// Statements, and the values they name in their order.
+/// SQL statements, and their values in order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SqlStatement {
     text: String,
@@ -42,26 +42,26 @@ pub(crate) struct SqlStatement {
 }
 
 impl SqlStatement {
-    /// Begins with a text without values.
+    /// Creates a statement from a text without values.
     pub(crate) fn new(text: &str) -> Self {
         Self { text: text.to_owned(), ..Self::default() }
     }
 
-    /// Adds a text.
+    /// Appends text.
     #[must_use]
     pub(crate) fn and(mut self, text: &str) -> Self {
         self.text.push_str(text);
         self
     }
 
-    /// Adds a value.
+    /// Appends a value.
     #[must_use]
     pub(crate) fn bind(mut self, value: impl Into<SqlValue>) -> Self {
         self.values.push(value.into());
         self
     }
 
-    /// Adds another, to be carried out after it.
+    /// Appends another statement, which runs after this one.
     #[must_use]
     pub(crate) fn join(mut self, other: Self) -> Self {
         self.text.push_str(&other.text);
@@ -70,25 +70,25 @@ impl SqlStatement {
         self
     }
 
-    /// The same, explained.
+    /// Returns the statement with `EXPLAIN` before it.
     #[cfg(test)]
     pub(crate) fn explained(mut self) -> Self {
         self.text.insert_str(0, "EXPLAIN QUERY PLAN ");
         self
     }
 
-    /// Returns how many rows of values it has.
+    /// Returns the number of rows of values.
     pub(crate) fn len(&self) -> usize {
         self.rows
     }
 
-    /// Takes a value in, and returns how the text names it by number: in a text of one statement only.
+    /// Adds a value and returns the numbered name by which the text refers to it. Use it only in a text of one statement.
     pub(crate) fn name(&mut self, value: impl Into<SqlValue>) -> String {
         self.values.push(value.into());
         format!("?{}", self.values.len())
     }
 
-    /// Adds `before`, as many rows of values, and `after`; nothing if there are no rows.
+    /// Appends `before`, then the rows of values, then `after`. Appends nothing if there are no rows.
     pub(crate) fn rows<const N: usize>(
         &mut self,
         before: &str,

@@ -1,4 +1,4 @@
-//! The store: the contract's methods, with writes through the one writer and reads through the pool.
+//! The store. Writes go through the one writer, and reads through the pool of readers.
 
 use std::fmt;
 use std::path::Path;
@@ -20,16 +20,16 @@ use crate::statement::SqlStatement;
 use crate::writer::{WriterHandle, WriterJob};
 use crate::{append, list, load, prune, reseal};
 
-/// The longest time to live, a thousand years: any longer one is as good as that, and the sum stays in range.
+/// The longest time to live: a thousand years. A longer value is cut to this, so that the sum stays in range.
 const LONGEST: Duration = Duration::from_secs(1_000 * 365 * 86_400);
 
-/// The time that an expired heartbeat stays. It has no meaning, so removal may be slow.
+/// How long an expired heartbeat remains. It has no meaning, so it may be removed late.
 const KEEP_EXPIRED_MS: i64 = 3_600_000;
 
-/// Keeps each run as rows of an SQLite database, which is one file.
+/// A store that keeps each run as rows of an SQLite database, which is one file.
 ///
-/// A clone is cheap and shares connections and the writer. Any number of instances, in any number of processes of one machine, may use the file at
-/// once.
+/// A clone is cheap and shares the connections and the writer. Any number of instances, in any number of processes of one machine, may use the file
+/// at the same time.
 #[derive(Clone)]
 pub struct SqliteStore {
     db: Arc<SqliteDb>,
@@ -38,17 +38,18 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Creates a store in a file, which [`setup`](CheckpointStore::setup) creates. Touches no file.
+    /// Creates a store in a file. Touches no file: [`setup`](CheckpointStore::setup) creates it.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the path is empty, or the current directory of a relative one is unknown.
+    /// [`ErrorKind::Invalid`] if the path is empty, or if the path is relative and the current directory is unknown.
     pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self> {
         let path = path.as_ref();
-        // Made absolute, so that the store stays where it is when the process changes its directory, and so that SQLite takes no name
-        // for a URL or for memory.
+        // Make the path absolute, so that the store stays the same when the process changes its current directory, and so that SQLite does not take
+        // the name for a URL or for a memory database.
         let path = std::path::absolute(path).map_err(|source| {
-            let message = format!("\"{}\" is no file for a store; name one", path.display());
+            let message =
+                format!("\"{}\" is not a valid file for a store; use the path of a file", path.display());
             Error::new(ErrorKind::Invalid, message).with_source(source)
         })?;
         Ok(Self::with(Arc::new(SqliteDb::new(path, options)), Arc::new(SystemClock::new())))
@@ -57,17 +58,17 @@ impl SqliteStore {
     /// Creates a store in the file of a URL: `sqlite:///absolute/path.db`, or `sqlite:relative/path.db`.
     ///
     /// The URL may set options, as in `?synchronous=normal`: `synchronous` (`full` or `normal`), `lock_wait_ms`, `readers`, `read_only`,
-    /// `max_bytes`; they count more than `options`. Any other is refused.
+    /// `max_bytes`. Options of the URL take precedence over `options`. An unknown option is an error.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if it is not such a URL, or an option is wrong.
+    /// [`ErrorKind::Invalid`] if the URL does not have this form, or if an option is wrong.
     pub fn from_url(url: &str, options: SqliteOptions) -> Result<Self> {
         let (path, options) = read_url(url, options)?;
         Self::open(path, options)
     }
 
-    /// Replaces the machine's clock. The clock must be the same for every process that uses the file. Call it before the store is used or cloned.
+    /// Replaces the system clock. The clock must be the same for every process that uses the file. Call it before the store is used or cloned.
     #[must_use]
     pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
         Self { clock, ..self }
@@ -77,16 +78,18 @@ impl SqliteStore {
         Self { writer: Arc::new(WriterHandle::new(Arc::clone(&db))), db, clock }
     }
 
-    /// Appends to one run within the caller's transaction on the same file. The records exist exactly if the transaction commits.
+    /// Appends to one run within the caller's transaction on the same file. The records exist if and only if the transaction commits.
     ///
-    /// So a node's work in tables of this database and its record commit together or not at all. `Ok` means that the records exist once the
-    /// transaction has committed, and not before. Start the transaction with `BEGIN IMMEDIATE`: SQLite may refuse the first write of a transaction
-    /// that has read before, even on retries. The transaction has the one lock of the file, so keep it short.
+    /// So a node's writes to tables of this database and its record are committed together or not at all. After `Ok`, the records exist once the
+    /// transaction has committed, not before.
+    ///
+    /// Start the transaction with `BEGIN IMMEDIATE`: SQLite may refuse the first write of a transaction that has read before, even if you retry.
+    /// The transaction holds the only write lock of the file, so keep it short.
     ///
     /// # Errors
     ///
-    /// The errors of [`append`](CheckpointStore::append). After a `Conflict` or an `Invalid` nothing was written, and the transaction is still
-    /// usable: roll it back unless its other work should stay. After any other error roll it back.
+    /// The errors of [`append`](CheckpointStore::append). After `Conflict` or `Invalid`, nothing was written, and the transaction is still usable:
+    /// roll it back unless its other writes should remain. After any other error, roll it back.
     ///
     /// # Cancel safety
     ///
@@ -112,12 +115,15 @@ impl SqliteStore {
         &self.db
     }
 
-    /// Copies a consistent snapshot of the database into a new file, compact and synced. The database stays in use meanwhile.
+    /// Copies a consistent snapshot of the database into a new file, compact and synced. The database can be used meanwhile.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::AlreadyExists`] if the file exists, [`ErrorKind::Unavailable`] if it cannot be written, and [`ErrorKind::Corrupt`]. A partial
-    /// file may remain.
+    /// - [`ErrorKind::AlreadyExists`]: the file exists.
+    /// - [`ErrorKind::Unavailable`]: the file cannot be written.
+    /// - [`ErrorKind::Corrupt`]: the database is damaged.
+    ///
+    /// After an error, a partial file may remain.
     ///
     /// # Cancel safety
     ///
@@ -129,22 +135,22 @@ impl SqliteStore {
             Err(Error::new(kind, format!("{} {what}", to.display())).with_operation(OPERATION))
         };
         let Some(name) = to.to_str() else {
-            return refuse(ErrorKind::Invalid, "is not UTF-8; name another file");
+            return refuse(ErrorKind::Invalid, "is not UTF-8; use another file");
         };
         if to.exists() {
-            return refuse(ErrorKind::AlreadyExists, "exists already; name another file");
+            return refuse(ErrorKind::AlreadyExists, "already exists; use another file");
         }
         let name =
             std::path::absolute(name).map(|path| path.to_string_lossy().into_owned()).unwrap_or_default();
         let copied = self.db.read(SqlStatement::new("VACUUM INTO ?").bind(name)).await;
         copied.map_err(|failed| failed.into_error(OPERATION))?;
-        // SQLite leaves it to the caller to sync the copy.
+        // SQLite does not sync the copy.
         let sync = |path: &Path| std::fs::File::open(path).and_then(|file| file.sync_all());
         match sync(to)
             .and_then(|()| to.parent().filter(|above| !above.as_os_str().is_empty()).map_or(Ok(()), sync))
         {
             Ok(()) => Ok(()),
-            Err(_) => refuse(ErrorKind::Unavailable, "cannot be synced; look at the disk"),
+            Err(_) => refuse(ErrorKind::Unavailable, "cannot be synced; check the disk"),
         }
     }
 
@@ -192,7 +198,7 @@ impl CheckpointStore for SqliteStore {
         };
         let (written, failed) = match written {
             Ok(written) => {
-                (written, SqliteStoreError::new(ErrorKind::Indeterminate, "no answer to the entry; retry"))
+                (written, SqliteStoreError::new(ErrorKind::Indeterminate, "the entry got no result; retry"))
             }
             Err(failed) => (Vec::new(), failed),
         };
@@ -276,7 +282,7 @@ impl CheckpointStore for SqliteStore {
 
 #[async_trait]
 impl ferrata_store::Resealing for SqliteStore {
-    /// All of them in one transaction.
+    /// Reseals all records in one transaction.
     async fn reseal(&self, run: &RunKey, records: &[Record]) -> Result<u64> {
         ferrata_store::check_reseal(run, records)?;
         self.send_job(reseal::RESEAL, run, |reply| WriterJob::Reseal(run.clone(), records.to_vec(), reply))

@@ -1,8 +1,8 @@
-//! A run as stored: found by its name, and checked for contradictions before any use.
+//! A stored run: finds it by its name, and checks that its parts agree before any use.
 //!
 //! Three tables store a run, each in its own tree. The head maps the name to the key and marks the end of the log, the row has the facts, and the
-//! records are the log. If one of them lost or changed data, it contradicts the others, and the read fails with `Corrupt`. The index of names on the
-//! table of rows is read only if the head is missing: it distinguishes a run without its head from a missing run.
+//! records are the log. If one of them lost or changed data, it contradicts the others, and the read fails with `Corrupt`. The table of rows has an
+//! index of names. It is read only if the head is missing, to distinguish a run that lost its head from a run that does not exist.
 
 use ferrata_store::index::RunStanding;
 use ferrata_store::{RecordHeader, Result, RunFacts, RunHead, RunKey, Seq, Timestamp, refusal};
@@ -11,7 +11,7 @@ use sqlx::sqlite::SqliteRow;
 use crate::row::{self, HEADER_LEN, corrupt, get, header_columns, seq_at};
 use crate::statement::{SqlStatement, SqlValue};
 
-/// The columns of a run, in their order.
+/// The columns of a run, in order.
 #[derive(Clone, Copy)]
 enum RunColumn {
     Tenant,
@@ -34,7 +34,7 @@ enum RunColumn {
     LastSeq,
 }
 
-/// The columns of the tables that [`tables`] joins, with the names that they have in a statement around it.
+/// The columns of the tables that [`tables`] joins, with their names in the surrounding statement.
 const COLUMNS: [(RunColumn, &str); 18] = [
     (RunColumn::Tenant, "v.tenant AS tenant"),
     (RunColumn::Run, "v.run AS run"),
@@ -56,7 +56,7 @@ const COLUMNS: [(RunColumn, &str); 18] = [
     (RunColumn::LastSeq, "(SELECT max(m.seq) FROM ferrata_records m WHERE m.run = h.key) AS last_seq"),
 ];
 
-/// The number of the columns of a run: those of its last record follow the others.
+/// The number of columns of a run, including the columns of its last record.
 pub(crate) const LEN: usize = COLUMNS.len() + HEADER_LEN;
 
 /// Returns the columns of a run.
@@ -64,7 +64,7 @@ pub(crate) fn columns() -> String {
     format!("{}, {}", COLUMNS.map(|(_, column)| column).join(", "), header_columns("c"))
 }
 
-/// Returns the join of the tables for the runs named in the columns `tenant` and `run` of `names`.
+/// Returns the join of the tables for the runs whose names are in the columns `tenant` and `run` of `names`.
 pub(crate) fn tables(names: &str) -> String {
     format!(
         "{names} v LEFT JOIN ferrata_heads h ON h.tenant = v.tenant AND h.run = v.run \
@@ -74,19 +74,20 @@ pub(crate) fn tables(names: &str) -> String {
     )
 }
 
-/// The names of one run, given as the first two values.
+/// A table with the name of one run, which the first two values of the statement give.
 pub(crate) const NAMED: &str = "(SELECT ?1 AS tenant, ?2 AS run)";
 
-/// Begins a statement about one run, with its names as the first two values.
+/// Begins a statement about one run, with the run's name as the first two values.
 pub(crate) fn named(run: &RunKey) -> SqlStatement {
     SqlStatement::default().bind(run.tenant.as_str()).bind(run.run.as_str())
 }
 
-/// Reads a run, with one column more, and after it records of the run: those of the table `c` in a range, with a fifth column for the body. The
-/// range names what it needs of the run as columns of `found`. All is of one state of the database.
+/// Builds a statement that returns the columns of a run with one more column, and after it records of the run. The records are those of table `c`
+/// in `range`, with the body as a fifth column. `range` refers to the run's columns as columns of `found`. The statement reads one consistent state
+/// of the database.
 pub(crate) fn with_records(values: SqlStatement, more: &str, body: &str, range: &str) -> SqlStatement {
     let (columns, tables, header) = (columns(), tables(NAMED), header_columns("c"));
-    // Both parts have as many columns.
+    // Both parts must have the same number of columns.
     let rest = ", NULL".repeat(LEN - HEADER_LEN);
     values.and(&format!(
         "WITH found AS MATERIALIZED (SELECT {columns}, {more} FROM {tables}) SELECT * FROM found \
@@ -94,24 +95,24 @@ pub(crate) fn with_records(values: SqlStatement, more: &str, body: &str, range: 
     ))
 }
 
-/// Returns whether the requested name has a head.
+/// Returns whether the name has a head.
 pub(crate) fn has_head(row: &SqliteRow) -> Result<bool> {
     Ok(get::<Option<i64>>(row, RunColumn::HeadKey as usize)?.is_some())
 }
 
-/// A run whose parts agree.
+/// A stored run whose parts agree.
 #[derive(Debug)]
 pub(crate) struct StoredRun {
     pub(crate) name: RunKey,
     pub(crate) key: i64,
     pub(crate) first: Seq,
     pub(crate) last: RecordHeader,
-    /// The run's facts as stored in the row.
+    /// The run's facts, as the text of the row.
     pub(crate) facts_text: String,
     listed: ListedFacts,
 }
 
-/// The columns of a run's row that repeat its facts, for listings.
+/// The columns of a run's row that repeat its facts for listings.
 #[derive(Debug, PartialEq)]
 struct ListedFacts {
     created: i64,
@@ -132,12 +133,14 @@ impl ListedFacts {
 }
 
 impl StoredRun {
-    /// Reads a run from its columns, which begin at `at`; `None` if there is none of that name.
+    /// Reads a run from its columns, which begin at column `at`. Returns `None` if no run has this name.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Corrupt`](ferrata_store::ErrorKind::Corrupt) if its parts contradict each other, and
-    /// [`ErrorKind::Unsupported`](ferrata_store::ErrorKind::Unsupported) if a newer version wrote the last record. Both name the run.
+    /// - [`ErrorKind::Corrupt`](ferrata_store::ErrorKind::Corrupt): the parts of the run contradict each other.
+    /// - [`ErrorKind::Unsupported`](ferrata_store::ErrorKind::Unsupported): a newer version wrote the last record.
+    ///
+    /// Both name the run.
     pub(crate) fn read(row: &SqliteRow, at: usize) -> Result<Option<Self>> {
         let name = row::key(row, at)?;
         Self::read_named(row, at, &name).map_err(|error| error.with_run(&name))
@@ -149,16 +152,16 @@ impl StoredRun {
         let key = match (get::<Option<i64>>(row, column(RunColumn::HeadKey))?, row_key) {
             (None, None) => return Ok(None),
             (Some(key), Some(of_row)) if key == of_row => key,
-            (None, _) => return Err(corrupt("the head of the run is gone")),
-            _ => return Err(corrupt("the head of the run leads to no run")),
+            (None, _) => return Err(corrupt("the head of the run is missing")),
+            _ => return Err(corrupt("the head of the run points to no run")),
         };
         if row::key(row, column(RunColumn::RowTenant))? != *name {
-            return Err(corrupt("the head of the run leads to another run"));
+            return Err(corrupt("the head of the run points to another run"));
         }
         let first = seq_at(row, column(RunColumn::FirstSeq))?;
         let facts_text = get::<String>(row, column(RunColumn::Facts))?;
         if row::run_sum(name, first, &facts_text) != get::<i64>(row, column(RunColumn::RowSum))? {
-            return Err(corrupt("the row of the run is not what was written"));
+            return Err(corrupt("the row of the run does not match its checksum"));
         }
         let last = seq_at(row, column(RunColumn::HeadSeq))?;
         if get::<Option<i64>>(row, column(RunColumn::LastSeq))? != Some(row::number(last)) {
@@ -166,14 +169,14 @@ impl StoredRun {
         }
         let last = row::header_at(row, at + COLUMNS.len(), name, last)?;
         if last.seq < first {
-            return Err(corrupt("the run begins after its last record"));
+            return Err(corrupt("the first record of the run is after its last record"));
         }
         let status = get::<&str>(row, column(RunColumn::Status))?;
         let owner = get::<&str>(row, column(RunColumn::Owner))?;
         let standing = [status.into(), owner.into(), SqlValue::Number(get(row, column(RunColumn::WakeAt))?)];
         if standing != standing_values(&RunStanding::after(&last)) {
             return Err(corrupt(
-                "the row of the run says another status, owner or time than its last record",
+                "the status, owner or time in the row of the run differs from its last record",
             ));
         }
         let listed = ListedFacts {
@@ -185,12 +188,12 @@ impl StoredRun {
         Ok(Some(Self { name: name.clone(), key, first, last, facts_text, listed }))
     }
 
-    /// Reads the run's facts.
+    /// Parses the run's facts.
     pub(crate) fn facts(&self) -> Result<RunFacts> {
-        let odd = |error| corrupt("what was said of the run at its start is not valid").with_source(error);
+        let odd = |error| corrupt("the facts of the run are invalid").with_source(error);
         let facts: RunFacts = serde_json::from_str(&self.facts_text).map_err(odd)?;
         if self.listed != ListedFacts::of(&facts) {
-            let what = "the row of the run says another creation, workflow, user or parent than its facts";
+            let what = "the creation, workflow, user or parent in the row of the run differs from its facts";
             return Err(corrupt(what).with_run(&self.name));
         }
         Ok(facts)
@@ -202,7 +205,7 @@ impl StoredRun {
     }
 }
 
-/// Returns the columns of a run's row that describe its state.
+/// Returns the values for the columns status, owner and wake-up time of a run's row.
 pub(crate) fn standing_values(standing: &RunStanding) -> [SqlValue; 3] {
     let RunStanding { status, owner, wake_at } = *standing;
     let owner = owner.map(|owner| owner.to_string()).unwrap_or_default();

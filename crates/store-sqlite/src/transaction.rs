@@ -1,4 +1,4 @@
-//! Transactions on the store's file: a node's rows and its record in one commit.
+//! Transactions on the store's file, which commit a node's rows and its record together.
 
 use std::any::Any;
 use std::error::Error as StdError;
@@ -22,7 +22,7 @@ use crate::store::SqliteStore;
 const BEGIN: &str = "store.begin";
 const COMMIT: &str = "store.commit";
 
-/// The kind of database of a [`SqliteStore`]: what a node names to get a transaction, `cx.transaction::<Sqlite>()`.
+/// The kind of database of a [`SqliteStore`]. A node uses it to request a transaction: `cx.transaction::<Sqlite>()`.
 #[derive(Debug)]
 pub enum Sqlite {}
 
@@ -32,12 +32,13 @@ impl Database for Sqlite {
     type Transaction = SqliteTransaction;
 }
 
-/// A transaction on the store's file. It has the one lock of the file.
+/// A transaction on the store's file. It holds the only write lock of the file.
 ///
-/// It dereferences to the `sqlx` connection, and dropping it rolls back. Two hooks of the connection belong to the store: the commit hook refuses
-/// every commit before that of the run, and the rollback hook detects that the transaction has ended. SQLite may roll back by itself after a failed
-/// statement, and a statement of the caller may do so. A savepoint or a `BEGIN` after that opens another transaction, in which the record must not
-/// be committed.
+/// The transaction dereferences to the `sqlx` connection. Dropping the transaction rolls it back.
+///
+/// The store uses two hooks of the connection. The commit hook refuses every commit except the store's own. The rollback hook detects that the
+/// transaction has ended: a statement of the caller may roll back, and SQLite itself may do so after a failed statement. A later savepoint or
+/// `BEGIN` opens another transaction, in which the store must not commit the record.
 pub struct SqliteTransaction {
     opened: OpenConnection,
     is_over: Arc<AtomicBool>,
@@ -59,9 +60,9 @@ impl SqliteTransaction {
         Ok(Self { opened, is_over })
     }
 
-    /// Refuses a transaction that has ended, or that has a transaction of the driver open in it.
+    /// Refuses a transaction that has ended, or in which a transaction of the driver is open.
     async fn check(&mut self) -> Result<(), SqliteStoreError> {
-        // The driver rolls a dropped transaction back later, on its thread: taking the handle waits for that.
+        // The driver rolls a dropped transaction back later, on its thread. Taking the handle waits for that.
         drop(
             self.opened
                 .connection
@@ -73,14 +74,14 @@ impl SqliteTransaction {
             "the transaction has ended before its commit: a statement ended it, or SQLite rolled it back after a failed statement; \
              return the errors of statements from the node, and leave the commit to the run"
         } else if SqliteTransactionManager::get_transaction_depth(&self.opened.connection) != 1 {
-            "a transaction within the transaction is open; commit it or roll it back before the node ends"
+            "a nested transaction is open; commit it or roll it back before the node ends"
         } else {
             return Ok(());
         };
         Err(SqliteStoreError::new(ErrorKind::Invalid, refused))
     }
 
-    /// Commits, and returns the connection without its hooks.
+    /// Commits the transaction, and returns the connection without its hooks.
     async fn commit(mut self) -> Result<OpenConnection, SqliteStoreError> {
         let mut handle = self
             .opened
@@ -155,5 +156,5 @@ fn wrong_connection() -> Error {
 }
 
 fn foreign() -> Error {
-    Error::new(ErrorKind::Invalid, "the transaction is of another kind of store than `sqlite`")
+    Error::new(ErrorKind::Invalid, "the transaction belongs to another kind of store than `sqlite`")
 }

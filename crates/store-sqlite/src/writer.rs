@@ -1,5 +1,5 @@
-//! The one writer of an instance: a thread that takes what waits, and commits the appends of many runs in one transaction. A step of one run
-//! that meets nothing else under way is committed by its caller, without the way to the thread and back.
+//! The writer of an instance: a thread that takes the waiting jobs and commits the appends of many runs in one transaction. If no other job is in
+//! progress, the caller commits an append of one run itself, which saves the round trip to the thread.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,16 +17,17 @@ use crate::error::SqliteStoreError;
 use crate::session::WriterSession;
 use crate::statement::SqlStatement;
 
-/// The maximum number of entries of one transaction, and of bytes of bodies, unless one call has more: others wait for its end.
+/// The maximum number of entries, and of bytes of bodies, in one transaction, unless one call has more. The limit exists because other writers wait
+/// for the end of the transaction.
 const MAX_ENTRIES: usize = 1_000;
 const MAX_BYTES: usize = 16 << 20;
 
-/// The time that a busy writer works before it releases the lock, and the time that it then pauses. The pause is longer than the polling interval of
-/// a waiting writer.
+/// How long a busy writer works before it releases the lock, and how long it then pauses. The pause is longer than the polling interval of a
+/// waiting writer, so another process can take the lock.
 const TURN: Duration = Duration::from_millis(50);
 const PAUSE: Duration = Duration::from_millis(3);
 
-/// A job of the writer, and its waiting caller.
+/// A job of the writer, with the channel to its waiting caller.
 pub(crate) enum WriterJob {
     Append(Vec<RunAppend>, oneshot::Sender<Vec<Result<HeadRef>>>),
     Prune(RunKey, PruneCut, oneshot::Sender<Result<Removed>>),
@@ -35,24 +36,24 @@ pub(crate) enum WriterJob {
     SetUp(oneshot::Sender<Result<(), SqliteStoreError>>),
 }
 
-/// The way to the thread, which begins with the first job and ends with the store.
+/// A handle to the writer thread. The thread starts with the first job and ends with the store.
 #[derive(Debug)]
 pub(crate) struct WriterHandle {
     jobs: Mutex<Option<UnboundedSender<WriterJob>>>,
     shared: Arc<WriterShared>,
 }
 
-/// State that callers share with the writer thread.
+/// The state that callers share with the writer thread.
 #[derive(Debug)]
 struct WriterShared {
     db: Arc<SqliteDb>,
     session: tokio::sync::Mutex<WriterSession>,
-    /// The connection of heartbeats.
+    /// The connection for heartbeats.
     beats: tokio::sync::Mutex<WriterSession>,
-    /// The number of pending jobs of the thread. A caller must not overtake them.
+    /// The number of pending jobs of the thread. A caller that writes by itself must not overtake them.
     waiting: AtomicUsize,
-    /// Whether the last transaction was of several callers: then the next ones are about to come, too, and one of them alone would have them wait for
-    /// a commit more.
+    /// Whether the last transaction had several callers. If so, the next callers will probably come together, too, and a caller that writes by
+    /// itself would make the others wait for one more commit.
     is_crowd: AtomicBool,
 }
 
@@ -86,12 +87,12 @@ impl WriterHandle {
         self.run(|reply| WriterJob::Append(entries, reply)).await
     }
 
-    /// Writes a heartbeat, by a connection of its own: however much the thread has to do, a heartbeat waits for the lock of the file alone. One that
-    /// meets another takes a further connection, because a caller that is not polled keeps the first.
+    /// Writes a heartbeat over its own connection. So a heartbeat waits only for the lock of the file, however many jobs the thread has. A second
+    /// heartbeat at the same time opens another connection, because a caller that is not polled keeps the first one.
     ///
     /// # Cancel safety
     ///
-    /// If dropped, the heartbeat may still be written; the connection is closed.
+    /// If dropped, the heartbeat may still be written; the connection is then closed.
     pub(crate) async fn write_heartbeat(&self, statement: SqlStatement) -> Result<(), SqliteStoreError> {
         match self.shared.beats.try_lock() {
             Ok(mut session) => session.write(statement).await,
@@ -99,8 +100,8 @@ impl WriterHandle {
         }
     }
 
-    /// Sends a job to the thread and waits for its result. Dropping the caller does not stop a job that has the lock of the file. A start, a prune
-    /// or a purge that still waits for the lock then does nothing.
+    /// Sends a job to the thread and waits for its result. If the caller is dropped, a job that has the lock of the file still runs. A start, a
+    /// prune or a purge that waits for the lock then does nothing.
     pub(crate) async fn run<T>(
         &self,
         job: impl FnOnce(oneshot::Sender<T>) -> WriterJob,
@@ -108,7 +109,7 @@ impl WriterHandle {
         let (reply, replied) = oneshot::channel();
         self.shared.waiting.fetch_add(1, Ordering::AcqRel);
         self.send(job(reply)).inspect_err(|_| self.shared.count_done(1))?;
-        // A thread that ended leaves the outcome of its job unknown.
+        // If the thread ended, the outcome of its job is unknown.
         let ended =
             |_| SqliteStoreError::new(ErrorKind::Indeterminate, "the writer of the database ended; retry");
         replied.await.map_err(ended)
@@ -124,10 +125,10 @@ impl WriterHandle {
             None => job,
         };
         let started = start(Arc::clone(&self.shared)).map_err(|error| {
-            let message = format!("the writer of the database cannot be started: {error}; retry");
+            let message = format!("cannot start the writer of the database: {error}; retry");
             SqliteStoreError::new(ErrorKind::Unavailable, message)
         })?;
-        // It holds the other end.
+        // The receiver exists, because this function holds it.
         let _sent = started.send(refused);
         *jobs = Some(started);
         Ok(())
@@ -140,7 +141,7 @@ impl WriterShared {
     }
 }
 
-/// Starts the thread, on which the driver's futures are awaited: no runtime of the application takes it down with it.
+/// Starts the thread. The driver's futures run on it, so that the end of an application's runtime does not stop them.
 fn start(shared: Arc<WriterShared>) -> std::io::Result<UnboundedSender<WriterJob>> {
     let (sender, jobs) = unbounded_channel();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
@@ -161,7 +162,8 @@ async fn serve(shared: &WriterShared, mut jobs: UnboundedReceiver<WriterJob>) {
                 job
             }
         };
-        // A caller that is not polled keeps the session, for as long as it likes: SQLite's own lock keeps it apart from another one.
+        // A caller that is not polled may keep the session for any time. The thread then uses its own session; SQLite's lock excludes the two from
+        // each other.
         let mut lent = within(&clock, patience, shared.session.lock()).await;
         patience = if lent.is_some() { TURN } else { Duration::ZERO };
         let session = lent.as_deref_mut().unwrap_or(&mut own);
@@ -211,7 +213,7 @@ async fn serve(shared: &WriterShared, mut jobs: UnboundedReceiver<WriterJob>) {
     }
 }
 
-/// Appends of several calls that go into one transaction. No run is in it twice, as the second needs the result of the first.
+/// Appends of several calls that go into one transaction. A run occurs only once, because a second append of the run needs the result of the first.
 struct AppendGroup {
     entries: Vec<RunAppend>,
     runs: HashSet<RunKey>,
@@ -226,7 +228,7 @@ impl AppendGroup {
         Self { entries, runs, bytes, waiting: vec![(count, reply)] }
     }
 
-    /// Takes a job in; gives back what cannot be in this transaction.
+    /// Adds a job to the group. Returns the job if it cannot be in this transaction.
     fn take(&mut self, job: WriterJob) -> Option<WriterJob> {
         let WriterJob::Append(entries, reply) = job else { return Some(job) };
         let more = bytes(&entries);
@@ -243,7 +245,7 @@ impl AppendGroup {
         None
     }
 
-    /// Returns whether the caller of the entry at this index still waits.
+    /// Returns whether the caller of the entry at index `place` still waits.
     fn is_awaited(&self, place: usize) -> bool {
         let mut end = 0;
         let caller = self.waiting.iter().find(|(count, _)| {
@@ -256,7 +258,7 @@ impl AppendGroup {
     fn answer(self, mut results: Vec<Result<HeadRef>>) {
         for (count, reply) in self.waiting {
             let rest = results.split_off(count.min(results.len()));
-            // A caller that was dropped waits for none.
+            // Fails if the caller was dropped: then no caller waits.
             let _sent = reply.send(std::mem::replace(&mut results, rest));
         }
     }

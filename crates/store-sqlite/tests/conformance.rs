@@ -1,4 +1,4 @@
-//! The store keeps the contract, as the suite for every store states it.
+//! The store passes the conformance suite.
 #![expect(clippy::unwrap_used, reason = "a space that cannot do its work fails the test")]
 
 mod common;

@@ -1,5 +1,5 @@
-//! Checks that all stores share: which entries of a batch they may write, whether an append is a repeat, whether a base fits its position, and
-//! whether the records that were read are the result of a load.
+//! Checks that all stores share. They decide which entries of a batch a store may write, whether an append repeats an earlier one, whether a base
+//! fits its position, and whether the records that a store read are a valid result of a load.
 
 use std::collections::HashSet;
 
@@ -10,9 +10,10 @@ use crate::query::At;
 use crate::record::{Record, RecordHeader};
 use crate::refusal;
 
-/// Checks each entry of a batch, and refuses every further entry of a run that stands in it already. One result for each, in order.
+/// Checks each entry of a batch. Returns one result for each entry, in order.
 ///
-/// `check` is [`check_append`](crate::check_append), and whatever else the store must refuse before it writes.
+/// A run may have one entry in a batch: this function refuses its second and every further entry. `check` runs for each entry: pass
+/// [`check_append`](crate::check_append), together with any other check that the store makes before it writes.
 pub fn check_batch(batch: &[RunAppend], check: impl Fn(&RunAppend) -> Result<()>) -> Vec<Result<()>> {
     let mut seen = HashSet::with_capacity(batch.len());
     let mut admit = |append: &RunAppend| match seen.insert(append.run.clone()) {
@@ -22,13 +23,13 @@ pub fn check_batch(batch: &[RunAppend], check: impl Fn(&RunAppend) -> Result<()>
     batch.iter().map(&mut admit).collect()
 }
 
-/// Returns whether `append` already is the end of the log, so that the store returns `Ok` and writes nothing.
+/// Returns whether the log already ends with the records of `append`, so that the store returns `Ok` and writes nothing.
 ///
-/// `newest_first` are the headers of the stored records, from the head backward; the check reads at most as many as the append has. A header stands
-/// for its record, because it contains the length and the checksum of the body.
+/// `newest_first` are the headers of the stored records, from the head backward. The check reads at most as many headers as the append has records.
+/// To compare headers is enough, because a header contains the length and the checksum of the body.
 ///
-/// Pruning between the lost reply and the retry does not turn the retry into another append. Removed records count as written, because later
-/// records chain to them. A record that has become a base counts as the original.
+/// A prune between the lost reply and the retry does not change the answer. Removed records count as written, because later records chain to them.
+/// A stored record that a prune turned into a base counts as the record that the append holds.
 pub fn is_repeat<'a>(newest_first: impl IntoIterator<Item = &'a RecordHeader>, append: &RunAppend) -> bool {
     let mut given = append.records.iter().rev().map(|record| &record.header);
     let mut kept = newest_first.into_iter();
@@ -37,12 +38,12 @@ pub fn is_repeat<'a>(newest_first: impl IntoIterator<Item = &'a RecordHeader>, a
 }
 
 fn is_same(kept: &RecordHeader, given: &RecordHeader) -> bool {
-    // The ids differ in nearly every call that is no repeat.
+    // Compare the ids first: they differ in nearly every call that is no repeat.
     kept.id == given.id
         && (kept == given || kept.base && !given.base && *kept == with_base_fields(given, kept))
 }
 
-/// Returns `header` with what a base has of its own taken from `base`.
+/// Returns `header` with the fields that a base changes (format, base flag, length, checksum) taken from `base`.
 fn with_base_fields(header: &RecordHeader, base: &RecordHeader) -> RecordHeader {
     RecordHeader {
         format: base.format,
@@ -53,14 +54,15 @@ fn with_base_fields(header: &RecordHeader, base: &RecordHeader) -> RecordHeader 
     }
 }
 
-/// Checks what a store has read for a load up to `last`: from a base on, in order and without a gap, each record naming the one
-/// before it. Whether a record is damaged is for [`Record::verify`] to say.
+/// Checks the records that a store has read for a load up to `last`. The first record must be a base, the numbers must have no gap, and each record
+/// must name the record before it. [`Record::verify`] checks whether a record is damaged.
 ///
-/// Checks from the end backward: in a store that counts positions, a missing record shifts the earlier ones, which are not at fault.
+/// The check goes from the last record backward. A store that counts positions numbers the earlier records wrongly if a record is missing, so a
+/// check from the front would blame the wrong record.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Corrupt`], naming the run and the record that is missing or does not follow.
+/// [`ErrorKind::Corrupt`], with the run, and with the record that is missing or does not chain to the record before it.
 pub fn check_loaded(run: &RunKey, records: &[Record], last: Seq) -> Result<()> {
     let mut expected = Some(last);
     let mut after: Option<&RecordHeader> = None;
@@ -68,39 +70,39 @@ pub fn check_loaded(run: &RunKey, records: &[Record], last: Seq) -> Result<()> {
         match expected {
             Some(seq) if seq == header.seq => {}
             Some(seq) => return Err(refusal::gone(run, seq)),
-            None => return Err(refusal::corrupt(run, header.seq, "a record stands before the first")),
+            None => return Err(refusal::corrupt(run, header.seq, "a record precedes the first record")),
         }
         if let Some(after) = after.filter(|after| after.prev != Some(header.id)) {
-            return Err(refusal::corrupt(run, after.seq, "the record does not follow the one before it"));
+            return Err(refusal::corrupt(run, after.seq, "the record does not follow the previous record"));
         }
         expected = header.seq.get().checked_sub(1).map(Seq::new);
         after = Some(header);
     }
     match after {
         Some(first) if first.base => Ok(()),
-        _ => Err(refusal::corrupt(run, last, "there is no base at or before the record")),
+        _ => Err(refusal::corrupt(run, last, "no base exists at or before the record")),
     }
 }
 
-/// Checks that a load by record id ends with that record. A damaged index or number may have led to another one.
+/// Checks that the result of a load by record id ends with that record. A damaged index or number can lead a store to another record.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Corrupt`], naming the run and the record that was loaded instead.
+/// [`ErrorKind::Corrupt`], with the run, and with the record that was loaded instead.
 pub fn check_asked(run: &RunKey, at: At, records: &[Record]) -> Result<()> {
     match (at, records.last()) {
         (At::Record(id), Some(last)) if last.header.id != id => {
-            Err(refusal::corrupt(run, last.header.seq, "the record stands where another one was found"))
+            Err(refusal::corrupt(run, last.header.seq, "another record has this number"))
         }
         _ => Ok(()),
     }
 }
 
-/// Checks what a store has read after a record that its caller knows: in order and without a gap, each record naming the one before it.
+/// Checks the records that a store has read after the record `known`: the numbers have no gap, and each record names the record before it.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Corrupt`], naming the run and the record that is missing or does not follow.
+/// [`ErrorKind::Corrupt`], with the run, and with the record that is missing or does not chain to the record before it.
 pub fn check_news(run: &RunKey, known: HeadRef, records: &[Record]) -> Result<()> {
     let mut before = known;
     for header in records.iter().map(|record| &record.header) {
@@ -108,19 +110,20 @@ pub fn check_news(run: &RunKey, known: HeadRef, records: &[Record]) -> Result<()
             return Err(refusal::gone(run, before.seq.next()));
         }
         if header.prev != Some(before.id) {
-            return Err(refusal::corrupt(run, header.seq, "the record does not follow the one before it"));
+            return Err(refusal::corrupt(run, header.seq, "the record does not follow the previous record"));
         }
         before = header.head();
     }
     Ok(())
 }
 
-/// Checks a cut against the header of the record at `cut.at`, and returns the base to put there, if one is needed.
+/// Checks a cut against the header of the stored record at `cut.at`. Returns the base that replaces that record, or `None` if the record is a base
+/// already.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`]: the record is no base and the caller gave none, or the given record is another one, no base or not sealed. The store
-/// must change nothing.
+/// [`ErrorKind::Invalid`]: the stored record is no base and the caller gave no base. Or the given record is another record, is no base, or is not
+/// sealed. The store must change nothing.
 pub fn check_prune<'a>(run: &RunKey, kept: &RecordHeader, cut: &'a PruneCut) -> Result<Option<&'a Record>> {
     let refuse = |message: &str| {
         Error::new(ErrorKind::Invalid, message).with_operation("store.prune").with_run(run).with_seq(cut.at)
@@ -129,17 +132,19 @@ pub fn check_prune<'a>(run: &RunKey, kept: &RecordHeader, cut: &'a PruneCut) -> 
         return if kept.base {
             Ok(None)
         } else {
-            Err(refuse("the record is no base; cut at a base, or give one for this place"))
+            Err(refuse("the record is not a base; cut at a base, or pass a base for this position"))
         };
     };
     if !base.header.base {
-        return Err(refuse("the record given is no base; give one that holds the full state"));
+        return Err(refuse("the given record is not a base; pass a record with the full state"));
     }
     base.verify(run)
-        .map_err(|source| refuse("the base given cannot be kept; seal it first").with_source(source))?;
+        .map_err(|source| refuse("the given base cannot be stored; seal it first").with_source(source))?;
     // A stored base stays unchanged, so the length and checksum of the given one do not matter.
     if with_base_fields(kept, &base.header) != base.header {
-        return Err(refuse("the base given is another record; give the one at the cut, turned into a base"));
+        return Err(refuse(
+            "the given base is another record; pass the record at the cut, converted to a base",
+        ));
     }
     Ok((!kept.base).then_some(base))
 }

@@ -1,4 +1,4 @@
-//! Time as the library sees it: one injected clock, so that tests can drive it and no store reads the process clock.
+//! The clock of the library. Stores read an injected clock and never the clock of the process, so tests can control the time.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -8,44 +8,44 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-/// A moment in milliseconds since the Unix epoch.
+/// A time in milliseconds since the Unix epoch.
 ///
-/// Timestamps inform people; nothing is ever ordered by them (records are ordered by their sequence number).
+/// Timestamps inform people. The library orders records by their sequence number, never by their time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// Makes a timestamp from milliseconds since the Unix epoch.
+    /// Creates a timestamp from milliseconds since the Unix epoch.
     pub const fn from_unix_ms(ms: i64) -> Self {
         Self(ms)
     }
 
-    /// Returns milliseconds since the Unix epoch.
+    /// Returns the milliseconds since the Unix epoch.
     pub const fn unix_ms(self) -> i64 {
         self.0
     }
 
-    /// Returns this moment moved forward by `by`, saturating at the end of time.
+    /// Returns the time that is `by` later. The result is at most the latest time that a timestamp can hold.
     #[must_use]
     pub fn plus(self, by: Duration) -> Self {
         Self(self.0.saturating_add(i64::try_from(by.as_millis()).unwrap_or(i64::MAX)))
     }
 
-    /// Returns the time from `earlier` to this moment, zero if `earlier` is later.
+    /// Returns the time from `earlier` to this timestamp; zero if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 }
 
-/// As RFC 3339 in UTC: `2026-11-21T09:16:15.473Z`.
+/// Formats the time as RFC 3339 in UTC: `2026-11-21T09:16:15.473Z`.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const DAY: i64 = 86_400_000;
         let (days, ms) = (self.0.div_euclid(DAY), self.0.rem_euclid(DAY));
-        // From a count of days to a date of the proleptic Gregorian calendar: Howard Hinnant, "chrono-Compatible Low-Level Date
-        // Algorithms", `civil_from_days`. Years begin in March, so that the leap day is the last of its year.
+        // Turns a count of days into a date of the proleptic Gregorian calendar: Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms",
+        // `civil_from_days`. Years begin in March, so that the leap day is the last day of its year.
         let days = days + 719_468;
         let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
         let year_of_era =
@@ -71,7 +71,7 @@ impl From<SystemTime> for Timestamp {
     }
 }
 
-/// Where time comes from.
+/// A source of time.
 ///
 /// # To ensure correctness, implementors must
 ///
@@ -81,24 +81,24 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// Returns the wall-clock time.
     fn now(&self) -> Timestamp;
 
-    /// Returns the time since some fixed moment in the past; never goes backwards.
+    /// Returns the time since a fixed moment in the past. The value never goes backward.
     fn monotonic(&self) -> Duration;
 
     /// Returns a future that resolves once `duration` has passed.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: dropping the future only forgets the sleep.
+    /// Cancel safe: dropping the future only cancels the timer.
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 }
 
-/// Awaits a future for as long as `bound` at the most; `None` when that time is over first, and the future is dropped then.
+/// Awaits `future` for at most `bound`. Returns `None` if the time runs out first; the future is then dropped.
 ///
-/// A future that is ready at once costs no timer, and a bound of any length is good: [`Duration::MAX`] is none.
+/// A future that is ready at once needs no timer. Any length of `bound` is valid; [`Duration::MAX`] means no limit.
 ///
 /// # Cancel safety
 ///
-/// As that of the future.
+/// As cancel safe as `future`.
 ///
 /// # Examples
 ///
@@ -123,14 +123,14 @@ pub async fn within<F: Future>(clock: &dyn Clock, bound: Duration, future: F) ->
     .await
 }
 
-/// The clock of the machine and of tokio's timer.
+/// The system clock, with the timer of tokio.
 #[derive(Clone, Debug)]
 pub struct SystemClock {
     origin: Instant,
 }
 
 impl SystemClock {
-    /// Makes a clock whose monotonic time starts at zero now.
+    /// Creates a clock. Its monotonic time starts at zero.
     pub fn new() -> Self {
         #[expect(clippy::disallowed_methods, reason = "this type is the one door to the machine's clock")]
         Self { origin: Instant::now() }
@@ -176,7 +176,7 @@ mod tests {
         ] {
             assert_eq!(Timestamp::from_unix_ms(ms).to_string(), shown);
         }
-        // No time is too far away to be shown.
+        // Every timestamp can be displayed, even the latest.
         assert!(!Timestamp::from_unix_ms(i64::MAX).to_string().is_empty());
         assert!(!Timestamp::from_unix_ms(i64::MIN).to_string().is_empty());
     }

@@ -1,4 +1,4 @@
-//! The contract between the library and a store: one trait of ten methods that a store must have and six that it may, and what goes in and comes out.
+//! The contract between the library and a store: a trait with ten required and seven optional methods, and the types of its arguments and results.
 
 use std::fmt;
 use std::future::{Future as _, poll_fn};
@@ -18,38 +18,38 @@ use crate::relay::Relay;
 use crate::resealing::Resealing;
 use crate::transaction::Transactions;
 
-/// The records to add to one run.
+/// An append: the records to add to one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunAppend {
     /// The run.
     pub run: RunKey,
-    /// The head that the run must have; absent if the run must not exist.
+    /// The head that the run must have; `None` if the run must not exist.
     pub expected: Option<HeadRef>,
     /// The records to add: at least one, numbered from the expected head and chained by `prev`.
     pub records: Vec<Record>,
-    /// The facts of a new run; present exactly when `expected` is absent.
+    /// The facts of a new run; present if and only if `expected` is `None`.
     pub facts: Option<RunFacts>,
 }
 
 impl RunAppend {
-    /// Whether it writes what a sharded store keeps for itself: the map, and signposts to runs of other shards.
+    /// Returns whether the append writes an internal record of a sharded store: its map, or a signpost that names the shard of a run.
     ///
-    /// Stores treat these like other finished runs, but a store with retention must keep them forever: without its signpost a run may be started a
-    /// second time, in another shard.
+    /// Stores treat the runs of these records like other finished runs. A store with retention must keep them forever: without its signpost, a run
+    /// could be started a second time in another shard.
     pub fn is_mark(&self) -> bool {
         let is_map = self.run.tenant == TenantId::default() && self.run.run.as_str() == SHARD_MAP;
         is_map || self.facts.as_ref().is_some_and(|facts| facts.workflow.is_reserved())
     }
 }
 
-/// The id of the run, in the default tenant, in which a sharded store keeps its map; its workflow has the same name.
+/// The id of the run in which a sharded store keeps its map. The run is in the default tenant, and its workflow has the same name.
 pub const SHARD_MAP: &str = "ferrata:shards";
 
-/// Checks what every store must refuse before it writes: an append that is empty, not dense, not chained or not sealed.
+/// Makes the checks that every store must make before it writes. The append must have records, with dense numbers, chained by `prev`, and sealed.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`], naming run and record. Nothing was written.
+/// [`ErrorKind::Invalid`], with run and record. The store wrote nothing.
 pub fn check_append(append: &RunAppend) -> Result<()> {
     let RunAppend { run, expected, records, facts } = append;
     let refuse = |seq: Option<Seq>, message: &str| {
@@ -60,13 +60,16 @@ pub fn check_append(append: &RunAppend) -> Result<()> {
         })
     };
     if records.is_empty() {
-        return refuse(None, "nothing to append; give at least one record");
+        return refuse(None, "nothing to append; pass at least one record");
     }
     if facts.is_some() == expected.is_some() {
-        return refuse(None, "facts belong to the first append of a run and to no other");
+        return refuse(
+            None,
+            "only the first append of a run has facts; pass facts with the first record and nowhere else",
+        );
     }
     if expected.is_some_and(|head| head.seq == head.seq.next()) {
-        return refuse(None, "the log has as many records as can be numbered; start a new run");
+        return refuse(None, "the log has the maximum number of records; start a new run");
     }
     let (mut seq, mut prev) = match expected {
         Some(head) => (head.seq.next(), Some(head.id)),
@@ -76,11 +79,11 @@ pub fn check_append(append: &RunAppend) -> Result<()> {
         if record.header.seq != seq {
             return refuse(
                 Some(record.header.seq),
-                "the record does not follow the one before; number records densely",
+                "the record does not follow the previous record; number records without gaps",
             );
         }
         if record.header.prev != prev {
-            return refuse(Some(seq), "the record does not name the one before it in `prev`");
+            return refuse(Some(seq), "the `prev` of the record is not the id of the previous record");
         }
         record.verify(run)?;
         prev = Some(record.header.id);
@@ -92,17 +95,18 @@ pub fn check_append(append: &RunAppend) -> Result<()> {
     Ok(())
 }
 
-/// Up to where to prune a run.
+/// The position up to which a run is pruned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PruneCut {
     /// The oldest record to keep.
     pub at: Seq,
-    /// The replacement of that record: the same header, but a base; absent if it is a base already.
+    /// The base that replaces the record at `at`: the record with the same header fields, but with the full state. `None` if that record is a base
+    /// already.
     pub base: Option<Record>,
 }
 
-/// Returns whether what [`load_since`](CheckpointStore::load_since) returned is what came after the known record, and not all that a load
-/// returns.
+/// Returns whether `records`, a result of [`load_since`](CheckpointStore::load_since), are only the records after `known`. If not, they are the
+/// result of a complete load.
 pub fn is_news(known: HeadRef, records: &[Record]) -> bool {
     records
         .first()
@@ -112,28 +116,28 @@ pub fn is_news(known: HeadRef, records: &[Record]) -> bool {
 /// The result of pruning or purging.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
-    /// How many records.
+    /// The number of removed records.
     pub records: u64,
-    /// How many bytes of bodies.
+    /// The size of the removed bodies, in bytes.
     pub bytes: u64,
 }
 
-/// The abilities of a store beyond the contract, and the scope of its notices.
+/// The abilities of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
     /// The store's name, as in a URL: `memory`, `file`, `postgres`.
     pub name: &'static str,
-    /// Whether an acknowledged record survives the end of the process.
+    /// If true, an acknowledged record survives the end of the process.
     pub durable: bool,
-    /// Whether several processes may use it at once.
+    /// If true, several processes may use the store at the same time.
     pub shared: bool,
     /// Whether [`CheckpointStore::subscribe`] returns notices.
     pub notices: bool,
 }
 
 impl Capabilities {
-    /// The capabilities of a store that keeps nothing, alone, and sends no notices.
+    /// Creates the capabilities of a store that is not durable, not shared, and sends no notices.
     pub fn new(name: &'static str) -> Self {
         Self { name, durable: false, shared: false, notices: false }
     }
@@ -145,14 +149,14 @@ impl Capabilities {
         self
     }
 
-    /// Sets whether several processes may use it at once.
+    /// Sets whether several processes may use the store at the same time.
     #[must_use]
     pub fn with_shared(mut self, shared: bool) -> Self {
         self.shared = shared;
         self
     }
 
-    /// Sets whether it sends change notices.
+    /// Sets whether the store sends notices of changes.
     #[must_use]
     pub fn with_notices(mut self, notices: bool) -> Self {
         self.notices = notices;
@@ -160,25 +164,25 @@ impl Capabilities {
     }
 }
 
-/// That a run changed. A hint to look, never a fact: notices may be lost, doubled or late.
+/// A hint that a run changed. Notices may be lost, duplicated or late, so a receiver must read the run to learn its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Notice {
     /// The run.
     pub run: RunKey,
-    /// The head that an append gave the run, if the store can say it.
+    /// The head that an append gave the run, if the store knows it.
     ///
-    /// A reader that knows the run up to this head need not read it, so no writer reads back its own records.
+    /// A reader that knows the run up to this head need not read it. So a writer does not read its own records back.
     pub head: Option<HeadRef>,
 }
 
 impl Notice {
-    /// Says that a run changed, and nothing of how.
+    /// Creates a notice that a run changed, without its new head.
     pub fn new(run: RunKey) -> Self {
         Self { run, head: None }
     }
 
-    /// Says that an append gave the run this head.
+    /// Sets the head that an append gave the run.
     #[must_use]
     pub fn with_head(mut self, head: HeadRef) -> Self {
         self.head = Some(head);
@@ -186,36 +190,36 @@ impl Notice {
     }
 }
 
-/// Notices of changed runs, as they come.
+/// A stream of notices of changed runs.
 #[derive(Debug)]
 pub struct Notices(Vec<broadcast::Receiver<Notice>>);
 
 impl Notices {
-    /// Wraps the receiving end of a store's channel.
+    /// Creates the stream from the receiver of a store's channel.
     pub fn new(receiver: broadcast::Receiver<Notice>) -> Self {
         Self(vec![receiver])
     }
 
-    /// Joins the notices of several stores, for a wrapper of them.
+    /// Merges the notices of several stores, for a store that wraps them.
     pub fn merged(all: impl IntoIterator<Item = Self>) -> Self {
         Self(all.into_iter().flat_map(|notices| notices.0).collect())
     }
 
-    /// Waits for the next notice; `Ok(None)` says that notices were missed, so any run may have changed.
+    /// Waits for the next notice. `Ok(None)` means that notices were missed, so any run may have changed.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Closed`] when the store, or one of the stores, is closed: poll from now on.
+    /// [`ErrorKind::Closed`]: the store, or one of the merged stores, is closed. Poll from now on.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: no notice is lost by dropping the future.
+    /// Cancel safe: dropping the future loses no notice.
     pub async fn next(&mut self) -> Result<Option<Notice>> {
         let (received, from) = match self.take() {
             Some(taken) => taken,
             None => self.wait().await,
         };
-        // The others come first the next time, so that a busy store does not drown them.
+        // Start with the next store in the following call, so that one busy store cannot starve the others.
         let count = self.0.len();
         self.0.rotate_left((from + 1).checked_rem(count).unwrap_or_default());
         match received {
@@ -227,7 +231,7 @@ impl Notices {
         }
     }
 
-    /// Takes a notice that has already arrived, with its store, without waiting.
+    /// Returns a notice that has already arrived, with the index of its store, without waiting.
     fn take(&mut self) -> Option<(Result<Notice, RecvError>, usize)> {
         self.0.iter_mut().enumerate().find_map(|(index, receiver)| match receiver.try_recv() {
             Ok(notice) => Some((Ok(notice), index)),
@@ -237,7 +241,7 @@ impl Notices {
         })
     }
 
-    /// Waits for the next notice, and returns its store.
+    /// Waits for the next notice. Also returns the index of its store.
     async fn wait(&mut self) -> (Result<Notice, RecvError>, usize) {
         let mut waiting: Vec<_> = self.0.iter_mut().map(|receiver| Box::pin(receiver.recv())).collect();
         poll_fn(|context| {
@@ -255,35 +259,35 @@ impl Notices {
     }
 }
 
-/// Keeps the logs of runs.
+/// Stores the logs of runs.
 ///
-/// A run is an append-only log of [`Record`]s, numbered densely from 0. Everything that keeps runs safe rests on one
-/// sentence: [`append`](Self::append) succeeds only if the run's head is exactly the expected one.
+/// A run is an append-only log of [`Record`]s, numbered densely from 0. All safety of runs relies on one rule: [`append`](Self::append) succeeds
+/// only if the run's head is exactly the expected head.
 ///
 /// # To ensure correctness, implementors must
 ///
-/// - make an append visible whole or not at all, to readers in any process, also when the process dies half-way;
-/// - let exactly one of several appends that expect the same head succeed, whichever process or instance they come from;
-/// - return `Ok` only when the records are on stable storage, within what [`Capabilities::durable`] says;
-/// - keep tenants apart: the same run id in two tenants is two runs;
-/// - never look into bodies, never make an id, and take the time from an injected clock or from the server;
-/// - never panic, whatever is stored: damage is [`ErrorKind::Corrupt`] with run and record, a newer format is
-///   [`ErrorKind::Unsupported`], and other runs stay usable and listable.
+/// - make each append visible completely or not at all, to readers in any process, even if the writing process dies in the middle;
+/// - if several appends expect the same head, let exactly one succeed, whichever process or instance they come from;
+/// - return `Ok` only once the records are durable, to the degree that [`Capabilities::durable`] says;
+/// - keep tenants apart: the same run id in two tenants means two runs;
+/// - never read bodies, never create an id, and take the time from an injected clock or from the server;
+/// - never panic, whatever is stored. Report damage as [`ErrorKind::Corrupt`] with run and record, and a newer format as
+///   [`ErrorKind::Unsupported`]. Other runs must stay usable and listable.
 ///
 /// # Callers may assume
 ///
-/// - after `Ok`, every reader sees the records, and no later append to an older head succeeds;
-/// - after an error that is not [`ErrorKind::Indeterminate`], nothing of that run's entry was written;
-/// - a record once read never changes, except that [`prune`](Self::prune) may turn it into a base, and that a wrapper may put it in another
-///   envelope by [`resealing`](Self::resealing).
+/// - after `Ok`, every reader sees the records, and no later append that expects an older head succeeds;
+/// - after any error except [`ErrorKind::Indeterminate`], the store wrote nothing of that entry;
+/// - a stored record never changes, with two exceptions: [`prune`](Self::prune) may turn it into a base, and a wrapper may replace its envelope
+///   through [`resealing`](Self::resealing).
 #[async_trait]
 pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
-    /// Returns what this store can do. Constant for the life of the instance.
+    /// Returns the abilities of this store. They are constant for the lifetime of the instance.
     fn capabilities(&self) -> Capabilities;
 
-    /// Prepares the storage of runs: folders, tables, a probe of the server.
+    /// Prepares the storage: creates folders or tables, or probes the server.
     ///
-    /// Idempotent, and safe from many processes at once.
+    /// The call is idempotent. Many processes may make it at the same time.
     ///
     /// # Errors
     ///
@@ -297,194 +301,203 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
 
     /// Appends each run's records after that run's head.
     ///
-    /// One result for each entry, in order. An entry's records become visible whole or not at all, and are on stable storage
-    /// when its result is `Ok`. The entries are independent: a refusal of one never harms another. A run that stands in a
-    /// batch twice is refused from its second entry on ([`ErrorKind::Invalid`]).
+    /// Returns one result for each entry, in order. The records of an entry become visible completely or not at all. They are durable when the
+    /// result of the entry is `Ok`. The entries are independent: a refused entry never harms another entry. If a run has more than one entry in a
+    /// batch, the store refuses the second and every further entry with [`ErrorKind::Invalid`].
     ///
-    /// Appending again exactly what already is the end of the log is `Ok` and writes nothing: records are recognised by id.
+    /// If the log already ends with exactly these records, the call returns `Ok` and writes nothing. The store recognizes records by their ids.
     ///
     /// # Errors
     ///
-    /// Per entry:
-    /// - [`ErrorKind::Conflict`], with [`Error::actual_head`]: the head is not the expected record, or the run exists (or does not) against
-    ///   expectation. The store wrote nothing; load the run, check the other writer's records, and decide again.
+    /// Each entry has its own result:
+    /// - [`ErrorKind::Conflict`], with [`Error::actual_head`]: the run's head is not the expected record. Or the run exists although it must not,
+    ///   or does not exist although it must. The store wrote nothing; load the run, check the other writer's records, and decide again.
     /// - [`ErrorKind::Unavailable`]: the store wrote nothing; retry with a growing delay.
     /// - [`ErrorKind::Indeterminate`]: the reply was lost. Retry the same records: their ids make the retry safe.
-    /// - [`ErrorKind::Invalid`]: the entry fails [`check_append`]. Nothing was written.
+    /// - [`ErrorKind::Invalid`]: the entry fails [`check_append`]. The store wrote nothing.
     /// - [`ErrorKind::TooLarge`], [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: the store wrote nothing.
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: a dropped future leaves the same doubt as `Indeterminate`.
+    /// Not cancel safe: after a dropped future, as after `Indeterminate`, the records may or may not be stored.
     async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>>;
 
-    /// Loads what is needed to know the run as of `at`: the newest base at or before it, and the records from there up to
-    /// and including it, in order. `None` if there is no such run.
+    /// Loads the records that define the run as of `at`: the newest base at or before `at`, and all records from that base up to and including
+    /// `at`, in order. Returns `None` if the run does not exist.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::NotFound`]: the run exists, but has no record at `at` (beyond the head, or pruned).
-    /// - [`ErrorKind::Corrupt`]: a record is damaged, or there is no base. Never read as empty.
+    /// - [`ErrorKind::NotFound`]: the run exists, but has no record at `at`: `at` is beyond the head, or that record was pruned.
+    /// - [`ErrorKind::Corrupt`]: a record is damaged, or the run has no base. The store never returns an empty run instead.
     /// - [`ErrorKind::Unsupported`]: a newer version wrote a record.
     /// - [`ErrorKind::Unavailable`]: the store cannot be reached; retry.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call changes nothing.
     async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>>;
 
     /// Lists the headers of a range of the run's records, in the order of their numbers, without reading bodies.
     ///
-    /// Numbers are dense, so the headers have no gap. What a range means of the records that are kept is
-    /// [`HeaderRange::within`]: [`HeaderRange::MAX`] of them at the most. A store may return fewer, those next to the range's
-    /// [`anchor`](HeaderRange::anchor), but returns none only if none is meant. It says which records the run keeps, so that
-    /// the caller knows whether there is more: [`HeaderRange::after`].
+    /// Numbers are dense, so the headers have no gap. [`HeaderRange::within`] defines which of the stored records a range selects: at most
+    /// [`HeaderRange::MAX`]. A store may return fewer headers, namely those next to the range's [`anchor`](HeaderRange::anchor). It returns no
+    /// header only if the range selects none. The answer also says which records the run stores, so the caller can continue with
+    /// [`HeaderRange::after`].
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] if there is no such run, and as for [`load`](Self::load).
+    /// [`ErrorKind::NotFound`] if the run does not exist, and the errors of [`load`](Self::load).
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call changes nothing.
     async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers>;
 
-    /// Returns the run's head; `None` if there is no such run.
+    /// Returns the run's head; `None` if the run does not exist.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`], [`ErrorKind::Unavailable`].
+    /// - [`ErrorKind::Corrupt`]: the run's head is damaged.
+    /// - [`ErrorKind::Unsupported`]: a newer version wrote the run's head.
+    /// - [`ErrorKind::Unavailable`]: the store cannot be reached; retry.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call changes nothing.
     async fn head(&self, run: &RunKey) -> Result<Option<RunHead>>;
 
-    /// Lists runs that match the query. The store logs and omits unreadable runs; they never hide others. A caller that needs every run requests a
-    /// [`complete`](RunQuery::complete) listing, which fails instead.
+    /// Lists the runs that match the query.
     ///
-    /// A cursor belongs to its query and its order; any instance understands it.
+    /// The store logs and omits unreadable runs, so an unreadable run never hides other runs. A caller that needs every run requests a
+    /// [`complete`](RunQuery::complete) listing, which fails if a run is unreadable.
+    ///
+    /// A cursor is valid only for its query and its order. Every instance of the store accepts it.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] for a cursor of another query or order, or none of this store, [`ErrorKind::Unavailable`]; for a complete listing
-    /// also [`ErrorKind::Corrupt`] and [`ErrorKind::Unsupported`].
+    /// - [`ErrorKind::Invalid`]: the cursor belongs to another query or order, or is no cursor of this store.
+    /// - [`ErrorKind::Unavailable`]: the store cannot be reached; retry.
+    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: only for a complete listing, if a run is unreadable.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call changes nothing.
     async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>>;
 
-    /// Creates the record at `cut.at` a base if it is none, then drops every record before it.
+    /// Turns the record at `cut.at` into a base if it is no base yet, then removes every record before it.
     ///
-    /// The base is durable before anything is dropped, so that a crash leaves garbage and never a hole; pruning again
-    /// removes the garbage. The head is not changed. Appends may go on meanwhile. Pruning what is pruned is `Ok`.
+    /// The store makes the base durable before it removes anything. So a crash can leave garbage, but never a gap; a second prune removes the
+    /// garbage. The head does not change, and appends may run at the same time. To prune a run that is pruned already is `Ok`.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] if there is no such run or record, [`ErrorKind::Invalid`] if the record is no base and the caller gave none, or gave
-    /// another record. The store changed nothing.
+    /// - [`ErrorKind::NotFound`]: the run or the record does not exist. The store changed nothing.
+    /// - [`ErrorKind::Invalid`]: the record is no base and the caller gave no base, or gave another record. The store changed nothing.
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: a dropped future leaves the prune done, not done, or done but for garbage. Call it again.
+    /// Not cancel safe: after a dropped future, the prune may be done, not done, or done except for garbage. Call it again.
     async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed>;
 
-    /// Removes the run and every trace of it, and says what it removed; zeros if there is no such run.
+    /// Removes the run and all its data. Returns the amount that it removed; zeros if the run does not exist.
     ///
-    /// With an expected head, the run goes only if that is its head: of a purge and an append that expect the same head,
-    /// one succeeds. Without one, the run goes whatever was appended meanwhile, also if it is damaged or of a newer format.
+    /// With an `expected` head, the store removes the run only if that is its head. If a purge and an append expect the same head, exactly one of
+    /// them succeeds. Without an expected head, the store removes the run whatever was appended meanwhile, even if the run is damaged or has a
+    /// newer format.
     ///
-    /// The run's id can be used again; a writer of the old life is refused, because it expects a record that the new life
+    /// The run's id can be used again. The store refuses a writer of the old generation, because that writer expects a record that the new run
     /// never had.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Unavailable`]: some of it may be left; call it again, with the same expected head.
-    /// - [`ErrorKind::Conflict`], with [`Error::actual_head`]: the head is not the expected one. Nothing was removed.
-    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: the caller expected a head, and the run's head cannot be read. The store removed
+    /// - [`ErrorKind::Unavailable`]: parts of the run may remain. Call it again with the same expected head.
+    /// - [`ErrorKind::Conflict`], with [`Error::actual_head`]: the run's head is not the expected head. The store removed nothing.
+    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: the caller expected a head, but the run's head cannot be read. The store removed
     ///   nothing.
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: after a dropped future the purge is done, not done, or half done. Call it again. Requests on their way to a server may
-    /// arrive later; with an expected head they remove no later life of the id.
+    /// Not cancel safe: after a dropped future, the purge may be done, not done, or half done. Call it again. Requests that are on their way to a
+    /// server may arrive later. If they have an expected head, they cannot remove a later run with the same id.
     async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed>;
 
-    /// Says that an executor is alive for `ttl` from now, by the store's clock. A `ttl` of zero says that it has ended.
+    /// Records that an executor is alive for `ttl` from now, by the store's clock. A `ttl` of zero records that the executor has ended.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`], [`ErrorKind::Indeterminate`]: the executor must take it as lost.
+    /// [`ErrorKind::Unavailable`], [`ErrorKind::Indeterminate`]: the executor must assume that the heartbeat was lost.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: the heartbeat may or may not have been counted.
+    /// Cancel safe: the store may or may not have recorded the heartbeat.
     async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()>;
 
-    /// Returns whether an executor is alive: `false` if its last heartbeat has expired by the store's clock, or it has sent none.
+    /// Returns whether an executor is alive. Returns `false` if its last heartbeat has expired by the store's clock, or if it never sent a
+    /// heartbeat.
     ///
-    /// A store that cannot tell answers `true`, as it does unless it says otherwise.
+    /// The default implementation, for stores that cannot know this, returns `true`.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`]: it is not known.
+    /// [`ErrorKind::Unavailable`]: the store cannot be reached.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call changes nothing.
     async fn is_alive(&self, executor: &ExecutorId) -> Result<bool> {
         let _ = executor;
         Ok(true)
     }
 
-    /// Loads the records that a caller needs to advance its knowledge of the run from the record `known` to the head. The result is the records
-    /// after `known`, in order, and empty if `known` is the head. If the store cannot tell them apart or no longer has `known`, the result is that
-    /// of [`load`](Self::load) at the head. `None` if there is no such run.
+    /// Loads the records after the record `known` up to the head, for a caller that knows the run up to `known`. The result is in order, and empty
+    /// if `known` is the head. Returns `None` if the run does not exist.
     ///
-    /// [`is_news`] tells the two apart: only records that follow the known one count as new. So a store may answer with a load at any time, which
-    /// is the default, and a run that was purged and started again never matches `known`. The benefit of this method is that it reads in proportion
-    /// to the new records.
+    /// If the store no longer has `known`, or cannot load only the later records, it returns the result of a [`load`](Self::load) at the head.
+    /// [`is_news`] tells the two results apart. So a store may always answer with a load, which is the default. A run that was purged and started
+    /// again never matches `known`.
+    ///
+    /// The method exists for speed: it reads only as much as was appended since `known`.
     ///
     /// # Errors
     ///
-    /// As [`load`](Self::load) of the head.
+    /// The errors of [`load`](Self::load).
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call changes nothing.
     async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
         let _ = known;
         self.load(run, At::Latest).await
     }
 
-    /// Names the part of the store that answers for the run: what concerns one part never waits for another.
+    /// Returns the number of the part of the store that holds the run. Work on one part never waits for another part.
     ///
-    /// For stores with several parts, such as a sharded one: the runtime never sends one batch to several parts, so a part that hangs delays only
-    /// its own runs. Any number is valid, and the number of a run may change. Never waits.
+    /// Parts matter for stores that consist of several stores, such as a sharded store. The runtime never mixes runs of several parts in one batch,
+    /// so a part that hangs delays only its own runs. Any number is valid, and the number of a run may change. The method does not wait.
     fn part(&self, run: &RunKey) -> u64 {
         let _ = run;
         0
     }
 
-    /// Returns the store's transactions, if nodes can write beside their records in them. The same for the life of the instance.
+    /// Returns the store's transactions, if nodes can write to the store's database in the same transaction as their records. The result is
+    /// constant for the lifetime of the instance.
     fn transactions(&self) -> Option<&dyn Transactions> {
         None
     }
 
-    /// Returns what puts records in other envelopes, if the store can replace a record's body: without it, an old key goes only with the records
-    /// that it encrypted. The same for the life of the instance.
+    /// Returns the interface that replaces the envelopes of records, if the store can replace a record's body. Without it, an old encryption key is
+    /// needed until all records that it encrypted are removed. The result is constant for the lifetime of the instance.
     fn resealing(&self) -> Option<&dyn Resealing> {
         None
     }
 
-    /// Returns what passes texts on between the processes that use the store, if it can: then chunks of streams reach watchers in all of
-    /// them. The same for the life of the instance.
+    /// Returns the interface that sends texts between the processes of the store, if the store has one. With it, chunks of streams reach watchers
+    /// in all processes. The result is constant for the lifetime of the instance.
     fn relay(&self) -> Option<&dyn Relay> {
         None
     }
 
-    /// Subscribes to notices of changed runs, if the store sends any; the runtime polls otherwise.
+    /// Subscribes to notices of changed runs, if the store sends notices. Without them, the runtime polls.
     fn subscribe(&self) -> Option<Notices> {
         None
     }

@@ -1,12 +1,11 @@
-//! A store around another: the methods that it leaves to the other, in a line.
+//! The macro for a store that wraps another store and forwards methods to it.
 
 /// Writes methods of [`CheckpointStore`](crate::CheckpointStore) that call the same method of another store.
 ///
-/// It stands in an `impl CheckpointStore` and names the store within, then the methods. With `|call|` behind the store, each method
-/// is the future that the expression makes of the other's; only `async` methods may stand in such a list.
+/// Use it in an `impl CheckpointStore`: name the inner store, then the methods. After the store, `|call|` and an expression may follow. Each method
+/// then returns the future that the expression makes of the inner store's future; such a list may contain only `async` methods.
 ///
-/// A method that the wrapper neither writes nor names is the one that the trait provides, where it provides one: it says that the store
-/// cannot do it.
+/// If the wrapper neither writes nor lists an optional method, the trait's default applies, which says that the store lacks this ability.
 ///
 /// ```
 /// use async_trait::async_trait;
@@ -43,7 +42,7 @@ macro_rules! delegate {
     };
 }
 
-/// One method, as `async_trait` would write it.
+/// One method, in the form that `async_trait` would generate.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __delegate {

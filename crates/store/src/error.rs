@@ -1,14 +1,14 @@
-//! The one error type of the library: a kind that tells the caller what to do, and the ids it is about.
+//! The error type of the library. Its kind tells the caller what to do, and it names the run, record or node.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::id::{HeadRef, NodeName, RunKey, Seq};
 
-/// The result of everything here that can fail.
+/// The result of every fallible operation of the library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The caller's reaction to an [`Error`].
+/// The kind of an [`Error`], which tells the caller what to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -23,9 +23,9 @@ pub enum ErrorKind {
     Fenced,
     /// The store is unreachable, or the store or the run is too busy. The call wrote nothing: retry with a growing delay.
     Unavailable,
-    /// The reply was lost. Retry the same call with the same records: their ids make it safe.
+    /// The reply was lost, so the call may or may not have written. Retry the same call with the same records: their ids make the retry safe.
     Indeterminate,
-    /// This store or this version cannot do it. Nothing was changed.
+    /// This store or this version does not support the operation. The call changed nothing.
     Unsupported,
     /// The call is wrong. It changed nothing: fix the call.
     Invalid,
@@ -33,16 +33,16 @@ pub enum ErrorKind {
     TooLarge,
     /// Stored data is damaged. The call changed nothing: an operator must investigate.
     Corrupt,
-    /// The graph differs from the one the run was recorded with, where it matters. Nothing was changed.
+    /// The graph differs from the graph of the recorded run in a way that matters. The call changed nothing.
     GraphChanged,
-    /// The run is in a status that does not allow this. Nothing was changed.
+    /// The status of the run does not allow the operation. The call changed nothing.
     WrongStatus,
-    /// The runtime has been shut down, or no executor goes on with the run. Nothing was changed.
+    /// The runtime has been shut down, or no executor continues the run. The call changed nothing.
     Closed,
 }
 
 impl ErrorKind {
-    /// Every kind, in the order of declaration.
+    /// All kinds, in the order of declaration.
     pub const ALL: [Self; 13] = [
         Self::NotFound,
         Self::AlreadyExists,
@@ -59,7 +59,7 @@ impl ErrorKind {
         Self::Closed,
     ];
 
-    /// Returns the stable code, the name of the page in `docs/reference/errors/`.
+    /// Returns the stable code of the kind. It is also the name of the kind's page in `docs/reference/errors/`.
     pub const fn code(self) -> &'static str {
         match self {
             Self::NotFound => "NOT_FOUND",
@@ -78,7 +78,7 @@ impl ErrorKind {
         }
     }
 
-    /// Returns whether the same call may succeed if it is repeated unchanged.
+    /// Returns whether the same call may succeed if the caller repeats it unchanged.
     pub const fn is_retryable(self) -> bool {
         matches!(self, Self::Unavailable | Self::Indeterminate)
     }
@@ -90,12 +90,12 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-/// An error with its cause, its place and its remedy.
+/// An error: its kind, its message, and the operation, run, record and node that it is about.
 ///
-/// `Display` prints this layer only; the causes are behind [`std::error::Error::source`].
+/// `Display` prints only this error. Use [`std::error::Error::source`] to get its causes.
 #[derive(Clone)]
 pub struct Error {
-    // Boxed, because every `Result` of the hot path carries room for it.
+    // Boxed to keep every `Result` of the hot path small.
     inner: Box<ErrorInner>,
 }
 
@@ -112,7 +112,7 @@ struct ErrorInner {
 }
 
 impl Error {
-    /// Makes an error of `kind` whose message says what is wrong and what to do.
+    /// Creates an error. `message` says what is wrong and what to do.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         let inner = ErrorInner {
             kind,
@@ -127,35 +127,35 @@ impl Error {
         Self { inner: Box::new(inner) }
     }
 
-    /// Names the operation that failed, as in `store.append`.
+    /// Sets the name of the operation that failed, such as `store.append`.
     #[must_use]
     pub fn with_operation(mut self, operation: &'static str) -> Self {
         self.inner.operation = Some(operation);
         self
     }
 
-    /// Names the run it is about.
+    /// Sets the run that the error is about.
     #[must_use]
     pub fn with_run(mut self, run: &RunKey) -> Self {
         self.inner.run = Some(run.clone());
         self
     }
 
-    /// Names the record it is about.
+    /// Sets the record that the error is about.
     #[must_use]
     pub fn with_seq(mut self, seq: Seq) -> Self {
         self.inner.seq = Some(seq);
         self
     }
 
-    /// Names the node it is about.
+    /// Sets the node that the error is about.
     #[must_use]
     pub fn with_node(mut self, node: &NodeName) -> Self {
         self.inner.node = Some(node.clone());
         self
     }
 
-    /// Attaches the head that was found instead of the expected one; `None` says that the run does not exist.
+    /// Attaches the actual head of the run, which is not the expected head; `None` means that the run does not exist.
     #[must_use]
     pub fn with_actual_head(mut self, actual: Option<HeadRef>) -> Self {
         self.inner.actual = Some(actual);
@@ -169,39 +169,39 @@ impl Error {
         self
     }
 
-    /// Puts the place of the error before the message: in a store with several parts, the part.
+    /// Puts `place` before the message, such as the part of a store with several parts.
     #[must_use]
     pub fn with_place(mut self, place: impl fmt::Display) -> Self {
         self.inner.message = format!("{place}: {}", self.inner.message);
         self
     }
 
-    /// Returns what the caller is to do.
+    /// Returns the kind, which tells the caller what to do.
     pub fn kind(&self) -> ErrorKind {
         self.inner.kind
     }
 
-    /// Returns the operation that failed.
+    /// Returns the name of the operation that failed.
     pub fn operation(&self) -> Option<&'static str> {
         self.inner.operation
     }
 
-    /// Returns the run it is about.
+    /// Returns the run that the error is about.
     pub fn run(&self) -> Option<&RunKey> {
         self.inner.run.as_ref()
     }
 
-    /// Returns the position in the log it is about.
+    /// Returns the position of the record that the error is about.
     pub fn seq(&self) -> Option<Seq> {
         self.inner.seq
     }
 
-    /// Returns the node it is about.
+    /// Returns the node that the error is about.
     pub fn node(&self) -> Option<&NodeName> {
         self.inner.node.as_ref()
     }
 
-    /// Returns, for a [`ErrorKind::Conflict`] of a store, the head that was found: `Some(None)` if the run does not exist.
+    /// Returns the actual head of the run, for a [`ErrorKind::Conflict`] of a store. `Some(None)` means that the run does not exist.
     pub fn actual_head(&self) -> Option<Option<HeadRef>> {
         self.inner.actual
     }
@@ -211,7 +211,7 @@ impl Error {
         &self.inner.message
     }
 
-    /// Returns whether the same call may succeed if it is repeated unchanged.
+    /// Returns whether the same call may succeed if the caller repeats it unchanged.
     pub fn is_retryable(&self) -> bool {
         self.inner.kind.is_retryable()
     }

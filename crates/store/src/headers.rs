@@ -1,4 +1,4 @@
-//! Which headers of a run to list, and what a store answers. Numbers are dense, so both are arithmetic and need no cursor.
+//! Ranges of a run's headers, and the answers of a store. Record numbers are dense, so a range needs no cursor.
 
 use std::num::NonZeroU32;
 
@@ -7,7 +7,7 @@ use crate::id::{RunKey, Seq};
 use crate::record::RecordHeader;
 use crate::refusal;
 
-/// Which headers of a run to list: a number of them, from one record on or up to one.
+/// A range of a run's headers: up to a number of headers, from one record on or up to one record.
 ///
 /// ```
 /// use ferrata_store::{HeaderRange, Seq};
@@ -27,32 +27,32 @@ pub struct HeaderRange {
 /// The record at which a range begins or ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Anchor {
-    /// The range begins with this record, or with the oldest stored one if this record is gone.
+    /// The range begins with this record. If this record is pruned, the range begins with the oldest stored record.
     From(Seq),
-    /// The range ends with this record, or with the head if this one does not exist yet.
+    /// The range ends with this record. If this record does not exist yet, the range ends with the head.
     UpTo(Seq),
 }
 
 impl HeaderRange {
-    /// Maximum number of headers in one answer, whatever the request.
+    /// Maximum number of headers in one answer.
     pub const MAX: u32 = 1_000;
 
-    /// At most `limit` headers from a record on; a limit of 0 counts as 1.
+    /// Selects at most `limit` headers from record `seq` on. A limit of 0 counts as 1.
     pub fn from(seq: Seq, limit: u32) -> Self {
         Self::of(Anchor::From(seq), limit)
     }
 
-    /// At most `limit` headers up to and including a record; a limit of 0 counts as 1.
+    /// Selects at most `limit` headers up to and including record `seq`. A limit of 0 counts as 1.
     pub fn up_to(seq: Seq, limit: u32) -> Self {
         Self::of(Anchor::UpTo(seq), limit)
     }
 
-    /// The oldest stored headers.
+    /// Selects the `limit` oldest stored headers.
     pub fn oldest(limit: u32) -> Self {
         Self::from(Seq::new(0), limit)
     }
 
-    /// The newest headers.
+    /// Selects the `limit` newest headers.
     pub fn newest(limit: u32) -> Self {
         Self::up_to(Seq::new(u64::MAX), limit)
     }
@@ -61,18 +61,18 @@ impl HeaderRange {
         Self { anchor, limit: NonZeroU32::new(limit).unwrap_or(NonZeroU32::MIN) }
     }
 
-    /// Returns the record at which it begins or ends.
+    /// Returns the record at which the range begins or ends.
     pub fn anchor(self) -> Anchor {
         self.anchor
     }
 
-    /// Returns how many headers a store may return at most.
+    /// Returns the maximum number of headers that a store may return.
     pub fn limit(self) -> u32 {
         self.limit.get().min(Self::MAX)
     }
 
-    /// Returns the first and the last number of the range in a run that stores the records from `first` to `last`; `None` if the range has none of
-    /// them.
+    /// Returns the first and the last number that the range selects in a run that stores the records `first` to `last`. Returns `None` if the range
+    /// selects no stored record.
     pub fn within(self, first: Seq, last: Seq) -> Option<(Seq, Seq)> {
         let more = u64::from(self.limit() - 1);
         let (begin, end) = match self.anchor {
@@ -88,7 +88,7 @@ impl HeaderRange {
         (begin <= end).then_some((begin, end))
     }
 
-    /// Returns the range that goes on where an answer to this one ended; `None` if there is nothing more.
+    /// Returns the range that continues after `answer`, the answer to this range. Returns `None` if no header follows.
     pub fn after(self, answer: &Headers) -> Option<Self> {
         let (first, last) = (answer.items.first()?.seq, answer.items.last()?.seq);
         match self.anchor {
@@ -104,21 +104,23 @@ impl HeaderRange {
 /// The result of [`headers`](crate::CheckpointStore::headers).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Headers {
-    /// The oldest record that the run keeps.
+    /// The number of the oldest stored record.
     pub first: Seq,
-    /// The run's head.
+    /// The number of the run's head.
     pub last: Seq,
     /// The headers in the order of their numbers, without a gap.
     pub items: Vec<RecordHeader>,
 }
 
 impl Headers {
-    /// Checks what a store has read: that the headers are those of the range, in order and without a gap. There may be fewer
-    /// than the range means, at the end that is not its anchor, but not none.
+    /// Creates an answer from the headers that a store has read. Checks that they belong to the range, are in order, and have no gap.
+    ///
+    /// There may be fewer headers than the range selects, if the missing headers are at the end of the range without the anchor. There must be at
+    /// least one if the range selects any.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt), naming the first record that is missing.
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt), with the first record that is missing.
     pub fn checked(
         run: &RunKey,
         range: HeaderRange,
@@ -134,7 +136,7 @@ impl Headers {
                 .zip(items.iter().map(Some).chain(std::iter::repeat(None)))
                 .find(|(seq, header)| header.is_none_or(|header| header.seq.get() != *seq))
                 .map(|(seq, _)| Seq::new(seq));
-            // An answer that ends early is right only where the range has no anchor, and only after something.
+            // A short answer is valid only if it lacks headers at the end without the anchor, and has at least one header.
             let is_whole = match (missing, range.anchor) {
                 (None, _) => true,
                 (Some(seq), Anchor::From(_)) => {
@@ -150,11 +152,12 @@ impl Headers {
         Ok(Self { first, last, items })
     }
 
-    /// Checks as [`checked`](Self::checked), for a store that reads all headers of a range at once: then an answer with fewer lacks some.
+    /// Creates an answer as [`checked`](Self::checked) does, for a store that reads all headers of a range at once. Fewer headers than the range
+    /// selects are an error.
     ///
     /// # Errors
     ///
-    /// As for [`checked`](Self::checked).
+    /// The errors of [`checked`](Self::checked).
     pub fn whole(
         run: &RunKey,
         range: HeaderRange,

@@ -1,4 +1,4 @@
-//! Names and numbers: validated text for keys, newtypes for ids, and where fresh ids come from.
+//! Names and ids: validated text for keys, newtypes for numbers and ids, and sources of fresh ids.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -13,12 +13,12 @@ use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind};
 use crate::text::TextAs;
 
-/// The longest text accepted as a run id, tenant or node name, in bytes.
+/// The maximum length of a run id, tenant or node name, in bytes.
 ///
-/// File names end at 255 bytes on common file systems; a tenant, a run id and a suffix must each fit in one.
+/// Common file systems limit file names to 255 bytes. A tenant, a run id and a suffix must each fit in a file name.
 const MAX_TEXT: usize = 128;
 
-/// How much of a refused text is repeated in its error: enough to recognise it, never 10 kB of it.
+/// How many bytes of a refused text its error repeats: enough to recognize the text.
 const SHOWN_TEXT: usize = 40;
 
 fn check_text(what: &'static str, text: &str) -> Result<(), Error> {
@@ -70,7 +70,7 @@ macro_rules! text_id {
             ///
             /// # Errors
             ///
-            /// [`ErrorKind::Invalid`] if the text is empty, too long, starts with a dot or holds another character.
+            /// [`ErrorKind::Invalid`] if the text is empty, too long, starts with a dot or contains a character that is not allowed.
             pub fn new(text: impl AsRef<str>) -> Result<Self, Error> {
                 $check($what, text.as_ref())?;
                 Ok(Self(text.as_ref().into()))
@@ -142,44 +142,44 @@ macro_rules! text_id {
 }
 
 text_id! {
-    /// The name of one run, chosen by the caller or made at start.
+    /// The id of a run, unique in its tenant. The caller chooses it, or the start generates it.
     ///
-    /// Text of 1 to 128 of `A-Z a-z 0-9 . _ : -`, not starting with a dot: safe in a path, a key and a query everywhere.
+    /// An id has 1 to 128 characters from `A-Z a-z 0-9 . _ : -` and does not start with a dot. This text is safe in a path, a key and a query.
     RunId, "run id", check_text
 }
 text_id! {
-    /// The tenant that owns a run; part of every key, so the same run id in two tenants is two runs.
+    /// The tenant that owns a run. The tenant is part of every key, so the same run id in two tenants means two runs.
     ///
-    /// Text of 1 to 128 of `A-Z a-z 0-9 . _ : -`, not starting with a dot: safe in a path, a key and a query everywhere.
+    /// A name has 1 to 128 characters from `A-Z a-z 0-9 . _ : -` and does not start with a dot. This text is safe in a path, a key and a query.
     TenantId, "tenant", check_text
 }
 text_id! {
-    /// The name of a node, unique in its graph: for a node of a subgraph, a path such as `review/lint`.
+    /// The name of a node, unique in its graph. A node of a subgraph has a path such as `review/lint`.
     ///
-    /// Text of 1 to 128 of `A-Z a-z 0-9 . _ : -`, not starting with a dot; in a path, each name is such a text, and the path has
-    /// at most 128 bytes.
+    /// A name has 1 to 128 characters from `A-Z a-z 0-9 . _ : -` and does not start with a dot. In a path, each name follows these rules, and the
+    /// whole path has at most 128 bytes.
     NodeName, "node name", check_path
 }
 
 text_id! {
-    /// The name of a workflow: what an application registers its graph under.
+    /// The name of a workflow, under which an application registers its graph.
     ///
-    /// Text of 1 to 128 of `A-Z a-z 0-9 . _ : -`, not starting with a dot: safe in a path, a key and a query everywhere.
+    /// A name has 1 to 128 characters from `A-Z a-z 0-9 . _ : -` and does not start with a dot. This text is safe in a path, a key and a query.
     WorkflowName, "workflow name", check_text
 }
 
 impl WorkflowName {
-    /// Whether the name is reserved for the library's own records, such as those of a sharded store: it begins with `ferrata:`.
+    /// Returns whether the name begins with `ferrata:`. The library reserves these names for its own runs, such as those of a sharded store.
     pub fn is_reserved(&self) -> bool {
         self.0.starts_with(RESERVED)
     }
 }
 
-/// Prefix of the names of the library's own workflows.
+/// The prefix of the names of the library's own workflows.
 const RESERVED: &str = "ferrata:";
 
 impl Default for TenantId {
-    /// The tenant of an application that has only one.
+    /// Returns the tenant for applications that have only one tenant.
     fn default() -> Self {
         Self("default".into())
     }
@@ -195,14 +195,14 @@ pub struct RunKey {
 }
 
 impl RunKey {
-    /// Makes a key in the given tenant.
+    /// Creates a key in the given tenant.
     pub fn new(tenant: TenantId, run: RunId) -> Self {
         Self { tenant, run }
     }
 }
 
 impl From<RunId> for RunKey {
-    /// The run in the default tenant.
+    /// Returns the key of the run in the default tenant.
     fn from(run: RunId) -> Self {
         Self { tenant: TenantId::default(), run }
     }
@@ -211,7 +211,7 @@ impl From<RunId> for RunKey {
 impl TryFrom<&str> for RunKey {
     type Error = Error;
 
-    /// The run of this id in the default tenant.
+    /// Returns the key of the run with this id in the default tenant.
     fn try_from(run: &str) -> Result<Self, Error> {
         Ok(RunId::new(run)?.into())
     }
@@ -243,7 +243,7 @@ macro_rules! uuid_id {
         pub struct $name(Uuid);
 
         impl $name {
-            /// Wraps an id made elsewhere, as a decoder does.
+            /// Wraps an existing id, for example in a decoder.
             pub const fn from_uuid(id: Uuid) -> Self {
                 Self(id)
             }
@@ -278,11 +278,11 @@ macro_rules! uuid_id {
 }
 
 uuid_id! {
-    /// The id of one record, a UUIDv7 made by its writer; what makes a repeated append recognisable.
+    /// The id of one record: a UUIDv7 that the writer of the record creates. It makes a repeated append recognizable.
     RecordId
 }
 uuid_id! {
-    /// One process instance: new at every start and never used again.
+    /// The id of one process instance. Each start of a process has a new id.
     ExecutorId
 }
 
@@ -304,7 +304,7 @@ macro_rules! number {
                 self.0
             }
 
-            /// Returns the number that follows; the last one follows itself.
+            /// Returns the next number. The largest number returns itself.
             #[must_use]
             pub const fn next(self) -> Self {
                 Self(self.0.saturating_add(1))
@@ -320,26 +320,26 @@ macro_rules! number {
 }
 
 number! {
-    /// The position of a record in its run's log: dense, from 0.
+    /// The position of a record in its run's log. Positions are dense and start at 0.
     Seq, u64
 }
 number! {
-    /// How often a run has been claimed; a start that begins at once is claim 1.
+    /// The number of times that executors have claimed a run. A start that runs at once counts as claim 1.
     Epoch, u32
 }
 
 impl Epoch {
-    /// That of a run which was started and which no executor has claimed yet: it waits for room.
+    /// The epoch of a run that was started but never claimed, because it waits for capacity.
     pub const NEVER: Self = Self(0);
 }
 number! {
-    /// Which activation of a node in its run this is; the first visit is 1.
+    /// The number of an activation among the activations of its node in its run. The first visit is 1.
     Visit, u32
 }
 
-/// The last record of a log: its position and its id.
+/// The position and the id of the last record of a log.
 ///
-/// The id makes the position safe to compare across a purge: a new run under an old name has other record ids.
+/// The id makes heads comparable across a purge: a new run under an old id has other record ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct HeadRef {
     /// The record's position.
@@ -354,12 +354,12 @@ impl fmt::Display for HeadRef {
     }
 }
 
-/// A hash of a definition's meaning, which shows whether the definition changed: 128 bits of BLAKE3, displayed as 32 hex digits.
+/// A hash of a definition, which shows whether the definition changed: 128 bits of BLAKE3, displayed as 32 hex digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint([u8; 16]);
 
 impl Fingerprint {
-    /// Hashes `bytes`.
+    /// Returns the hash of `bytes`.
     pub fn of(bytes: &[u8]) -> Self {
         let mut short = [0; 16];
         short.copy_from_slice(&blake3::hash(bytes).as_bytes()[..16]);
@@ -369,7 +369,7 @@ impl Fingerprint {
 
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Digit for digit as a UUID without its hyphens, which is written in one piece.
+        // The digits are those of a UUID without hyphens, which is written in one piece.
         fmt::Display::fmt(Uuid::from_bytes(self.0).as_simple(), f)
     }
 }
@@ -399,7 +399,7 @@ impl FromStr for Fingerprint {
 
 impl Serialize for Fingerprint {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // Not through `Display`: the first record of a run holds one for each node of its graph.
+        // Avoids `Display` for speed: the first record of a run holds a fingerprint for each node of its graph.
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut text = [0; 32];
         for (pair, byte) in text.chunks_exact_mut(2).zip(self.0) {
@@ -417,21 +417,21 @@ impl<'de> Deserialize<'de> for Fingerprint {
     }
 }
 
-/// Where fresh ids come from.
+/// A source of fresh ids.
 ///
 /// # To ensure correctness, implementors must
 ///
-/// - never return the same id twice, even in another process or after a restart. A writer from an earlier life of a purged run cannot write,
-///   because its record ids never recur.
+/// - never return the same id twice, even in another process or after a restart. A writer of a purged run cannot write to a new run under the same
+///   id, because record ids never repeat.
 pub trait IdSource: fmt::Debug + Send + Sync + 'static {
     /// Returns a new UUIDv7 whose time part is `now`.
     fn next(&self, now: Timestamp) -> Uuid;
 }
 
-/// Ids from a generator seeded once from the operating system's randomness.
+/// A source of random ids. Its generator is seeded once, with randomness of the operating system.
 ///
 /// The random part is the SplitMix64 stream (Steele, Lea, Flood 2014) over two independently seeded 64-bit counters. An id costs an atomic addition
-/// and a mix, because every record needs an id.
+/// and a mix; this is cheap enough for an id in every record.
 #[derive(Debug)]
 pub struct RandomIds {
     high: AtomicU64,
@@ -439,10 +439,10 @@ pub struct RandomIds {
 }
 
 impl RandomIds {
-    /// Makes a source seeded from the operating system.
+    /// Creates a source with a seed from the operating system.
     pub fn new() -> Self {
-        // `RandomState` is the standard library's door to the operating system's randomness: each instance is keyed
-        // afresh from a per-thread random seed, and hashing nothing reads the key through SipHash.
+        // `RandomState` gives access to the randomness of the operating system through the standard library: each instance has a fresh key from a
+        // per-thread random seed, and an empty hash reads the key through SipHash.
         use std::hash::{BuildHasher, Hasher, RandomState};
         let mut seed = blake3::Hasher::new();
         for _ in 0..4 {

@@ -1,15 +1,15 @@
-//! Indexes next to logs, where no transaction covers both: the rules by which a listing lacks no run and shows no false one.
+//! Indexes next to logs, in stores without a transaction over both. The rules here keep every listing complete and correct.
 //!
-//! An index holds *entries*. An entry names one generation of a run, one record, and a position in a listing. No two records share an entry.
-//! Two rules:
+//! An index holds *entries*. An entry names one generation of a run (a purge and a new start of the same id begin the next generation), one record,
+//! and a position in a listing. No two records share an entry. Two rules apply:
 //!
 //! 1. *The entry comes before the record.* A writer stores the entry that its record needs, and only then appends the record.
 //!    [`IndexMove::entry_before`] says whether a record needs one.
 //! 2. *Readers check every entry against the log.* A reader shows the head of the run, never the entry. It removes an entry only on
 //!    [`EntryCheck::Stale`] or, after a grace, on [`EntryCheck::Unborn`]. A writer removes the entry that [`IndexMove::stale_entry`] names.
 //!
-//! **Theorem.** Whichever process dies between whichever steps: (a) a run with a record has an entry at its position; (b) no run without a
-//! record is shown, and no run with a false head.
+//! **Theorem.** Even if processes die between any two steps: (a) a run with a record has an entry at its position; (b) no listing shows a run
+//! without a record, or a run with a false head.
 //!
 //! *Proof.* (b) is rule 2. (a) holds by induction over the steps of one generation. Let an append make record *n* the head. If *n* moves the run,
 //! rule 1 stored the entry for the new position first. If it does not, the run has its entry by induction. That entry stays until a record after
@@ -35,30 +35,31 @@ use crate::id::{ExecutorId, Seq};
 use crate::query::RunHead;
 use crate::record::{RecordHeader, RunStatus};
 
-/// Where a run stands: what of its head decides in which listings it is.
+/// The fields of a run's head that decide in which listings the run appears.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RunStanding {
     /// The run's status.
     pub status: RunStatus,
-    /// Who owns it.
+    /// The owner of the run.
     pub owner: Option<ExecutorId>,
-    /// When it is to be woken.
+    /// The time at which the run is to be woken.
     pub wake_at: Option<Timestamp>,
 }
 
 impl RunStanding {
-    /// Returns where a run stands with this record as its last.
+    /// Returns the fields after the record `last`.
     pub fn after(last: &RecordHeader) -> Self {
         Self { status: last.status, owner: last.owner, wake_at: last.wake_at }
     }
 
-    /// Returns where a run stands with this head.
+    /// Returns the fields of `head`.
     pub fn of(head: &RunHead) -> Self {
         Self { status: head.status, owner: head.owner, wake_at: head.wake_at }
     }
 }
 
-/// The effect of an append on a run's entry. `E` names an entry, and is equal exactly if the run stands in the same places.
+/// The effect of an append on a run's index entry. `E` names an entry. Two values of `E` are equal if and only if the run appears at the same
+/// positions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexMove<E> {
     before: Option<E>,
@@ -70,24 +71,25 @@ pub struct IndexMove<E> {
 pub enum AppendOutcome {
     /// The records are in the log.
     Written,
-    /// They are not, and never will be.
+    /// The records are not in the log, and never will be.
     Refused,
-    /// Whether they are is not known.
+    /// It is unknown whether the records are in the log.
     Unknown,
 }
 
 impl<E: PartialEq> IndexMove<E> {
-    /// A move to where the append's last record leaves the run; `before` is where it stood with the expected head, if that is known.
+    /// Creates a move. `after` is the entry that the append's last record needs; `before` is the entry of the expected head, if it is known.
     pub fn new(before: Option<E>, after: E) -> Self {
         Self { before, after }
     }
 
-    /// Returns the entry to store before the record is written; `None` if the run stays in the place of its entry.
+    /// Returns the entry to store before the record is written; `None` if the run keeps its entry.
     pub fn entry_before(&self) -> Option<&E> {
         (self.before.as_ref() != Some(&self.after)).then_some(&self.after)
     }
 
-    /// Returns the entry that the writer may remove afterward. In doubt it returns `None`: a reader of the index finds out.
+    /// Returns the entry that the writer may remove after the append. Returns `None` if the outcome is unknown; a reader of the index removes the
+    /// entry later.
     pub fn stale_entry(self, outcome: AppendOutcome) -> Option<E> {
         let is_moved = self.entry_before().is_some();
         match outcome {
@@ -100,19 +102,20 @@ impl<E: PartialEq> IndexMove<E> {
 
 /// An entry of an index, as a reader finds it.
 pub trait IndexEntry {
-    /// Distinguishes the lives of a run under one key: a run that was purged and started again is another life.
+    /// Distinguishes the generations of a run id. A run that was purged and started again is another generation.
     type Life: PartialOrd;
 
-    /// Returns the life that the entry is of.
+    /// Returns the generation that the entry belongs to.
     fn life(&self) -> &Self::Life;
 
-    /// Returns the record that moves the run to this entry; `None` if the index compares records itself when it removes the entry.
+    /// Returns the record that moves the run to this entry; `None` if the index itself compares records when it removes the entry.
     fn announced_with(&self) -> Option<Seq>;
 
-    /// Returns whether a run that stands so has its place here.
+    /// Returns whether a run with these head fields belongs at the position of this entry.
     fn holds(&self, standing: &RunStanding) -> bool;
 
-    /// Checks the entry against the log: the life, the last record and where it leaves the run; `None` if there is no run.
+    /// Checks the entry against the log. `log` has the generation, the number of the last record and the head fields; `None` means that the run
+    /// does not exist.
     fn check(&self, log: Option<(&Self::Life, Seq, &RunStanding)>) -> EntryCheck {
         let Some((life, head, standing)) = log else { return EntryCheck::Unborn };
         match self.life().partial_cmp(life) {
@@ -125,16 +128,16 @@ pub trait IndexEntry {
     }
 }
 
-/// The log's verdict on an entry.
+/// The result of checking an entry against the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryCheck {
-    /// The run stands there.
+    /// The run belongs at the position of the entry.
     Stands,
-    /// The record that needs the entry is not written yet, or never will be; a later record settles that. Leave the entry.
+    /// The record that needs the entry is not written yet, or never will be. Leave the entry; a later record decides.
     Ahead,
-    /// The run has moved on, or this life has ended. It may go.
+    /// The run has moved on, or this generation has ended. The entry may be removed.
     Stale,
-    /// There is no run of this life. It may go when it is too old to belong to an append that is under way.
+    /// The log has no run of this generation. The entry may be removed once it is too old to belong to an append in progress.
     Unborn,
 }
 

@@ -1,7 +1,7 @@
-//! The contract of a store: [`CheckpointStore`], what goes in and comes out, and what every store decides alike.
+//! The contract of a store: [`CheckpointStore`], the types of its arguments and results, and the checks that all stores share.
 //!
-//! Authors of stores depend on this crate alone, and on `ferrata-store-conformance` in their tests. It knows no graph, no
-//! engine and no runtime, and opens no socket and no file. Applications find the same names in the facade crate `ferrata`.
+//! Authors of stores depend only on this crate, and on `ferrata-store-conformance` in their tests. The crate contains no graph, engine or runtime,
+//! and opens no socket and no file. Applications use the same names through the facade crate `ferrata`.
 
 mod check;
 mod clock;

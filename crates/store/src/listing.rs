@@ -1,4 +1,4 @@
-//! The cursors of all stores: which listing one belongs to, and after which entry it goes on.
+//! The cursors of all stores. A cursor contains its listing and the entry after which the listing continues.
 
 use std::fmt::Display;
 
@@ -7,7 +7,7 @@ use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Fingerprint, RunId, RunKey, TenantId};
 
-/// A listing, as its cursors name it; one of another listing is refused.
+/// The identity of a listing, which is part of its cursors. A listing refuses a cursor of another listing.
 ///
 /// ```
 /// use ferrata_store::{Listing, Order, RunQuery};
@@ -22,43 +22,43 @@ use crate::id::{Fingerprint, RunId, RunKey, TenantId};
 pub struct Listing(Fingerprint);
 
 impl Listing {
-    /// The history of a run.
+    /// Returns the listing of the history of a run.
     pub fn of_history(run: &RunKey, order: Order) -> Self {
         Self(Fingerprint::of(format!("history {run} {order:?}").as_bytes()))
     }
 
-    /// The runs that a query finds.
+    /// Returns the listing of the runs that match a query.
     pub fn of_runs(query: &RunQuery, order: Order) -> Self {
         Self(Fingerprint::of(format!("runs {query:?} {order:?}").as_bytes()))
     }
 
-    /// Makes a cursor of a place, in a store's own words.
+    /// Creates a cursor for a position. `place` is the position in a form that only the store reads.
     pub fn cursor(self, place: impl Display) -> Cursor {
         Cursor::new(format!("{}.{place}", self.0))
     }
 
-    /// Returns the place that a cursor of this listing names.
+    /// Returns the position in a cursor of this listing.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if it is of another listing, or no cursor at all.
+    /// [`ErrorKind::Invalid`] if the cursor belongs to another listing, or is not a cursor.
     pub fn place(self, cursor: &Cursor) -> Result<&str> {
         let (listing, place) = cursor.as_str().split_once('.').ok_or_else(Self::foreign)?;
         let own = listing.parse().is_ok_and(|listing: Fingerprint| listing == self.0);
         own.then_some(place).ok_or_else(Self::foreign)
     }
 
-    /// Returns the place after which a page begins; `None` for the first page.
+    /// Returns the position after which a page begins; `None` for the first page.
     ///
     /// # Errors
     ///
-    /// As [`place`](Self::place).
+    /// The errors of [`place`](Self::place).
     pub fn after(self, page: &Page) -> Result<Option<RunPlace>> {
         page.cursor.as_ref().map(|cursor| RunPlace::read(self, cursor)).transpose()
     }
 
-    /// Makes a page of the runs that follow its place, in its order: of at least [`Page::len`] and one more, if there are so many. The
-    /// one more tells that another page follows.
+    /// Creates a page from the runs after the page's position, in the page's order. If more runs exist, `heads` must have at least one more than
+    /// [`Page::len`]: the extra run shows that another page follows.
     pub fn cut(self, page: &Page, mut heads: Vec<RunHead>) -> Paged<RunHead> {
         let is_more = heads.len() > page.len();
         heads.truncate(page.len());
@@ -68,35 +68,35 @@ impl Listing {
 
     /// Returns the error for a cursor of another listing.
     pub fn foreign() -> Error {
-        Error::new(ErrorKind::Invalid, "the cursor is not of this listing; start at its first page")
+        Error::new(ErrorKind::Invalid, "the cursor belongs to another listing; start at the first page")
     }
 }
 
-/// A place among runs, in the order in which stores list them: by the time of their creation, then by tenant, then by id.
+/// The position of a run in listings. Stores list runs by time of creation, then tenant, then id.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RunPlace {
-    /// When the run was created.
+    /// The time at which the run was created.
     pub created: Timestamp,
     /// The run.
     pub run: RunKey,
 }
 
 impl RunPlace {
-    /// Returns the place of a run.
+    /// Returns the position of a run.
     pub fn of(head: &RunHead) -> Self {
         Self { created: head.facts.created, run: head.run.clone() }
     }
 
-    /// Returns the cursor that goes on after it.
+    /// Returns the cursor that continues after this position.
     pub fn cursor(&self, listing: Listing) -> Cursor {
         listing.cursor(format_args!("{}.{}", self.created.unix_ms(), self.run))
     }
 
-    /// Reads what [`cursor`](Self::cursor) made.
+    /// Decodes a cursor that [`cursor`](Self::cursor) made.
     ///
     /// # Errors
     ///
-    /// As [`Listing::place`].
+    /// The errors of [`Listing::place`].
     pub fn read(listing: Listing, cursor: &Cursor) -> Result<Self> {
         let parse = |text: &str| {
             let (created, run) = text.split_once('.')?;
@@ -109,8 +109,8 @@ impl RunPlace {
     }
 }
 
-/// Lists a page of the runs that match a query at the store's time `now`, out of all runs of the store, in any order: an implementation of
-/// [`runs`](super::CheckpointStore::runs) for a store that can iterate over its heads.
+/// Lists one page of the runs that match a query at the store's time `now`. The input is all runs of the store, in any order. A store that can
+/// iterate over its heads can implement [`runs`](super::CheckpointStore::runs) with it.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! The memory store: the contract in its plainest form, for tests and for work that may be lost.
+//! The memory store: the simplest store, for tests and for work that may be lost.
 
 mod log;
 
@@ -26,14 +26,14 @@ use crate::refusal;
 use crate::relay::{Relay, RelayTexts, check_texts};
 use crate::resealing::{Resealing, check_reseal};
 
-/// Maximum number of notices that a slow subscriber may be behind before it loses some and is notified of the loss.
+/// Maximum number of undelivered notices of a subscriber. A slower subscriber loses notices and learns that it lost some.
 ///
-/// A key is 32 bytes, so this costs 32 KiB; a subscriber that is further behind is better served by one listing.
+/// A notice is about 32 bytes, so this costs 32 KiB. A subscriber with more undelivered notices does better with one listing.
 const NOTICES: usize = 1_024;
 
 /// A store in the memory of this process.
 ///
-/// The store is lost with the process, and other processes cannot access it. A clone is another instance of the same store, like a second
+/// The data is lost when the process ends, and other processes cannot access it. A clone is another instance of the same store, like a second
 /// connection to one database.
 ///
 /// ```
@@ -53,10 +53,10 @@ pub struct MemoryStore {
 
 struct MemoryShared {
     clock: Arc<dyn Clock>,
-    // Held for the time of a few map look-ups and moves of records, never across an await.
+    // The lock is held for a few map lookups and moves of records, never across an await.
     content: Mutex<Content>,
     notices: broadcast::Sender<Notice>,
-    /// Made with the first that hears: most stores in memory have none.
+    /// Created with the first listener: most memory stores have no listener.
     said: OnceLock<broadcast::Sender<Arc<str>>>,
 }
 
@@ -65,32 +65,32 @@ struct Content {
     runs: HashMap<RunKey, MemoryLog>,
     /// The runs in the order of listings.
     order: BTreeSet<RunPlace>,
-    /// Until when, on the monotonic clock, each executor is alive.
+    /// The time on the monotonic clock until which each executor is alive.
     alive: HashMap<ExecutorId, Duration>,
-    /// How many batches there were.
+    /// The number of batches so far.
     batches: u64,
 }
 
 impl MemoryStore {
-    /// Makes an empty store that uses the machine's clock.
+    /// Creates an empty store that uses the system clock.
     pub fn new() -> Self {
         Self::with_clock(Arc::new(SystemClock::new()))
     }
 
-    /// Makes an empty store that uses this clock. Heartbeats expire by its monotonic time. Wake-ups are due by its wall time.
+    /// Creates an empty store that uses `clock`. Heartbeats expire by its monotonic time. Wake-ups become due by its wall time.
     pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
         let (notices, said) = (broadcast::Sender::new(NOTICES), OnceLock::new());
         Self { shared: Arc::new(MemoryShared { clock, content: Mutex::default(), notices, said }) }
     }
 
-    /// Changes the records kept of a run as a failing disk would, without regard to any rule; tells whether there is such a run.
+    /// Changes the stored records of a run like a failing disk would, without any check. Returns whether the run exists.
     ///
-    /// For tests of code on top of a store: changes a body, removes a record or gives it a newer format. Reading then fails as in any other store.
+    /// For tests of code that uses a store: change a body, remove a record or give it a newer format. Reads then fail as in any other store.
     pub fn tamper(&self, run: &RunKey, change: impl FnOnce(&mut Vec<Record>)) -> bool {
         self.content().runs.get_mut(run).map(|log| log.tamper(change)).is_some()
     }
 
-    /// Returns the executors whose heartbeats have not expired, in order. For tests that ask who could still write.
+    /// Returns the executors whose heartbeats have not expired, in order. Tests use it to find out which executors could still write.
     pub fn executors(&self) -> Vec<ExecutorId> {
         let now = self.shared.clock.monotonic();
         let mut alive: Vec<_> =
@@ -100,7 +100,7 @@ impl MemoryStore {
     }
 
     fn content(&self) -> MutexGuard<'_, Content> {
-        // A panic in a caller's `tamper` or allocator leaves records as they are; each reading checks them anyway.
+        // After a panic in a caller's `tamper` or in the allocator, the records are valid or damaged; each read checks them anyway.
         self.shared.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -159,7 +159,7 @@ impl CheckpointStore for MemoryStore {
             batch.into_iter().zip(checks).map(&mut append).collect()
         };
         for notice in changed {
-            // Fails when the last subscriber has just gone: then no receiver is left.
+            // Fails if the last subscriber was just dropped: then no receiver is left.
             let _ = self.shared.notices.send(notice);
         }
         results
@@ -193,7 +193,7 @@ impl CheckpointStore for MemoryStore {
                 Ok(head) => query.matches(&head, now).then_some(Ok(head)),
                 Err(error) if query.fails_without(key) => Some(Err(error)),
                 Err(error) => {
-                    tracing::warn!(run = %key, %error, "left an unreadable run out of a listing");
+                    tracing::warn!(run = %key, %error, "skipped an unreadable run in a listing");
                     None
                 }
             }
@@ -203,7 +203,7 @@ impl CheckpointStore for MemoryStore {
             Some(place) => Bound::Excluded(place),
             None => Bound::Unbounded,
         };
-        // One more than wanted tells whether this is the last page.
+        // Take one more run than requested: it shows whether another page follows.
         let items = match page.order {
             Order::OldestFirst | Order::Any => content
                 .order
@@ -228,7 +228,7 @@ impl CheckpointStore for MemoryStore {
             None => return Err(refusal::no_run("store.prune", run)),
         };
         self.notify(run);
-        // Freeing many records takes a while, so release the lock first.
+        // Release the lock before many records are freed, because that takes a while.
         Ok(log::count(&gone))
     }
 
@@ -255,7 +255,7 @@ impl CheckpointStore for MemoryStore {
         let now = self.shared.clock.monotonic();
         let mut content = self.content();
         content.alive.insert(*executor, now.saturating_add(ttl));
-        // Executors are never named again once they ended, so the map would grow with every restart.
+        // Ids of ended executors are never used again, so remove them. Otherwise the map would grow with every restart.
         content.alive.retain(|_, until| now < *until);
         Ok(())
     }
@@ -303,7 +303,7 @@ impl Relay for MemoryStore {
         check_texts(&texts)?;
         if let Some(said) = self.shared.said.get() {
             for text in texts {
-                // Fails when there is no listener: then no receiver is left.
+                // Fails if there is no listener: then no receiver is left.
                 let _ = said.send(text.into());
             }
         }
@@ -317,12 +317,12 @@ impl Relay for MemoryStore {
 
 impl MemoryStore {
     fn notify(&self, run: &RunKey) {
-        // Fails when there is no subscriber: then no receiver is left.
+        // Fails if there is no subscriber: then no receiver is left.
         let _ = self.shared.notices.send(Notice::new(run.clone()));
     }
 }
 
-/// One batch under way: its number, and the runs it named that do not exist.
+/// A batch in progress: its number, and the runs in it that do not exist yet.
 struct AppendRound {
     batch: u64,
     absent: Vec<RunKey>,

@@ -1,4 +1,4 @@
-//! The terms of store calls: positions, filters, pages, and the returned heads.
+//! Arguments and results of store calls: positions, filters, pages, and heads of runs.
 
 use std::num::NonZeroU32;
 
@@ -31,7 +31,7 @@ impl std::fmt::Display for At {
     }
 }
 
-/// The part of a run that a store knows without reading its log.
+/// The head of a run with its facts: the part of a run that a store knows without reading the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RunHead {
@@ -41,28 +41,28 @@ pub struct RunHead {
     pub seq: Seq,
     /// The id of its last record.
     pub id: RecordId,
-    /// The position of the oldest record kept: 0 unless the run was pruned.
+    /// The position of the oldest stored record: 0 unless the run was pruned.
     pub first: Seq,
     /// Kind of the last record.
     pub kind: RecordKind,
     /// The run's status.
     pub status: RunStatus,
-    /// How often it has been claimed.
+    /// The number of times that executors have claimed the run.
     pub epoch: Epoch,
-    /// Who owns it.
+    /// The owner of the run.
     pub owner: Option<ExecutorId>,
-    /// Whether that owner's heartbeat had not expired, by the store's clock, when the store answered.
+    /// Whether the owner's heartbeat had not expired, by the store's clock, when the store answered.
     pub owner_alive: bool,
-    /// When it is to be woken.
+    /// The time at which the run is to be woken.
     pub wake_at: Option<Timestamp>,
     /// Time of the last record, by the writer's clock.
     pub updated: Timestamp,
-    /// Facts from the run's start.
+    /// The facts from the run's start.
     pub facts: RunFacts,
 }
 
 impl RunHead {
-    /// Creates the head of `run` after `last`, with `first` as the oldest stored record.
+    /// Creates the head of `run` after the record `last`. `first` is the oldest stored record.
     pub fn after(
         run: RunKey,
         first: Seq,
@@ -86,24 +86,24 @@ impl RunHead {
         }
     }
 
-    /// Returns whether the run was started and no executor has claimed it yet: it waits for capacity. A run that lost or released its executor has
-    /// been claimed, so it does not count.
+    /// Returns whether the run was started but never claimed, because it waits for capacity. A run whose executor died or released it has been
+    /// claimed, so it does not count.
     pub fn is_queued(&self) -> bool {
         self.epoch == Epoch::NEVER && self.status == RunStatus::InProgress
     }
 
-    /// Returns whether the run is finished and has something left to deliver.
+    /// Returns whether the run is finished and still has outbox messages or other deliveries to make.
     pub fn is_delivering(&self) -> bool {
         self.status.is_finished() && self.wake_at.is_some()
     }
 
-    /// Returns position and id, as the next append must expect them.
+    /// Returns the position and the id of the head, which the next append must expect.
     pub fn head(&self) -> HeadRef {
         HeadRef { seq: self.seq, id: self.id }
     }
 }
 
-/// Which runs to list: those that meet every condition given.
+/// A filter for listings of runs. A run matches if it meets every given condition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RunQuery {
@@ -111,8 +111,7 @@ pub struct RunQuery {
     pub tenant: Option<TenantId>,
     /// Only runs of this workflow.
     pub workflow: Option<WorkflowName>,
-    /// Only runs for this user. No store is bound to keep an index of users: a listing may read as many runs as the other
-    /// conditions leave.
+    /// Only runs for this user. A store need not have an index of users: a listing may read every run that meets the other conditions.
     pub user: Option<String>,
     /// Only runs in one of these statuses; empty means any.
     pub statuses: Vec<RunStatus>,
@@ -128,42 +127,42 @@ pub struct RunQuery {
     pub owner: Option<ExecutorId>,
     /// Only runs that need an owner.
     pub filter: RunFilter,
-    /// Whether an unreadable run fails the listing instead of being omitted; false by default. For a caller that removes data that no listed run
-    /// needs.
+    /// If true, an unreadable run fails the listing; if false, the listing omits it. The default is false. Set it in a caller that deletes data
+    /// which no listed run needs.
     pub complete: bool,
 }
 
-/// Which runs need an owner.
+/// A condition for runs that need an owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RunFilter {
     /// No condition.
     #[default]
     Any,
-    /// In progress, without a wake-up time, and its owner's heartbeat has expired by the store's clock, or it has no owner.
+    /// The run is in progress and has no wake-up time. It has no owner, or its owner's heartbeat has expired by the store's clock.
     Orphaned,
-    /// Its wake-up time has come by the store's clock, and it has no owner whose heartbeat is alive. A finished run is woken, too: for
-    /// what it still has to deliver.
+    /// The run's wake-up time has come by the store's clock, and no owner with a live heartbeat has it. This includes finished runs, which wake up
+    /// for deliveries that they still have to make.
     Due,
 }
 
 impl RunQuery {
     /// Returns whether `head` meets the query at the store's time `now`.
     ///
-    /// For stores that filter in process, and the yardstick for those that let a server do it.
+    /// Stores that filter in the process call this method. Stores that filter in a server must give the same result.
     pub fn matches(&self, head: &RunHead, now: Timestamp) -> bool {
         self.meets_facts(&head.run, &head.facts)
             && self.meets_standing(&RunStanding::of(head), head.owner_alive, now)
     }
 
-    /// Returns whether the listing fails if this run is unreadable, instead of omitting it.
+    /// Returns whether the listing must fail if this run is unreadable, instead of omitting the run.
     ///
-    /// For authors of stores, which ask it for such a run.
+    /// A store calls this method for each unreadable run.
     pub fn fails_without(&self, run: &RunKey) -> bool {
         self.complete && self.tenant.as_ref().is_none_or(|tenant| *tenant == run.tenant)
     }
 
-    /// Returns whether a run with these facts may match the query, judged by its immutable parts.
+    /// Returns whether a run with these immutable facts may match the query.
     pub fn meets_facts(&self, run: &RunKey, facts: &RunFacts) -> bool {
         self.tenant.as_ref().is_none_or(|tenant| *tenant == run.tenant)
             && self.workflow.as_ref().is_none_or(|workflow| *workflow == facts.workflow)
@@ -177,7 +176,8 @@ impl RunQuery {
                 .is_none_or(|parent| facts.parent.as_ref().is_some_and(|p| p.run == *parent))
     }
 
-    /// Returns whether a run that stands so may meet the query at the store's time `now`: as far as what its last record says goes.
+    /// Returns whether a run with these head fields may match the query at the store's time `now`. Checks only the conditions that the fields of
+    /// the last record decide.
     pub fn meets_standing(&self, standing: &RunStanding, owner_alive: bool, now: Timestamp) -> bool {
         let RunStanding { status, owner, wake_at } = *standing;
         (self.statuses.is_empty() || self.statuses.contains(&status))
@@ -190,37 +190,37 @@ impl RunQuery {
     }
 }
 
-/// In which order a listing of runs goes.
+/// The order of a listing of runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// The newest first.
+    /// Newest first.
     #[default]
     NewestFirst,
-    /// The oldest first.
+    /// Oldest first.
     OldestFirst,
-    /// One of the two, whichever costs the store less; the same one for all pages of a listing.
+    /// The order that costs the store less. It is the same for all pages of a listing.
     Any,
 }
 
-/// Which part of a listing to return.
+/// The part of a listing to return.
 ///
-/// Runs are ordered by their time of creation, then tenant, then run id. None of these ever changes, so paging with a cursor
-/// sees every run that exists throughout exactly once.
+/// Runs are ordered by time of creation, then tenant, then run id. These values never change, so paging with a cursor returns each run that exists
+/// during the whole listing exactly once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// At most how many entries to return, 1,000 at most; stores return fewer when asked for more.
+    /// The maximum number of entries to return. A store returns at most 1,000, even if the limit is higher.
     pub limit: NonZeroU32,
-    /// Where to go on, from the page before; absent for the first page.
+    /// The cursor of the previous page; `None` for the first page.
     pub cursor: Option<Cursor>,
-    /// In which order.
+    /// The order of the listing.
     pub order: Order,
 }
 
 impl Page {
-    /// Maximum number of entries in one page, whatever the request.
+    /// Maximum number of entries in one page.
     pub const MAX: u32 = 1_000;
 
-    /// The first page of at most `limit` entries, newest first; a limit of 0 counts as 1.
+    /// Requests the first page of at most `limit` entries, newest first. A limit of 0 counts as 1.
     pub fn first(limit: u32) -> Self {
         Self {
             limit: NonZeroU32::new(limit).unwrap_or(NonZeroU32::MIN),
@@ -236,38 +236,38 @@ impl Page {
         self
     }
 
-    /// Goes on from the page before.
+    /// Sets the cursor of the previous page, after which this page continues.
     #[must_use]
     pub fn with_cursor(mut self, cursor: Cursor) -> Self {
         self.cursor = Some(cursor);
         self
     }
 
-    /// Returns the number of entries that a store is to return at most.
+    /// Returns the maximum number of entries that a store returns.
     pub fn len(&self) -> usize {
         self.limit.get().min(Self::MAX) as usize
     }
 
-    /// Always false: a page holds at least one entry.
+    /// Returns false: a page holds at least one entry.
     pub fn is_empty(&self) -> bool {
         false
     }
 }
 
 impl Default for Page {
-    /// The first 50 entries, newest first.
+    /// Requests the first 50 entries, newest first.
     fn default() -> Self {
         Self::first(50)
     }
 }
 
-/// Where a listing goes on. Opaque: only the store that made it reads it.
+/// A position in a listing, from which the next page continues. It is opaque: only the store that made it can read it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Cursor(String);
 
 impl Cursor {
-    /// Wraps a store's own text.
+    /// Wraps the text of a store.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
@@ -281,8 +281,8 @@ impl Cursor {
 /// One page of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paged<T> {
-    /// The entries, in the order asked for.
+    /// The entries, in the requested order.
     pub items: Vec<T>,
-    /// Where to go on; absent when this was the last page.
+    /// The cursor for the next page; `None` if this is the last page.
     pub next: Option<Cursor>,
 }

@@ -1,10 +1,12 @@
-//! Reading all that a store keeps of a run.
+//! Reads all stored records of a run.
 
 use crate::{At, CheckpointStore, ErrorKind, Record, Result, RunHead, Seq};
 
-/// Passes each stored record of a run to `take`, in pieces from the newest base backward. Memory holds one piece at a time, as when the run is
-/// loaded. Returns whether it found all records up to the head: false if some were pruned or the run was purged meanwhile, even if its id was
-/// started again.
+/// Passes each stored record of a run to `take`, in pieces from the newest base backward. Only one piece is in memory at a time, as much as for a
+/// load of the run.
+///
+/// Returns whether it found all records up to the head. Returns false if some records were pruned, or if the run was purged meanwhile, even if its
+/// id was started again.
 ///
 /// `take` also gets records that were appended before the first piece was read.
 ///
@@ -14,7 +16,7 @@ use crate::{At, CheckpointStore, ErrorKind, Record, Result, RunHead, Seq};
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: nothing is changed.
+/// Cancel safe: the call changes nothing.
 ///
 /// # Examples
 ///
@@ -51,7 +53,7 @@ pub async fn for_each_record(
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
             Err(error) => return Err(error.with_run(&head.run)),
         };
-        // A run that was purged and started again has other records in their place.
+        // If the run was purged and started again, other records have these numbers.
         let last = records.last().map(|record| record.header.id);
         if at != At::Latest && last != prev {
             return Ok(false);

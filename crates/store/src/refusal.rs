@@ -5,23 +5,25 @@ use crate::id::{HeadRef, RunKey, Seq};
 use crate::query::At;
 
 /// Message for an operation on a run that does not exist.
-pub const NO_RUN: &str = "there is no such run; it was purged, or never started";
+pub const NO_RUN: &str = "the run does not exist; it was purged, or never started";
 
 /// Message for the second entry of a run in a batch.
-pub const DOUBLED: &str = "the run stands in the batch already; join its records into one entry";
+pub const DOUBLED: &str = "the batch has two entries for the run; join its records into one entry";
 
-/// Says which head was expected and which was found; `None` stands for a run that does not exist.
+/// Describes the expected head and the actual head; `None` means that the run does not exist.
 pub fn differs(expected: Option<HeadRef>, actual: Option<HeadRef>) -> String {
     let found = match (expected, actual) {
         (Some(expected), Some(actual)) => format!("the run's head is {actual}, not {expected}"),
-        (Some(expected), None) => format!("the run does not exist, its head was expected to be {expected}"),
-        (None, Some(actual)) => format!("the run exists already, its head is {actual}"),
+        (Some(expected), None) => {
+            format!("the run does not exist, and its head was expected to be {expected}")
+        }
+        (None, Some(actual)) => format!("the run already exists, and its head is {actual}"),
         (None, None) => "the run does not exist".to_owned(),
     };
-    format!("{found}; load the run, see who wrote, and decide again")
+    format!("{found}; load the run, check its new records, and decide again")
 }
 
-/// An append or a purge expected another head than the run has; `None` stands for a run that does not exist.
+/// Returns the error for an append or a purge that expected another head; `None` means that the run does not exist.
 pub fn conflict(run: &RunKey, expected: Option<HeadRef>, actual: Option<HeadRef>) -> Error {
     Error::new(ErrorKind::Conflict, differs(expected, actual))
         .with_operation("store.append")
@@ -29,19 +31,19 @@ pub fn conflict(run: &RunKey, expected: Option<HeadRef>, actual: Option<HeadRef>
         .with_actual_head(actual)
 }
 
-/// A run has a second entry in a batch.
+/// Returns the error for a run's second entry in a batch.
 pub fn doubled(run: &RunKey) -> Error {
     Error::new(ErrorKind::Invalid, DOUBLED).with_operation("store.append").with_run(run)
 }
 
-/// The operation needs a run that exists.
+/// Returns the error for an operation on a run that does not exist.
 pub fn no_run(operation: &'static str, run: &RunKey) -> Error {
     Error::new(ErrorKind::NotFound, NO_RUN).with_operation(operation).with_run(run)
 }
 
-/// The run exists and has no record there.
+/// Returns the error for a run that has no record at `at`.
 pub fn no_record(operation: &'static str, run: &RunKey, at: At) -> Error {
-    let message = format!("the run does not hold {at}; it was pruned, or never written");
+    let message = format!("the run has no {at}; it was pruned, or never written");
     let error = Error::new(ErrorKind::NotFound, message).with_operation(operation).with_run(run);
     match at {
         At::Seq(seq) => error.with_seq(seq),
@@ -49,12 +51,12 @@ pub fn no_record(operation: &'static str, run: &RunKey, at: At) -> Error {
     }
 }
 
-/// A record that must be there is not.
+/// Returns the error for a record that is missing although it must exist.
 pub fn gone(run: &RunKey, seq: Seq) -> Error {
-    corrupt(run, seq, "the record is gone")
+    corrupt(run, seq, "the record is missing")
 }
 
-/// Returns the error for a damaged record; `what` names the damage.
+/// Returns the error for a damaged record. `what` names the damage.
 pub fn corrupt(run: &RunKey, seq: Seq, what: &str) -> Error {
     Error::new(ErrorKind::Corrupt, format!("{what}; restore the run from a backup"))
         .with_run(run)

@@ -1,4 +1,4 @@
-//! Messages between the processes of a store, outside the logs: delivered at once or not at all.
+//! Messages between the processes of a store. They are not stored in logs: a message is delivered at once or not at all.
 
 use std::sync::Arc;
 
@@ -7,24 +7,25 @@ use tokio::sync::broadcast;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Passes texts on between the processes that use a store, for what is shown while it comes, such as the tokens of a model.
+/// Sends texts between the processes that use a store, for data that is shown while it arrives, such as the tokens of a model.
 ///
-/// A store without a relay is complete: see [`CheckpointStore::relay`](crate::CheckpointStore::relay). The relay stores nothing. A text may be
-/// lost, and so may all texts while a connection is lost. It may arrive twice, and at the process that sent it.
+/// A relay is optional: see [`CheckpointStore::relay`](crate::CheckpointStore::relay). The relay stores nothing. A text may be lost, and while a
+/// connection is down all texts may be lost. A text may arrive twice, and may also arrive at the process that sent it.
 ///
 /// # To ensure correctness, implementors must
 ///
-/// - pass each text on whole and unchanged, or not at all; of equal texts in one call, one is enough;
-/// - pass the texts of one call on in their order, and those of calls that wait for each other;
+/// - deliver each text complete and unchanged, or not at all; if one call has several equal texts, one delivery is enough;
+/// - keep the order of the texts of one call, and the order of calls if each call waits for the previous call;
 /// - deliver to a listener every text that any process sends after [`listen`](Self::listen) has returned, unless a connection is lost;
-/// - never wait for a listener: one that is too slow loses texts, and gets a notice of that.
+/// - never wait for a listener: a listener that is too slow loses texts, and learns that it lost some.
 #[async_trait]
 pub trait Relay: Send + Sync {
-    /// Says texts, of at most [`MAX_TEXT_BYTES`] bytes each and without a NUL, to every process that hears at this time.
+    /// Sends texts to every process that listens at this time. A text has at most [`MAX_TEXT_BYTES`] bytes and contains no NUL.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::TooLarge`]: a text is longer. [`ErrorKind::Invalid`]: there is a NUL in it. Nothing was said.
+    /// - [`ErrorKind::TooLarge`]: a text is too long. Nothing was sent.
+    /// - [`ErrorKind::Invalid`]: a text contains a NUL. Nothing was sent.
     /// - [`ErrorKind::Unavailable`], [`ErrorKind::Indeterminate`]: the store is unreachable. Listeners may have received some of the texts.
     ///
     /// # Cancel safety
@@ -32,55 +33,57 @@ pub trait Relay: Send + Sync {
     /// Cancel safe: listeners may have received some of the texts.
     async fn publish(&self, texts: Vec<String>) -> Result<()>;
 
-    /// Begins to listen: receives every text sent after this call returns.
+    /// Starts to listen. The listener receives every text that is sent after this call returns.
     ///
     /// # Errors
     ///
     /// - [`ErrorKind::Unavailable`]: the store cannot be reached.
-    /// - [`ErrorKind::Invalid`]: the user of the store may not hear.
+    /// - [`ErrorKind::Invalid`]: the store's user has no permission to listen.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call changes nothing.
     async fn listen(&self) -> Result<RelayTexts>;
 }
 
-/// The most bytes of one text. PostgreSQL takes 7,999 in a notice.
+/// The maximum length of a text, in bytes. A PostgreSQL notification holds at most 7,999 bytes.
 pub const MAX_TEXT_BYTES: usize = 7_000;
 
-/// Checks what every relay must refuse.
+/// Makes the checks that every relay must make before it sends.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::TooLarge`] if a text is longer than [`MAX_TEXT_BYTES`], [`ErrorKind::Invalid`] if there is a NUL in one, which PostgreSQL takes in no
-/// text.
+/// - [`ErrorKind::TooLarge`]: a text is longer than [`MAX_TEXT_BYTES`].
+/// - [`ErrorKind::Invalid`]: a text contains a NUL, which PostgreSQL does not allow in text.
 pub fn check_texts(texts: &[String]) -> Result<()> {
     let refuse = |kind, message| Err(Error::new(kind, message).with_operation("store.say"));
     if let Some(text) = texts.iter().find(|text| text.len() > MAX_TEXT_BYTES) {
-        let message =
-            format!("a text of {} bytes cannot be said; divide it, {MAX_TEXT_BYTES} is the most", text.len());
+        let message = format!(
+            "the text has {} bytes, and a notice has at most {MAX_TEXT_BYTES}; split the text",
+            text.len()
+        );
         return refuse(ErrorKind::TooLarge, message);
     }
     match texts.iter().any(|text| text.contains('\0')) {
         true => refuse(
             ErrorKind::Invalid,
-            "there is a NUL in the text; say it in another form, as JSON does".to_owned(),
+            "the text contains a NUL character; encode it, for example as JSON".to_owned(),
         ),
         false => Ok(()),
     }
 }
 
-/// Texts from the processes of a store.
+/// A stream of texts from the processes of a store.
 #[derive(Debug)]
 pub struct RelayTexts(broadcast::Receiver<Arc<str>>);
 
 impl RelayTexts {
-    /// Wraps the receiving end of a store's channel.
+    /// Creates the stream from the receiver of a store's channel.
     pub fn new(receiver: broadcast::Receiver<Arc<str>>) -> Self {
         Self(receiver)
     }
 
-    /// Waits for the next text; `Ok(None)` says that some were missed.
+    /// Waits for the next text. `Ok(None)` means that some texts were missed.
     ///
     /// # Errors
     ///
@@ -88,13 +91,13 @@ impl RelayTexts {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: no text is lost by dropping the future.
+    /// Cancel safe: dropping the future loses no text.
     pub async fn next(&mut self) -> Result<Option<Arc<str>>> {
         match self.0.recv().await {
             Ok(text) => Ok(Some(text)),
             Err(broadcast::error::RecvError::Lagged(_)) => Ok(None),
             Err(broadcast::error::RecvError::Closed) => {
-                Err(Error::new(ErrorKind::Closed, "the store is gone; nothing more is heard"))
+                Err(Error::new(ErrorKind::Closed, "the store was closed, so no more notices arrive"))
             }
         }
     }

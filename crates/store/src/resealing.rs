@@ -1,4 +1,4 @@
-//! Replaces the envelopes of bodies: the same records, sealed again.
+//! Replaces the envelopes of stored records, for example after a change of the encryption key.
 
 use async_trait::async_trait;
 
@@ -6,47 +6,49 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::RunKey;
 use crate::record::{Record, RecordHeader};
 
-/// Replaces the envelopes of records: for a wrapper that encrypts them with another key.
+/// Replaces the envelopes of stored records. A wrapper that encrypts records uses it to encrypt them with another key.
 ///
-/// A record has the same meaning before and after. A reader of the store itself sees another body, and its length and checksum.
+/// A record has the same meaning before and after. A reader of the inner store sees another body, and another length and checksum of the body.
 ///
 /// # To ensure correctness, implementors must
 ///
-/// - replace a record whole or not at all, for readers in any process and whatever ends the process;
-/// - replace only the records that [`has_place`] accepts: not a record that was made a base, pruned, purged or written by a later life meanwhile;
-/// - change nothing else: neither head nor listings, and no record that the caller did not give;
-/// - let appends, prunes and purges go on meanwhile, as if it were not there.
+/// - replace a record completely or not at all, for readers in any process, even if the process ends in the middle;
+/// - replace only the records that [`has_place`] accepts. Skip a record that meanwhile was made a base, pruned, purged, or written by a later run
+///   of the same id;
+/// - change nothing else: not the head, not the listings, and no record that the caller did not give;
+/// - allow appends, prunes and purges at the same time.
 #[async_trait]
 pub trait Resealing: Send + Sync {
-    /// Replaces the stored records that have the same header except for the body's length and checksum, and returns their number. It skips the
-    /// others, which were removed or became a base since the caller read them.
+    /// Replaces each stored record that has the same header, except for the body's length and checksum. Returns the number of replaced records. It
+    /// skips records that were removed or became a base after the caller read them.
     ///
     /// Replaced records are durable when the call returns.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Invalid`]: the records are not in the order of their numbers, or not sealed. Nothing was changed.
-    /// - [`ErrorKind::NotFound`]: there is no such run.
-    /// - [`ErrorKind::Unavailable`], [`ErrorKind::Indeterminate`]: some may have been replaced; call it again.
+    /// - [`ErrorKind::Invalid`]: the records are not in the order of their numbers, or are not sealed. The store changed nothing.
+    /// - [`ErrorKind::NotFound`]: the run does not exist.
+    /// - [`ErrorKind::Unavailable`], [`ErrorKind::Indeterminate`]: some records may have been replaced; call it again.
     /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: the stored records cannot be read.
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: a dropped future leaves some replaced. Call it again.
+    /// Not cancel safe: a dropped future may leave some records replaced. Call it again.
     async fn reseal(&self, run: &RunKey, records: &[Record]) -> Result<u64>;
 }
 
-/// Returns whether a record given to [`Resealing::reseal`] replaces the stored one: both are the same record, and either both or neither is a base.
+/// Returns whether a record given to [`Resealing::reseal`] may replace the stored record. Both must be the same record, and either both or neither
+/// must be a base.
 pub fn has_place(kept: &RecordHeader, given: &RecordHeader) -> bool {
     kept.id == given.id
         && *given == RecordHeader { body_len: given.body_len, body_crc: given.body_crc, ..kept.clone() }
 }
 
-/// Checks what every store must refuse before it replaces anything: records out of order or not sealed.
+/// Makes the checks that every store must make before it replaces anything: the records must be in order and sealed.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`], naming run and record.
+/// [`ErrorKind::Invalid`], with run and record.
 pub fn check_reseal(run: &RunKey, records: &[Record]) -> Result<()> {
     let refuse = |record: &Record, message: &str| {
         let error = Error::new(ErrorKind::Invalid, message).with_operation("store.reseal");
@@ -54,12 +56,15 @@ pub fn check_reseal(run: &RunKey, records: &[Record]) -> Result<()> {
     };
     for pair in records.windows(2) {
         if pair[0].header.seq >= pair[1].header.seq {
-            return Err(refuse(&pair[1], "the records are out of order; give each once, by its number"));
+            return Err(refuse(
+                &pair[1],
+                "the records are out of order; pass each record once, in the order of its number",
+            ));
         }
     }
     for record in records {
         let unsealed =
-            |source| refuse(record, "the record given is not sealed; seal it first").with_source(source);
+            |source| refuse(record, "the given record is not sealed; seal it first").with_source(source);
         record.verify(run).map_err(unsealed)?;
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! A shared store is a store: what lets wrappers hold an `Arc<dyn CheckpointStore>`.
+//! Implements the store trait for shared pointers, so that wrappers can hold an `Arc<dyn CheckpointStore>`.
 
 use std::sync::Arc;
 

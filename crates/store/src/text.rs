@@ -1,10 +1,10 @@
-//! Reading text that becomes something else, without a copy in between.
+//! Parses text during deserialization without an intermediate copy.
 
 use std::fmt;
 
 use serde::de::{Error, Visitor};
 
-/// Reads a text and makes of it what the function does.
+/// Reads a text and converts it with the function.
 pub(crate) struct TextAs<T, E>(pub(crate) fn(&str) -> Result<T, E>);
 
 impl<T, E: fmt::Display> Visitor<'_> for TextAs<T, E> {

@@ -1,10 +1,10 @@
-//! Reading the URL that names a store: what stands before the options, and the options. No error here, as a URL may hold a secret:
-//! each store says in its own words what may stand there, and repeats nothing.
+//! Parses the URL that names a store: the part before the options, and the options. These functions return no text of the URL in an error, because
+//! a URL may contain a secret. Each store has its own error messages.
 
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Cuts a URL into what names the place and its options, in their order.
+/// Splits a URL into the part before the options, and the options in their order.
 ///
 /// ```
 /// use ferrata_store::url;
@@ -26,32 +26,31 @@ pub fn split(url: &str) -> (&str, impl Iterator<Item = UrlOption<'_>>) {
     (place, options)
 }
 
-/// Reads the path of a URL of a file, `scheme:///absolute/path` or `scheme:relative/path`, with `%41` for the bytes that may not stand
-/// in a URL.
+/// Parses the path of a file URL, `scheme:///absolute/path` or `scheme:relative/path`. Characters that a URL may not contain are written as `%41`.
 ///
 /// ```
 /// use ferrata_store::url;
 ///
 /// assert_eq!(url::path("loft:///a%20b", "loft"), Ok(b"/a b".to_vec()));
 /// assert_eq!(url::path("loft:a/b", "loft"), Ok(b"a/b".to_vec()));
-/// assert_eq!(url::path("loft://host/a", "loft"), Err("names another machine"));
+/// assert_eq!(url::path("loft://host/a", "loft"), Err("has a host; the file must be on this machine"));
 /// ```
 ///
 /// # Errors
 ///
-/// What the URL does wrong, to be said behind "the URL".
+/// A text that describes the fault of the URL. It continues a message that begins with "the URL".
 pub fn path(url: &str, scheme: &str) -> Result<Vec<u8>, &'static str> {
     let rest = url.strip_prefix(scheme).and_then(|rest| rest.strip_prefix(':'));
     let rest = rest.ok_or("does not begin with its scheme")?;
     let path = match rest.strip_prefix("//") {
         Some(rest) => match rest.find('/') {
             Some(slash) if matches!(&rest[..slash], "" | "localhost") => &rest[slash..],
-            _ => return Err("names another machine"),
+            _ => return Err("has a host; the file must be on this machine"),
         },
         None => rest,
     };
     if path.contains(['?', '#']) {
-        return Err("has a query or a fragment, which mean nothing here");
+        return Err("has a query or a fragment, which this store does not support");
     }
     match decode(path) {
         Some(bytes) if !bytes.is_empty() && !bytes.contains(&0) => Ok(bytes),
@@ -60,34 +59,34 @@ pub fn path(url: &str, scheme: &str) -> Result<Vec<u8>, &'static str> {
     }
 }
 
-/// One option of a URL. A parser of its value returns `None` if the value is invalid.
+/// One option of a URL. The methods that parse its value return `None` if the value is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UrlOption<'a> {
-    /// The option as it stands in the URL.
+    /// The whole option, as written in the URL.
     pub pair: &'a str,
-    /// Its name, as it stands there.
+    /// The name of the option, as written in the URL.
     pub name: &'a str,
-    /// Its value, as it stands there; empty if it has none.
+    /// The value of the option, as written in the URL; empty if it has no value.
     pub value: &'a str,
 }
 
 impl UrlOption<'_> {
-    /// Reads text, with `%41` for the bytes that may not stand in a URL.
+    /// Parses text. Characters that a URL may not contain are written as `%41`.
     pub fn text(self) -> Option<String> {
         String::from_utf8(decode(self.value)?).ok()
     }
 
-    /// Reads a number.
+    /// Parses a number.
     pub fn number<T: FromStr>(self) -> Option<T> {
         self.value.parse().ok()
     }
 
-    /// Reads a number of milliseconds.
+    /// Parses a number of milliseconds.
     pub fn millis(self) -> Option<Duration> {
         self.number().map(Duration::from_millis)
     }
 
-    /// Reads `true` or `1`, `false` or `0`.
+    /// Parses `true` or `1`, `false` or `0`.
     pub fn truth(self) -> Option<bool> {
         match self.value {
             "true" | "1" => Some(true),
@@ -97,7 +96,7 @@ impl UrlOption<'_> {
     }
 }
 
-/// Replaces `%41` by the byte it stands for; `None` if a percent sign has no two hex digits after it.
+/// Replaces each escape such as `%41` by its byte. Returns `None` if two hex digits do not follow a percent sign.
 pub fn decode(text: &str) -> Option<Vec<u8>> {
     let mut bytes = text.bytes();
     let mut decoded = Vec::with_capacity(text.len());
@@ -125,8 +124,8 @@ mod tests {
             ("f:./a%2fb%3F", Ok("./a/b?")),
             ("g:a", Err("does not begin with its scheme")),
             ("f", Err("does not begin with its scheme")),
-            ("f://a", Err("names another machine")),
-            ("f:a?b", Err("has a query or a fragment, which mean nothing here")),
+            ("f://a", Err("has a host; the file must be on this machine")),
+            ("f:a?b", Err("has a query or a fragment, which this store does not support")),
             ("f:", Err("names no file")),
             ("f:%00", Err("names no file")),
             ("f:%", Err("has a percent sign without two hex digits")),

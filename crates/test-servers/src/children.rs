@@ -1,4 +1,4 @@
-//! The children of a process: those of Postgres have process groups of their own.
+//! The child processes of a process. Postgres puts its child processes into their own process groups.
 
 use rustix::process::Pid;
 

@@ -1,4 +1,4 @@
-//! A private Redis Cluster: masters that share the slots, without replicas.
+//! A private Redis Cluster: several masters that share the slots, without replicas.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use crate::{resp, wait};
 /// Number of slots of a cluster.
 const SLOTS: usize = 16_384;
 
-/// How long the nodes may take to join; usually a second.
+/// How long the nodes may take to join. They usually take a second.
 const JOINING: Duration = Duration::from_secs(300);
 
-/// A Redis Cluster. Each node is a [`RedisServer`] of its own, with an append-only file.
+/// A Redis Cluster. Each node is a separate [`RedisServer`] with an append-only file.
 #[derive(Debug)]
 pub struct RedisCluster {
     nodes: Vec<RedisServer>,
@@ -28,8 +28,8 @@ impl RedisCluster {
         let options = RedisServerOptions::default().with_args([
             "--cluster-enabled",
             "yes",
-            // The others soon notice a node that a test kills, but not one that a busy machine delays. A test that needs a faster failover sets a
-            // lower value.
+            // With this timeout, the other nodes soon notice a node that a test kills, but not a node that a busy machine delays. A test that needs
+            // a faster failover sets a lower value.
             "--cluster-node-timeout",
             "60000",
             "--cluster-announce-ip",
@@ -58,7 +58,7 @@ impl RedisCluster {
         let masters = self.nodes.len();
         for (index, node) in self.nodes.iter().enumerate() {
             let (first, next) = (SLOTS * index / masters, SLOTS * (index + 1) / masters);
-            // Equal epochs would cause a conflict first.
+            // Assign distinct epochs first, because equal epochs cause a conflict.
             ask(node, &["CLUSTER", "SET-CONFIG-EPOCH", &(index + 1).to_string()])?;
             ask(node, &["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &(next - 1).to_string()])?;
         }

@@ -1,4 +1,4 @@
-//! Debian's packages, unpacked into a folder instead of installed: without root, and without changes of the machine.
+//! Debian's packages, unpacked into a folder instead of installed. This needs no root, and changes nothing else on the machine.
 
 use std::ffi::OsString;
 use std::fs;
@@ -9,36 +9,36 @@ use crate::error::{Result, ServerError};
 use crate::once::run;
 use crate::program::in_path;
 
-/// The variable with a program's library path.
+/// The environment variable with a program's library path.
 pub(crate) const LIBRARIES: &str = "LD_LIBRARY_PATH";
 
-/// The installed packages of the machine.
+/// The file that lists the installed packages of the machine.
 const STATUS: &str = "/var/lib/dpkg/status";
 
-/// Unpacks every archive of a folder. Folders that are links in one package and folders in another stay links.
+/// Unpacks every archive of a folder. If a folder is a link in one package and a real folder in another, it stays a link.
 const UNPACK: &str = r#"set -e; for package in "$1"/*.deb; do
     dpkg-deb --fsys-tarfile "$package" | tar --extract --directory "$2" --keep-directory-symlink; done"#;
 
 /// Packages and their dependencies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packages {
-    /// Their names.
+    /// The names of the packages.
     pub(crate) names: &'static [&'static str],
-    /// The release of the packages and all their dependencies. By default they come from the machine's own sources, and installed packages are not
-    /// unpacked again.
+    /// The Debian release from which the packages and all their dependencies come. By default they come from the package sources of the machine,
+    /// and packages that are installed are not unpacked.
     pub(crate) suite: Option<&'static str>,
 }
 
-/// Returns whether this machine has the tools of Debian's packages.
+/// Returns whether this machine has Debian's package tools.
 pub(crate) fn is_here() -> bool {
     ["apt-get", "dpkg-deb", "tar", "bash"].iter().all(|tool| in_path(tool).is_some())
 }
 
 impl Packages {
-    /// Downloads them with a separate package list, and unpacks them into `folder/root`.
+    /// Downloads the packages with a separate package list, and unpacks them into `folder/root`.
     pub(crate) fn unpack(&self, folder: &Path) -> Result<()> {
         let [root, state] = ["root", "apt"].map(|name| folder.join(name));
-        // The remains of a killed call are unusable.
+        // An interrupted call may have left partial files, which cannot be used.
         if state.exists() {
             fs::remove_dir_all(&state).map_err(ServerError::io("remove", &state))?;
         }
@@ -55,13 +55,13 @@ impl Packages {
             apt.configure("Dir::Etc::sourcelist \"{state}/sources.list\"; Dir::Etc::sourceparts \"-\";")?;
             run(apt.get().arg("update"))?;
         } else if Path::new(STATUS).is_file() {
-            // A copy, because apt locks files next to it.
+            // Use a copy, because apt locks files next to the original.
             fs::copy(STATUS, state.join("status")).map_err(ServerError::io("copy", STATUS))?;
         } else {
             apt.write("status", "")?;
         }
         let loaded = run(apt.get().args(["install", "--yes", "--download-only"]).args(self.names));
-        // An unreachable source of the machine fails the update, and matters only if a package is from there.
+        // If a package source of the machine cannot be reached, the update fails. That matters only if a package comes from that source.
         loaded.map_err(|error| listed.err().unwrap_or(error))?;
         run(Command::new("bash")
             .args(["-o", "pipefail", "-c", UNPACK, "unpack"])
@@ -71,7 +71,7 @@ impl Packages {
     }
 }
 
-/// The package tools, with a separate folder for everything that they write.
+/// The package tools, with a separate folder for all files that they write.
 struct Apt<'a> {
     state: &'a Path,
 }
@@ -88,7 +88,7 @@ impl Apt<'_> {
         fs::write(&path, text).map_err(ServerError::io("write", path))
     }
 
-    /// Writes the settings, plus `more`.
+    /// Writes the settings of the tools, followed by `more`.
     fn configure(&self, more: &str) -> Result<()> {
         let text = "Dir::State \"{state}\"; Dir::State::lists \"{state}/lists\"; Dir::State::status \"{state}/status\"; \
                     Dir::Cache \"{state}/cache\"; Dir::Cache::archives \"{state}/cache/archives\"; \
@@ -97,7 +97,7 @@ impl Apt<'_> {
         self.write("conf", &format!("{more}{text}").replace("{state}", &state))
     }
 
-    /// Returns the machine's source of Debian's packages.
+    /// Returns the package source that the machine uses for Debian's packages.
     fn repository(&self) -> Result<String> {
         let format = "$(ORIGIN) $(LABEL) $(REPO_URI)";
         let said = run(self.get().args(["indextargets", "--format", format, "Created-By: Packages"]))?;
@@ -110,7 +110,7 @@ impl Apt<'_> {
     }
 }
 
-/// Returns the library path under `root`, for a program there: outside of its own root it finds no libraries.
+/// Returns the library path below `root` for a program there. Without it, the program finds no libraries.
 pub(crate) fn libraries(root: &Path) -> OsString {
     let places = ["usr/lib", "lib"].map(|place| root.join(place));
     let is_of_an_architecture =
@@ -118,7 +118,7 @@ pub(crate) fn libraries(root: &Path) -> OsString {
     let folders = places.iter().flat_map(|place| fs::read_dir(place).into_iter().flatten());
     let folders: Vec<PathBuf> =
         folders.filter_map(|entry| Some(entry.ok()?.path())).filter(is_of_an_architecture).collect();
-    // A path with a colon would break every other search path, too.
+    // If a path contains a colon, use no library path: the colon would also break every other path.
     std::env::join_paths(folders).unwrap_or_default()
 }
 

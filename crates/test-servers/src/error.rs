@@ -1,18 +1,18 @@
-//! The errors of servers, with their remedies.
+//! The errors of servers, with advice.
 
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
 use crate::program::Program;
 
-/// The result of every function here.
+/// The result of every function of this crate.
 pub type Result<T> = std::result::Result<T, ServerError>;
 
 /// The reason why a server is unavailable.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
-    /// Programs are not installed, and the tools of Debian's packages to get them are missing.
+    /// Programs are not installed, and Debian's package tools, which could provide them, are missing.
     #[error("{} missing; install what your system has it in, or run the tests in a container with Debian's package tools:\n    {IN_A_CONTAINER}", names(.programs))]
     Missing {
         /// The missing programs.
@@ -21,19 +21,19 @@ pub enum ServerError {
     /// A system call failed.
     #[error("cannot {doing} {}", .path.display())]
     Io {
-        /// The operation.
+        /// The name of the failed operation.
         doing: &'static str,
-        /// The path of the operation.
+        /// The path that the operation used.
         path: PathBuf,
         /// The error of the system.
         source: io::Error,
     },
-    /// The server or a program that prepares it ended by itself, or was not ready in time.
+    /// The server, or a program that prepares it, ended by itself or was not ready in time.
     #[error("{name} {what}; its output ends with:\n{log}")]
     Failed {
-        /// The name of the server or program.
+        /// The name of the server or of the program.
         name: String,
-        /// The failure.
+        /// A description of the failure.
         what: String,
         /// The last lines of its output.
         log: String,
@@ -52,13 +52,13 @@ impl ServerError {
         move |source| Self::Io { doing, path, source }
     }
 
-    /// Returns whether another process took the port first.
+    /// Returns whether the server failed because another process took the port first.
     pub(crate) fn is_port_taken(&self) -> bool {
         matches!(self, Self::Failed { log, .. } if log.to_lowercase().contains("address already in use"))
     }
 }
 
-/// The command that runs the tests on a machine with only a container engine.
+/// The command that runs the tests on a machine that has only a container engine.
 const IN_A_CONTAINER: &str =
     "docker run --rm -it --init -v \"$PWD:/ferrata\" -w /ferrata rust:bookworm cargo xtask test";
 
@@ -68,12 +68,12 @@ fn names(programs: &[Program]) -> String {
     format!("{} {verb}", names.join(", "))
 }
 
-/// The end of a log, in which a server explains why it ended.
+/// The last lines of a log, in which a server explains why it ended.
 pub(crate) struct LogEnd<'a>(pub(crate) &'a Path);
 
 impl fmt::Display for LogEnd<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Enough for a stack trace of Python; more would hide the error.
+        // This is enough for a stack trace of Python. More lines would hide the error.
         const LINES: usize = 30;
         let text = std::fs::read(self.0).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);

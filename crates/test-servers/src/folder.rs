@@ -1,4 +1,4 @@
-//! The folder of a server: a temporary one, or one that the test provides and keeps.
+//! The folder of a server: a temporary folder, or a folder that the test provides and keeps.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ pub(crate) enum Folder {
 }
 
 impl Folder {
-    /// Uses `given`, or creates a temporary folder, and makes `user` its owner.
+    /// Uses the folder `given`, or creates a temporary folder. Makes `user` its owner.
     pub(crate) fn new(given: Option<PathBuf>, user: Option<UnixUser>) -> Result<Self> {
         let folder = match given {
             Some(given) => {
@@ -42,7 +42,7 @@ impl Folder {
         }
     }
 
-    /// Returns the path if it is removed at the end.
+    /// Returns the path if the folder is removed at the end.
     pub(crate) fn disposable(&self) -> Option<PathBuf> {
         match self {
             Self::Temporary(folder) => Some(folder.path().to_owned()),

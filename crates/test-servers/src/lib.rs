@@ -1,4 +1,4 @@
-//! Real servers for tests: private ones on free loopback ports, which end with the test however it ends.
+//! Real servers for tests. They are private, use free loopback ports, and end with the test, even if the test crashes.
 //!
 //! ```no_run
 //! use ferrata_test_servers::{RedisServer, RedisServerOptions};
@@ -10,17 +10,18 @@
 //! # Ok::<(), ferrata_test_servers::ServerError>(())
 //! ```
 //!
-//! - [`PostgresServer`], [`RedisServer`], [`RedisCluster`], [`NatsServer`], [`NatsCluster`] and [`MotoServer`] (S3) start the installed programs of this machine. Missing
-//!   ones are unpacked from Debian's packages, once, into the target folder: no root, no container.
+//! - [`PostgresServer`], [`RedisServer`], [`RedisCluster`], [`NatsServer`], [`NatsCluster`] and [`MotoServer`] (S3) start programs that are
+//!   installed on this machine. If a program is missing, it is unpacked once from Debian's packages into the target folder; this needs no root and
+//!   no container.
 //! - [`PgBouncer`] shares connections to a Postgres server by transaction.
-//! - [`RadosgwServer`] is a real distributed S3 server; it needs root, and a test run of its own.
-//! - Each is a [`Server`] (a cluster consists of three), with methods for faults: kill, stop, restart, suspend, resume.
-//! - [`Proxy`] forwards between a client and a server, and cuts, resets, delays or refuses connections at chosen points.
-//! - [`RefusingPort`] is an address where connections are refused.
-//! - [`Services`] starts one of each, and [`service_url`] returns the address of those that `cargo xtask test` started for all tests of stores.
-//!
-//! A server ends with its value, even when a panic unwinds. When the process of the test is killed, a watchdog at the other end of a pipe ends the
-//! server and removes its folder. Calls block; use them outside async code or in a blocking task.
+//! - [`RadosgwServer`] is a real distributed S3 server. It needs root, and a separate test run.
+//! - Each of them is a [`Server`], with methods that cause faults: kill, stop, restart, suspend, resume. A cluster consists of several servers.
+//! - [`Proxy`] forwards connections to a server, and cuts, resets, delays or refuses connections at chosen points.
+//! - [`RefusingPort`] is an address that refuses connections.
+//! - [`Services`] starts one server of each kind. [`service_url`] returns the address of the servers that `cargo xtask test` started for all tests
+//!   of stores.
+//! A server ends when its value is dropped, even by a panic. If the test process is killed, a watchdog process ends the server and removes its
+//! folder. All calls block, so make them outside of async code, or in a blocking task.
 
 mod children;
 mod cluster;

@@ -1,4 +1,5 @@
-//! Runs the servers of the tests until its input ends, for a test that runs repeatedly; with `real-s3`, a Ceph object gateway only.
+//! Runs the servers for tests until its input ends, so that a test can be repeated without new servers. With `real-s3`, runs only a Ceph object
+//! gateway.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -44,7 +45,7 @@ fn main() -> ExitCode {
     for (variable, value) in running.variables() {
         println!("export {variable}={value}");
     }
-    // A reader of this pipe must not wait for a full buffer.
+    // Flush at once, because a reader of this pipe must not wait until a buffer is full.
     let shown = std::io::stdout().flush();
     eprintln!("what was started runs until the end of the input, or Ctrl-C");
     let ended = std::io::stdin().read_to_end(&mut Vec::new());

@@ -1,4 +1,4 @@
-//! A private moto: a mock of S3 that honors conditional writes, in memory, one request at a time.
+//! A private moto: a mock of S3 in memory. It supports conditional writes, and processes one request at a time.
 
 use std::ops::Deref;
 
@@ -18,13 +18,13 @@ const KIND: ServerKind = ServerKind {
     quit: (Signal::KILL, "KILL"),
 };
 
-/// The code that Python runs before moto: a server that separates requests. docker-compose.yml uses the same file.
+/// Code that Python runs before moto. It makes the server process requests one after another. `docker-compose.yml` uses the same file.
 const ONE_AT_A_TIME: &str = include_str!("moto/sitecustomize.py");
 
-/// A `moto_server`. It stores everything in memory: a restart begins empty. It accepts any credentials.
+/// A `moto_server`. It keeps all data in memory, so a restart begins without data. It accepts any credentials.
 ///
-/// The program comes from the variable `FERRATA_MOTO`, or is the pinned version in `PATH`, or `pip` installs it into the target folder once: that
-/// takes a minute and needs a network.
+/// The environment variable `FERRATA_MOTO` names the program. Without the variable, the pinned version in `PATH` is used. If that is missing, `pip`
+/// installs it once into the target folder, which takes a minute and needs a network.
 #[derive(Debug)]
 pub struct MotoServer {
     server: Server,
@@ -54,7 +54,7 @@ impl MotoServer {
         Ok(Self { server })
     }
 
-    /// Returns whether [`start`](Self::start) can start a server without installing it first.
+    /// Returns whether [`start`](Self::start) can start a server without an installation.
     #[must_use]
     pub fn is_at_hand() -> bool {
         python::MotoProgram::is_at_hand()

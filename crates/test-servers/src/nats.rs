@@ -1,4 +1,4 @@
-//! A private NATS with JetStream, and a cluster of them.
+//! A private NATS server with JetStream, and a cluster of such servers.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Deref;
@@ -20,21 +20,21 @@ const KIND: ServerKind = ServerKind {
     ready: ReadySignal::Ports,
     starting: STARTING,
     stop: Signal::TERM,
-    // It should not write data that is deleted at once.
+    // Kill it, so that it does not write data that is deleted right afterward.
     quit: (Signal::KILL, "KILL"),
 };
 
-/// Options of a NATS. By default it accepts messages of 8 MiB, so that one holds everything that a test writes at once.
+/// Options of a NATS server. By default it accepts messages of 8 MiB, so that one message can hold everything that a test writes at once.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NatsServerOptions {
     /// Maximum size of a message in bytes.
     pub max_payload: u64,
-    /// Maximum size of JetStream's files in bytes; unlimited by default. At the limit it refuses messages.
+    /// Maximum size of JetStream's files in bytes. The default is unlimited. At the limit, the server refuses messages.
     pub max_file_store: Option<u64>,
-    /// The folder of its data, instead of a temporary one. Never removed.
+    /// A folder for the server's data, instead of a temporary folder. The folder is never removed.
     pub dir: Option<PathBuf>,
-    /// Additional configuration, such as `authorization { token: secret }`.
+    /// Additional text for the configuration file, such as `authorization { token: secret }`.
     pub config: String,
 }
 
@@ -66,7 +66,7 @@ impl NatsServerOptions {
         self
     }
 
-    /// Adds to its configuration.
+    /// Adds text to the configuration file.
     #[must_use]
     pub fn with_config(mut self, config: impl AsRef<str>) -> Self {
         self.config.push_str(config.as_ref());
@@ -75,7 +75,7 @@ impl NatsServerOptions {
     }
 }
 
-/// The NATS of this machine, or Debian's, unpacked.
+/// A NATS server: the installed program of this machine, or Debian's, unpacked.
 #[derive(Debug)]
 pub struct NatsServer {
     server: Server,
@@ -92,7 +92,7 @@ impl NatsServer {
         Self::start_in(&options, None)
     }
 
-    /// Starts a server; in a cluster, as the one after the existing ones.
+    /// Starts a server. In a cluster, the new server is the next one after the existing servers.
     fn start_in(options: &NatsServerOptions, cluster: Option<&Routes>) -> Result<Self> {
         let nats = Program::Nats.find("nats-server")?;
         let folder = Folder::new(options.dir.clone(), None)?;
@@ -108,14 +108,14 @@ impl NatsServer {
             if let Some(routes) = cluster {
                 text += &routes.of(port);
             }
-            // A server without its configuration ends at once, and reports it.
+            // If the write fails, the server ends at once and reports the missing configuration.
             let _ = std::fs::write(&config, text);
             ServerLaunch::new(&KIND, &nats, vec!["-c".into(), config.clone().into()], folder)
         })?;
         Ok(Self { server })
     }
 
-    /// Returns its URL.
+    /// Returns the URL of the server.
     #[must_use]
     pub fn url(&self) -> String {
         format!("nats://127.0.0.1:{}", self.server.port())
@@ -130,8 +130,8 @@ impl Deref for NatsServer {
     }
 }
 
-/// The connections between the servers of a cluster. The others reach the first through a proxy, and the first connects to none of them: so a test
-/// can cut it off.
+/// The connections between the servers of a cluster. The other servers reach the first server through a proxy, and the first server connects to no
+/// other server. So a test can cut the first server off.
 #[derive(Debug, Default)]
 struct Routes {
     first: Mutex<Option<Proxy>>,
@@ -143,20 +143,20 @@ impl Routes {
         self.first.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the configuration of the server on this port.
+    /// Returns the configuration of the server with this port.
     fn of(&self, port: u16) -> String {
         let own = SocketAddr::from((Ipv4Addr::LOCALHOST, port.saturating_add(BUS)));
         let is_first = self.others.is_empty();
         if is_first {
-            // Without a proxy, the others find the first at its own address, and cutting it off fails.
+            // If the proxy cannot start, the other servers use the first server's own address, and cutting it off fails.
             *self.first() = Proxy::start(own).ok();
         }
         let first = self.first().as_ref().map(Proxy::address);
-        // The first has only itself as a route: without any route JetStream would not cluster.
+        // The first server has only itself as a route: without any route, JetStream would not form a cluster.
         let known =
             first.filter(|_| !is_first).into_iter().chain(self.others.iter().skip(1).copied()).chain([own]);
         let routes: Vec<String> = known.map(|address| format!("nats://{address}")).collect();
-        // The others advertise a port without a listener: a connection from the first would bypass the proxy.
+        // The other servers advertise a port that refuses connections: a connection from the first server would bypass the proxy.
         let advertise = match first {
             Some(first) if is_first => first.to_string(),
             _ => format!("{}:1", Ipv4Addr::LOCALHOST),
@@ -168,7 +168,7 @@ impl Routes {
     }
 }
 
-/// Servers that replicate streams.
+/// A cluster of NATS servers that replicate streams.
 #[derive(Debug)]
 pub struct NatsCluster {
     servers: Vec<NatsServer>,
@@ -176,11 +176,11 @@ pub struct NatsCluster {
 }
 
 impl NatsCluster {
-    /// Starts a cluster of `servers` servers. The election of a leader may take several seconds more.
+    /// Starts a cluster of `servers` servers. After that, the election of a leader may take several seconds.
     ///
     /// # Errors
     ///
-    /// As for [`NatsServer::start`].
+    /// The errors of [`NatsServer::start`].
     pub fn start(servers: usize) -> Result<Self> {
         let (mut started, mut routes) = (Vec::new(), Routes::default());
         for _ in 0..servers {
@@ -191,7 +191,7 @@ impl NatsCluster {
         Ok(Self { servers: started, routes })
     }
 
-    /// Cuts the first server off from the others: no traffic passes between them. Its clients still reach it.
+    /// Cuts the first server off from the other servers: no data passes between them. Clients of the first server still reach it.
     pub fn cut_off_first(&self) {
         if let Some(first) = &*self.routes.first() {
             first.refuse();
@@ -203,7 +203,7 @@ impl NatsCluster {
     ///
     /// # Errors
     ///
-    /// As for [`Proxy::accept`].
+    /// The errors of [`Proxy::accept`].
     pub fn rejoin_first(&self) -> Result<()> {
         let first = self.routes.first();
         let Some(first) = &*first else { return Ok(()) };
@@ -211,13 +211,13 @@ impl NatsCluster {
         first.accept()
     }
 
-    /// Returns its servers.
+    /// Returns the servers of the cluster.
     #[must_use]
     pub fn servers(&self) -> &[NatsServer] {
         &self.servers
     }
 
-    /// Returns a URL with all of them.
+    /// Returns a URL with all servers.
     #[must_use]
     pub fn url(&self) -> String {
         let hosts: Vec<String> =

@@ -6,9 +6,9 @@ use std::os::fd::OwnedFd;
 
 use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
 
-/// A port of 127.0.0.1 that refuses connections while this value lives.
+/// A port of 127.0.0.1 that refuses connections while this value exists.
 ///
-/// The port is bound without a listener. A port that is merely free could soon belong to another process.
+/// The port is bound, but has no listener. A port that is only free could soon belong to another process.
 ///
 /// ```
 /// let nobody = ferrata_test_servers::RefusingPort::new()?;
@@ -26,7 +26,7 @@ impl RefusingPort {
     ///
     /// # Errors
     ///
-    /// Returns the system's error if it has none.
+    /// Returns the system's error if the system has no free port.
     pub fn new() -> io::Result<Self> {
         let held = socket(AddressFamily::INET, SocketType::STREAM, None)?;
         bind(&held, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))?;

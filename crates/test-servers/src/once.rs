@@ -1,4 +1,4 @@
-//! Installations that the first user performs once, into a folder that outlives the test.
+//! Installations that the first user makes once, into a folder that outlives the test.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -7,14 +7,14 @@ use std::process::{Command, Stdio};
 use crate::error::{Result, ServerError};
 use crate::user::UnixUser;
 
-/// A folder that is filled once.
+/// A folder that is filled only once.
 #[derive(Debug)]
 pub(crate) struct FilledFolder {
     folder: PathBuf,
 }
 
 impl FilledFolder {
-    /// Returns the folder with this name: in the target folder of this program's build, or in the user's cache.
+    /// Returns the folder with this name. It is in the target folder of this program's build, or in the user's cache.
     pub(crate) fn new(name: &str) -> Self {
         let name = format!("test-servers/{name}");
         let program = std::env::current_exe().unwrap_or_default();
@@ -24,7 +24,7 @@ impl FilledFolder {
         Self { folder }
     }
 
-    /// The same, in a folder that `user` may read: a target folder below root's own is closed to every other user.
+    /// Uses a folder that `user` may read instead, if necessary: a target folder below root's own folder is closed to every other user.
     pub(crate) fn reachable_for(self, user: Option<UnixUser>) -> Self {
         match user {
             Some(user) if !user.can_reach(&self.folder) => {
@@ -35,18 +35,18 @@ impl FilledFolder {
         }
     }
 
-    /// Returns the folder, if it was filled completely.
+    /// Returns the folder if it was filled completely.
     pub(crate) fn made(&self) -> Option<PathBuf> {
         self.folder.join("complete").is_file().then(|| self.folder.clone())
     }
 
-    /// Fills it with `fill`, unless it is full, and returns it.
+    /// Returns the folder. Fills it with `fill` first, unless it is full already.
     ///
-    /// Test programs run concurrently: one fills it, the others wait.
+    /// If several test programs run at the same time, one of them fills the folder and the others wait.
     pub(crate) fn make(&self, fill: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
         let folder = &self.folder;
         fs::create_dir_all(folder).map_err(ServerError::io("make", folder))?;
-        // The lock ends with the file.
+        // The lock ends when the file is closed.
         let path = folder.with_extension("lock");
         let lock = File::create(&path).map_err(ServerError::io("write", &path))?;
         lock.lock().map_err(ServerError::io("lock", &path))?;

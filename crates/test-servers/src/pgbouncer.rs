@@ -1,4 +1,4 @@
-//! A private PgBouncer in front of a Postgres.
+//! A private PgBouncer in front of a Postgres server.
 
 use std::fs;
 use std::ops::Deref;
@@ -22,7 +22,8 @@ const KIND: ServerKind = ServerKind {
     quit: (Signal::KILL, "KILL"),
 };
 
-/// The PgBouncer of this machine, or Debian's, unpacked, in front of a server: it shares few connections by transaction.
+/// A PgBouncer in front of a Postgres server: the installed program of this machine, or Debian's, unpacked. It shares few connections by
+/// transaction.
 #[derive(Debug)]
 pub struct PgBouncer {
     server: Server,
@@ -34,11 +35,13 @@ pub struct PgBouncer {
 const FIRST_THAT_KEEPS: (u32, u32) = (1, 21);
 
 impl PgBouncer {
-    /// Starts a PgBouncer in front of the server in a URL. It has this many connections to the server, and lends one to a client for a transaction.
+    /// Starts a PgBouncer in front of the server in `url`. It has `connections` connections to the server, and lends one of them to a client for
+    /// each transaction.
     ///
     /// # Errors
     ///
-    /// Returns [`ServerError::Missing`], [`ServerError::Failed`] for a URL without a port, or the reason why the start failed, with its output.
+    /// Returns [`ServerError::Missing`], or [`ServerError::Failed`] for a URL without a port, or the reason why the start failed, with the
+    /// program's output.
     pub fn before(url: &str, connections: u16) -> Result<Self> {
         let upstream = Upstream::of(url).ok_or_else(|| ServerError::Failed {
             name: KIND.name.to_owned(),
@@ -48,7 +51,7 @@ impl PgBouncer {
         let program = Program::PgBouncer.find("pgbouncer")?;
         let keeps_statements =
             version(&mut program.command()).is_some_and(|version| version >= FIRST_THAT_KEEPS);
-        // It refuses root.
+        // PgBouncer refuses to run as root.
         let user = UnixUser::instead_of_root();
         let folder = Folder::new(None, user)?;
         let settings = folder.path().join("pgbouncer.ini");
@@ -60,13 +63,13 @@ impl PgBouncer {
         Ok(Self { server, upstream, keeps_statements })
     }
 
-    /// Returns whether it supports the prepared statements of its clients, as versions from 1.21 on do.
+    /// Returns whether this PgBouncer supports prepared statements of its clients. Versions from 1.21 on do.
     #[must_use]
     pub fn keeps_statements(&self) -> bool {
         self.keeps_statements
     }
 
-    /// Returns the URL of the server's database through it, without a password.
+    /// Returns the URL of the server's database through this PgBouncer, without a password.
     #[must_use]
     pub fn url(&self) -> String {
         let Upstream { user, database, .. } = &self.upstream;
@@ -119,16 +122,16 @@ impl Upstream {
         })
     }
 
-    /// The settings for `pgbouncer.ini`.
+    /// Returns the text of `pgbouncer.ini`.
     fn settings(&self, port: u16, connections: u16, keeps_statements: bool, folder: &Path) -> String {
         let Self { user, password, host, port: upstream, database } = self;
         let password =
             password.iter().map(|password| format!(" password='{}'", password.replace('\'', "''")));
         let password: String = password.collect();
         let folder = folder.display();
-        // Fewer than a store has, so that some are prepared again. Earlier versions refuse the setting.
+        // The number is smaller than the number of a store's statements, so that some are prepared again. Versions before 1.21 refuse the setting.
         let kept = if keeps_statements { "max_prepared_statements = 8\n" } else { "" };
-        // Each client logs in as the user of the database. The driver requests digits of floats when it connects.
+        // Each client logs in as the user of the database. When the driver connects, it sets `extra_float_digits`.
         format!(
             "[databases]\n{database} = host={host} port={upstream} dbname={database} user={user}{password}\n\
              [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n\

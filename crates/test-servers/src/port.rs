@@ -6,32 +6,32 @@ use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
-/// The first port: below those that the system assigns to outgoing connections, so that a restarted server finds its port free. Redis Cluster listens
-/// 10000 above, which is also below them.
+/// The first port to try. It is below the ports that the system assigns to outgoing connections, so that a restarted server finds its port free.
+/// Redis Cluster also listens on the port plus 10,000, which is below them, too.
 const FIRST: u16 = 12_000;
 const COUNT: u16 = 10_000;
 
-/// The offset of the bus port of Redis Cluster, and of the route port of a NATS cluster.
+/// The distance from a port to the bus port of Redis Cluster, and to the route port of a NATS cluster.
 pub(crate) const BUS: u16 = 10_000;
 
-/// Number of further ports to try if an unrelated program takes a port first.
+/// The number of further ports to try if another program takes a port first.
 pub(crate) const TRIES: u32 = 5;
 
-/// A port, and its bus port: no other test of this machine gets either while this value lives, even while its server is down.
+/// A reserved port with its bus port. While this value exists, no other test on this machine gets either port, even while its server is down.
 #[derive(Debug)]
 pub(crate) struct ReservedPort {
     number: u16,
-    /// The UDP port with the same number serves as a lock: no server here uses UDP, and the system releases the port of an ended process.
+    /// The UDP port with the same number is the lock. No server of this crate uses UDP, and the system releases the port when the process ends.
     _held: UdpSocket,
 }
 
 impl ReservedPort {
-    /// Reserves a port without a listener on it or on its bus port.
+    /// Reserves a port on which nothing listens, and on whose bus port nothing listens.
     ///
-    /// An unrelated program may take the port before its use: the caller that starts a server then uses another port.
+    /// Another program may take the port before it is used. A caller that starts a server then tries another port.
     pub(crate) fn free() -> Self {
         loop {
-            // A new state hashes with new keys, so concurrent tests begin at different ports.
+            // A new state hashes with new keys, so concurrent tests begin with different ports.
             let random = RandomState::new().hash_one(std::process::id());
             let offset = u16::try_from(random % u64::from(COUNT)).unwrap_or(0);
             let number = FIRST + offset;
@@ -62,10 +62,10 @@ pub(crate) fn listen() -> io::Result<(ReservedPort, TcpListener)> {
     }
 }
 
-/// Tests without binding, which would conflict with a server that restarts on this port at that moment.
+/// Tests a port without binding it: binding would conflict with a server that restarts on the port at that moment.
 fn is_free(port: u16) -> bool {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    // A port that does not answer in time has a listener.
+    // If a port does not answer in time, something listens on it.
     let refused = TcpStream::connect_timeout(&address, Duration::from_millis(200));
     refused.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
@@ -74,7 +74,7 @@ fn is_free(port: u16) -> bool {
 mod tests {
     use super::*;
 
-    /// A test must not take the port of another test's server while that server is down, because the server could then not restart.
+    /// While a test's server is down, another test must not take its port: the server could then not restart.
     #[test]
     fn port_is_reserved_once_while_unused() {
         let port = ReservedPort::free();

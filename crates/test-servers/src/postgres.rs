@@ -1,4 +1,4 @@
-//! A private Postgres.
+//! A private Postgres server.
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -18,19 +18,20 @@ const KIND: ServerKind = ServerKind {
     ready: ReadySignal::Postmaster,
     starting: STARTING,
     stop: Signal::INT,
-    // It ends its children and frees its shared memory, which a kill would leave in the system.
+    // With this signal, Postgres ends its children and frees its shared memory. After a kill, the memory would remain in the system.
     quit: (Signal::QUIT, "QUIT"),
 };
 
-/// Options of a Postgres.
+/// Options of a Postgres server.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PostgresServerOptions {
-    /// Settings as in `postgresql.conf`, such as `("max_connections", "10")`. They override those made here.
+    /// Settings as in `postgresql.conf`, such as `("max_connections", "10")`. They override the settings of this crate.
     pub settings: Vec<(String, String)>,
-    /// The folder of its data, instead of a temporary one: for example on a small file system, to fill it. Never removed.
+    /// A folder for the server's data, instead of a temporary folder. A test can use a small file system, to fill it. The folder is never removed.
     pub dir: Option<PathBuf>,
-    /// Whether it syncs to disk; true by default. Turn it off only if no test is about durability: the start is then faster.
+    /// Whether the server syncs to disk. The default is true. Without syncs the start is faster; turn them off only for tests that do not test
+    /// durability.
     pub fsync: bool,
 }
 
@@ -55,7 +56,7 @@ impl PostgresServerOptions {
         self
     }
 
-    /// Sets whether it syncs to disk.
+    /// Sets whether the server syncs to disk.
     #[must_use]
     pub fn with_fsync(mut self, fsync: bool) -> Self {
         self.fsync = fsync;
@@ -63,9 +64,10 @@ impl PostgresServerOptions {
     }
 }
 
-/// The newest Postgres of this machine, or Debian's, unpacked, with a new database cluster. As root it runs as the user `postgres`.
+/// A Postgres server with a new database cluster: the newest version on this machine, or Debian's, unpacked. If the test runs as root, the server
+/// runs as the user `postgres`.
 ///
-/// The superuser is `postgres`, with no password, on TCP only. The encoding is UTF-8, the locale C.
+/// The superuser is `postgres`, without a password. Connections use only TCP. The encoding is UTF-8, and the locale is C.
 #[derive(Debug)]
 pub struct PostgresServer {
     server: Server,
@@ -87,9 +89,9 @@ impl PostgresServer {
         }
         let mut settings = vec![
             ("listen_addresses".to_owned(), "127.0.0.1".to_owned()),
-            // A path under a deep temporary folder exceeds the maximum length of a socket's name.
+            // Use no socket: its path in a deep temporary folder would exceed the maximum length.
             ("unix_socket_directories".to_owned(), String::new()),
-            // Enough for every test program of the workspace at once.
+            // This is enough for all test programs of the workspace at the same time.
             ("max_connections".to_owned(), "300".to_owned()),
             ("fsync".to_owned(), if options.fsync { "on" } else { "off" }.to_owned()),
         ];
@@ -105,7 +107,7 @@ impl PostgresServer {
         Ok(Self { server })
     }
 
-    /// Returns the URL of its database `postgres`.
+    /// Returns the URL of the database `postgres`.
     #[must_use]
     pub fn url(&self) -> String {
         format!("postgres://postgres@127.0.0.1:{}/postgres", self.server.port())
@@ -120,7 +122,7 @@ impl Deref for PostgresServer {
     }
 }
 
-/// Creates a new cluster in `folder/data`.
+/// Creates a new database cluster in `folder/data`.
 fn initialise(initdb: &FoundProgram, folder: &Path, user: Option<UnixUser>) -> Result<()> {
     let mut command = initdb.command();
     command.arg("-D").arg(folder.join("data"));

@@ -1,4 +1,4 @@
-//! The required programs and their locations: installed, or unpacked from Debian's packages.
+//! The programs that servers need, and their locations: installed, or unpacked from Debian's packages.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -30,7 +30,7 @@ pub enum Program {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FoundProgram {
     pub(crate) path: PathBuf,
-    /// The root of the unpacked packages with its libraries, if it was unpacked.
+    /// The root folder of the unpacked packages, with the program's libraries; `None` if the program is installed.
     root: Option<PathBuf>,
 }
 
@@ -38,13 +38,13 @@ impl Program {
     /// All programs.
     pub const ALL: [Self; 5] = [Self::Postgres, Self::Redis, Self::Python, Self::PgBouncer, Self::Nats];
 
-    /// Returns whether it is installed or unpacked.
+    /// Returns whether the program is installed or already unpacked.
     #[must_use]
     pub fn is_at_hand(self) -> bool {
         self.installed(self.main()).is_some() || self.once().made().is_some()
     }
 
-    /// Finds the program with this name: installed, or unpacked, which happens now if necessary.
+    /// Finds the program with this name, installed or unpacked. Unpacks it if necessary.
     pub(crate) fn find(self, name: &str) -> Result<FoundProgram> {
         if let Some(path) = self.installed(name) {
             return Ok(FoundProgram { path, root: None });
@@ -59,14 +59,14 @@ impl Program {
         };
         match path {
             Some(path) => Ok(FoundProgram { path, root: Some(root) }),
-            // The packages contain only programs that the machine lacked: the rest is installed.
+            // The packages contain only the programs that the machine lacked. Other programs are installed.
             None => in_path(name)
                 .map(|path| FoundProgram { path, root: Some(root) })
                 .ok_or_else(|| self.missing()),
         }
     }
 
-    /// Unpacks it if necessary, and returns the root of the unpacked packages.
+    /// Returns the root folder of the unpacked packages. Unpacks them if necessary.
     fn unpacked(self) -> Result<PathBuf> {
         let once = self.once();
         if once.made().is_none() && !debian::is_here() {
@@ -79,7 +79,7 @@ impl Program {
         let names: &[&str] = match self {
             Self::Postgres => &["postgresql"],
             Self::Redis => &["redis-server"],
-            // Pip as the one file that installs every other pip.
+            // This package contains pip as one file, which can install packages.
             Self::Python => &["python3", "python3-pip-whl"],
             Self::PgBouncer => &["pgbouncer"],
             Self::Nats => &["nats-server"],
@@ -97,7 +97,7 @@ impl Program {
         }
     }
 
-    /// The program that indicates whether it is installed.
+    /// Returns the name of the program that shows whether this is installed.
     fn main(self) -> &'static str {
         match self {
             Self::Postgres => "postgres",
@@ -111,7 +111,7 @@ impl Program {
     /// Finds the installed program with this name.
     fn installed(self, name: &str) -> Option<PathBuf> {
         match self {
-            // Debian installs them outside of the path, in a folder for each version.
+            // Debian installs these programs outside of `PATH`, in a folder for each version.
             Self::Postgres => newest(Path::new("/usr/lib/postgresql"), name).or_else(|| in_path(name)),
             Self::Redis => in_path(name).or_else(|| in_path("valkey-server")),
             Self::Python => in_path(name).filter(|python| has_pip(python)),
@@ -137,12 +137,12 @@ impl fmt::Display for Program {
 }
 
 impl FoundProgram {
-    /// Returns the library path that its environment needs.
+    /// Returns the library path that the program needs in its environment.
     pub(crate) fn libraries(&self) -> Option<OsString> {
         self.root.as_deref().map(debian::libraries)
     }
 
-    /// Returns the root of the unpacked packages, if it was unpacked.
+    /// Returns the root folder of the unpacked packages if the program was unpacked.
     pub(crate) fn root(&self) -> Option<&Path> {
         self.root.as_deref()
     }
@@ -155,19 +155,19 @@ impl FoundProgram {
 }
 
 impl From<PathBuf> for FoundProgram {
-    /// An installed program.
+    /// Describes an installed program.
     fn from(path: PathBuf) -> Self {
         Self { path, root: None }
     }
 }
 
-/// Ensures that `programs` are available: missing ones are unpacked from Debian's packages.
+/// Ensures that `programs` are available. Unpacks missing programs from Debian's packages.
 ///
-/// `telling` is called for each before its download.
+/// Calls `telling` with each program before its download.
 ///
 /// # Errors
 ///
-/// Returns [`ServerError::Missing`] with every missing program if the tools of Debian's packages are missing; otherwise the error of these tools.
+/// Returns [`ServerError::Missing`] with all missing programs if Debian's package tools are missing. Otherwise returns the error of these tools.
 pub fn obtain(programs: &[Program], mut telling: impl FnMut(Program)) -> Result<()> {
     let absent: Vec<Program> = programs.iter().copied().filter(|program| !program.is_at_hand()).collect();
     if !absent.is_empty() && !debian::is_here() {
@@ -179,7 +179,7 @@ pub fn obtain(programs: &[Program], mut telling: impl FnMut(Program)) -> Result<
     })
 }
 
-/// Finds a program of the newest version of PostgreSQL in a folder with a subfolder for each.
+/// Finds a program of the newest PostgreSQL version, in a folder that has a subfolder for each version.
 fn newest(versions: &Path, name: &str) -> Option<PathBuf> {
     let programs = std::fs::read_dir(versions).into_iter().flatten().filter_map(|entry| {
         let folder = entry.ok()?.path();
@@ -200,7 +200,7 @@ fn has_pip(python: &Path) -> bool {
 pub(crate) fn in_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path)
-        // Debian's folder for servers, which is not in every user's path.
+        // Debian's folder for servers, which not every user has in `PATH`.
         .chain([PathBuf::from("/usr/sbin")])
         .map(|folder| folder.join(name))
         .find(|program| is_program(program))

@@ -1,4 +1,4 @@
-//! The location of moto: given, found, or installed once into a folder that outlives the test.
+//! Finds moto: a given program, an installed one, or one that is installed once into a folder that outlives the test.
 
 use std::ffi::OsString;
 use std::fs;
@@ -8,13 +8,13 @@ use crate::error::{Result, ServerError};
 use crate::once::{FilledFolder, run};
 use crate::program::{FoundProgram, Program, in_path};
 
-/// The version with which the stores are tested; another may handle conditional writes differently.
+/// The version with which the stores are tested. Another version may handle conditional writes differently.
 pub(crate) const VERSION: &str = "5.2.5";
 
-/// Names the program to use instead of a search.
+/// The environment variable that names the program to use instead of a search.
 const VARIABLE: &str = "FERRATA_MOTO";
 
-/// How to run a moto.
+/// A moto program, and how to run it.
 #[derive(Clone, Debug)]
 pub(crate) struct MotoProgram {
     pub(crate) program: FoundProgram,
@@ -24,12 +24,12 @@ pub(crate) struct MotoProgram {
 }
 
 impl MotoProgram {
-    /// Returns whether [`find`](Self::find) needs no installation.
+    /// Returns whether [`find`](Self::find) can find a moto without an installation.
     pub(crate) fn is_at_hand() -> bool {
         given().or_else(found).is_some() || once().made().is_some()
     }
 
-    /// Finds a moto; installs it if it is missing.
+    /// Finds a moto. Installs it if it is missing.
     pub(crate) fn find() -> Result<Self> {
         if let Some(program) = given().or_else(found) {
             return Ok(Self { program: program.into(), arguments: Vec::new(), modules: None });
@@ -45,7 +45,7 @@ fn given() -> Option<PathBuf> {
     std::env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
-/// Finds the program in `PATH`, if its folder is an environment with the pinned version.
+/// Finds the program in `PATH`, if it belongs to a Python environment with the pinned version.
 fn found() -> Option<PathBuf> {
     let program = in_path("moto_server")?;
     let library = program.parent()?.parent()?.join("lib");
@@ -54,24 +54,24 @@ fn found() -> Option<PathBuf> {
     pythons.any(|python| python.path().join(&pinned).is_dir()).then_some(program)
 }
 
-/// The requirements of an S3 server: moto's own list for a server covers all services, and takes four times as long to download.
+/// The packages that an S3 server needs. Moto's own list for a server is for all services, and takes four times as long to download.
 const NEEDED: [&str; 2] = ["flask", "flask-cors"];
 
-/// Installs it with pip into a separate folder, without an environment of Python.
+/// Installs moto with pip into a separate folder, without a virtual environment.
 fn install(python: &FoundProgram, folder: &Path) -> Result<()> {
     let modules = folder.join("modules");
-    // The remains of a killed call are unusable.
+    // An interrupted call may have left partial files, which cannot be used.
     if modules.exists() {
         fs::remove_dir_all(&modules).map_err(ServerError::io("remove", &modules))?;
     }
     let mut pip = python.command();
     pip.envs(python.root().and_then(unpacked_pip).map(|pip| ("PYTHONPATH", pip)));
-    // Python compiles modules at their first use, which is a small part.
+    // Do not compile all modules now: Python compiles the few modules that it uses at their first use.
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile", "--target"]);
     run(pip.arg(modules).arg(format!("moto[s3]=={VERSION}")).args(NEEDED)).map(drop)
 }
 
-/// Finds the unpacked pip: one file, which Python runs directly.
+/// Finds the unpacked pip. It is one file, which Python can run directly.
 fn unpacked_pip(root: &Path) -> Option<PathBuf> {
     let files = fs::read_dir(root.join("usr/share/python-wheels")).ok()?.flatten();
     let mut files = files.map(|entry| entry.path());

@@ -1,7 +1,7 @@
 //! A private Ceph object gateway: a distributed object store with all its components, on one machine and in memory.
 //!
-//! Ceph's packages cannot be installed next to those of another release, and their scripts require an init system. So they are unpacked into a
-//! folder, and the servers run with that folder as their root, in namespaces of their own: mounts and processes end with them.
+//! Ceph's packages cannot be installed next to packages of another Debian release, and their scripts need an init system. So the packages are
+//! unpacked into a folder. The servers run with that folder as their root, in their own namespaces, so that mounts and processes end with them.
 
 use std::cell::Cell;
 use std::fs;
@@ -29,22 +29,22 @@ const KIND: ServerKind = ServerKind {
     quit: (Signal::KILL, "KILL"),
 };
 
-/// The required packages, with all dependencies, from the first release of Debian with a recent enough Ceph: the previous one refuses `If-Match`.
+/// The packages, from the first Debian release whose Ceph is recent enough. Ceph of the previous release refuses `If-Match`.
 const PACKAGES: Packages = Packages {
     names: &["radosgw", "ceph-mon", "ceph-osd", "ceph-common", "bash", "coreutils"],
     suite: Some("sid"),
 };
 
-/// Runs inside the folder: a monitor, an object server with its data in memory, and the gateway.
+/// The script that runs inside the folder. It starts a monitor, an object server with its data in memory, and the gateway.
 const SERVE: &str = include_str!("radosgw/serve.sh");
 
-/// Prepares the namespace, then becomes the server.
+/// The script that prepares the namespace and then becomes the server.
 const ENTER: &str = r#"mount --bind /dev "$1/dev" && mount -t proc proc "$1/proc" && mount --bind "$2" "$1/data" &&
 exec chroot "$1" /bin/bash /data/serve.sh "$3" "$4""#;
 
-/// A `radosgw` of Debian's unstable release, with one user, `test`, whose secret is `test`. Needs root.
+/// A `radosgw` from Debian's unstable release. It has one user, `test`, whose secret is `test`. It needs root.
 ///
-/// The first start downloads about 160 MB and unpacks them into the target folder. The data is in memory, and a restart begins empty.
+/// The first start downloads about 160 MB and unpacks them into the target folder. The data is in memory, so a restart begins without data.
 #[derive(Debug)]
 pub struct RadosgwServer {
     server: Server,
@@ -54,11 +54,11 @@ pub struct RadosgwServer {
 }
 
 impl RadosgwServer {
-    /// Installs it if it is missing, and starts it; that takes about 15 seconds.
+    /// Starts the gateway, which takes about 15 seconds. Installs it first if it is missing.
     ///
     /// # Errors
     ///
-    /// Returns [`ServerError::Failed`] if this is not root, if the packages are unavailable, or if the start failed, with the output.
+    /// Returns [`ServerError::Failed`] if the test does not run as root, if the packages cannot be loaded, or if the start failed, with the output.
     pub fn start() -> Result<Self> {
         if !geteuid().is_root() {
             return Err(failed(
@@ -91,7 +91,7 @@ impl RadosgwServer {
         Ok(Self { server, root, _monitor: monitor.into_inner() })
     }
 
-    /// Returns the variables that describe the server to a program: its address and credentials.
+    /// Returns the environment variables with the server's address and credentials, for a program that uses the server.
     #[must_use]
     pub fn variables(&self) -> Vec<(&'static str, String)> {
         let user = || "test".to_owned();
@@ -108,11 +108,11 @@ impl RadosgwServer {
         format!("http://127.0.0.1:{}", self.server.port())
     }
 
-    /// Returns its version: the content of the release changes.
+    /// Returns the version of the gateway. It can change, because the unstable release changes.
     ///
     /// # Errors
     ///
-    /// Returns [`ServerError::Failed`] if it reports none.
+    /// Returns [`ServerError::Failed`] if the gateway reports no version.
     pub fn version(&self) -> Result<String> {
         let said = run(Command::new("chroot").arg(&self.root).args(["/usr/bin/radosgw", "--version"]))?;
         Ok(said.trim().to_owned())

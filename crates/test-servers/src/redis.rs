@@ -1,4 +1,4 @@
-//! A private Redis.
+//! A private Redis server.
 
 use std::cell::Cell;
 use std::ffi::OsString;
@@ -19,19 +19,19 @@ const KIND: ServerKind = ServerKind {
     ready: ReadySignal::Redis,
     starting: STARTING,
     stop: Signal::TERM,
-    // It should not write data that is deleted at once.
+    // Kill it, so that it does not write data that is deleted right afterward.
     quit: (Signal::KILL, "KILL"),
 };
 
-/// The time at which an appended command is durable.
+/// The time at which a command in the append-only file is durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AppendFsync {
-    /// Before it is acknowledged.
+    /// Before the server acknowledges the command.
     Always,
-    /// Within a second.
+    /// Within a second after the command.
     #[default]
     EverySecond,
-    /// When the system flushes.
+    /// When the system flushes the file.
     No,
 }
 
@@ -45,21 +45,21 @@ impl AppendFsync {
     }
 }
 
-/// Options of a Redis. By default every command is appended to a file that is synced each second.
+/// Options of a Redis server. By default it appends every command to a file, which it syncs every second.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RedisServerOptions {
-    /// Whether it appends commands to a file; otherwise a restart begins empty.
+    /// Whether the server appends commands to a file. If not, a restart begins without data.
     pub appendonly: bool,
-    /// When that file is synced.
+    /// When the server syncs that file.
     pub appendfsync: AppendFsync,
-    /// Maximum size of its data in bytes; unlimited by default. At the limit it refuses writes and evicts nothing.
+    /// Maximum size of the data in bytes. The default is unlimited. At the limit, the server refuses writes and evicts nothing.
     pub maxmemory: Option<u64>,
-    /// The folder of its data, instead of a temporary one. Never removed.
+    /// A folder for the server's data, instead of a temporary folder. The folder is never removed.
     pub dir: Option<PathBuf>,
-    /// Whether it accepts TLS connections on a second port; the arguments name its key and certificate.
+    /// Whether the server accepts TLS connections on a second port. The arguments must name its key and certificate.
     pub tls_port: bool,
-    /// Additional arguments, such as `["--requirepass", "secret"]`. They override those made here.
+    /// Additional arguments, such as `["--requirepass", "secret"]`. They override the arguments of this crate.
     pub args: Vec<String>,
 }
 
@@ -77,21 +77,21 @@ impl Default for RedisServerOptions {
 }
 
 impl RedisServerOptions {
-    /// Sets whether it appends commands to a file.
+    /// Sets whether the server appends commands to a file.
     #[must_use]
     pub fn with_appendonly(mut self, appendonly: bool) -> Self {
         self.appendonly = appendonly;
         self
     }
 
-    /// Sets when that file is synced.
+    /// Sets when the server syncs that file.
     #[must_use]
     pub fn with_appendfsync(mut self, appendfsync: AppendFsync) -> Self {
         self.appendfsync = appendfsync;
         self
     }
 
-    /// Sets the maximum size of its data.
+    /// Sets the maximum size of the data in bytes.
     #[must_use]
     pub fn with_maxmemory(mut self, bytes: u64) -> Self {
         self.maxmemory = Some(bytes);
@@ -105,7 +105,7 @@ impl RedisServerOptions {
         self
     }
 
-    /// Sets whether it accepts TLS connections on a second port.
+    /// Makes the server accept TLS connections on a second port.
     #[must_use]
     pub fn with_tls_port(mut self) -> Self {
         self.tls_port = true;
@@ -120,7 +120,7 @@ impl RedisServerOptions {
     }
 }
 
-/// The Redis (or Valkey) of this machine, or Debian's, unpacked.
+/// A Redis or Valkey server: the installed program of this machine, or Debian's, unpacked.
 #[derive(Debug)]
 pub struct RedisServer {
     server: Server,
@@ -150,7 +150,7 @@ impl RedisServer {
             let mut arguments: Vec<OsString> = vec!["--dir".into(), folder.into()];
             arguments.extend(words.into_iter().flat_map(|(name, value)| [name.into(), value.into()]));
             if options.tls_port {
-                // Each try uses another one, like the first port.
+                // Each attempt uses a new TLS port, as it uses a new first port.
                 let port = ReservedPort::free();
                 arguments.extend(["--tls-port".into(), port.number().to_string().into()]);
                 tls_port.set(Some(port));
@@ -161,13 +161,13 @@ impl RedisServer {
         Ok(Self { server, tls_port: tls_port.into_inner() })
     }
 
-    /// Returns its URL with TLS, if it accepts TLS.
+    /// Returns the URL of the server with TLS, if the server accepts TLS connections.
     #[must_use]
     pub fn tls_url(&self) -> Option<String> {
         self.tls_port.as_ref().map(|port| format!("rediss://127.0.0.1:{}", port.number()))
     }
 
-    /// Returns its URL.
+    /// Returns the URL of the server.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.server.port())

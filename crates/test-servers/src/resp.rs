@@ -1,10 +1,10 @@
-//! The minimum of Redis's protocol, and of HTTP, for reading a server's state.
+//! Minimal clients of Redis's protocol and of HTTP, to read a server's state.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// How long a server of this machine may take to answer.
+/// How long a server on this machine may take to answer.
 const ANSWER: Duration = Duration::from_secs(20);
 
 /// Sends one command to the Redis at `port` and returns the text of its answer, or the server's error.
@@ -31,16 +31,16 @@ pub(crate) fn call(port: u16, command: &[&str]) -> io::Result<String> {
     }
 }
 
-/// Returns the value of a field in an answer of lines `field:value`.
+/// Returns the value of a field in an answer that consists of lines `field:value`.
 pub(crate) fn field<'a>(answer: &'a str, name: &str) -> Option<&'a str> {
     answer.lines().find_map(|line| line.trim_end().strip_prefix(name)?.strip_prefix(':'))
 }
 
-/// Returns whether the Redis with this process id serves at `port`.
+/// Returns whether the Redis server with this process id listens on `port`.
 pub(crate) fn is_ready(port: u16, pid: &str) -> bool {
     match call(port, &["INFO"]) {
         Ok(info) => field(&info, "process_id") == Some(pid) && field(&info, "loading") == Some("0"),
-        // It requires a password: it is up, and no other server shares its port.
+        // The server requires a password, so it is up. Only this server can have the port.
         Err(error) => error.to_string().contains("NOAUTH"),
     }
 }

@@ -1,4 +1,4 @@
-//! One process of a server from its start to its end, with its signals.
+//! One process of a server, from its start to its end, and its signals.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -21,32 +21,32 @@ use crate::{children, wait};
 /// How long a server may take to stop before it is killed.
 const STOPPING: Duration = Duration::from_secs(60);
 
-/// Waits for a line before it becomes the server, so that the watchdog knows it first.
+/// A shell script that waits for a line before it becomes the server. So the watchdog knows the process before the server starts.
 const GATE: &str = r#"read -r go || exit 1; exec "$@" </dev/null"#;
 
-/// How to start a server.
+/// The program of a server, and how to start it.
 #[derive(Debug)]
 pub(crate) struct ServerLaunch {
     pub(crate) program: PathBuf,
     pub(crate) arguments: Vec<OsString>,
     pub(crate) variables: Vec<(&'static str, OsString)>,
     pub(crate) user: Option<UnixUser>,
-    /// Its working directory: the server's user may have no access to that of the test.
+    /// The working directory. It is not that of the test, because the server's user may have no access to that.
     pub(crate) folder: PathBuf,
     pub(crate) log: PathBuf,
-    /// The folder that the watchdog removes when this process is gone.
+    /// The folder that the watchdog removes when this process has ended.
     pub(crate) disposable: Option<PathBuf>,
-    /// The signal with which the watchdog ends it.
+    /// The signal with which the watchdog ends the server.
     pub(crate) last_signal: &'static str,
 }
 
-/// A server's process; ends with the value.
+/// The process of a server. Dropping this value ends the process.
 #[derive(Debug)]
 pub(crate) struct ServerProcess {
     child: Child,
     pid: Pid,
     ended: Option<ExitStatus>,
-    // After `child`, so that the watchdog is dismissed after the process is gone.
+    // Declared after `child`, so that the watchdog is dismissed only when the server's process is gone.
     _watchdog: Watchdog,
 }
 
@@ -70,13 +70,13 @@ impl ServerLaunch {
         }
     }
 
-    /// Starts it as `user`.
+    /// Runs the program as `user`.
     pub(crate) fn with_user(mut self, user: Option<UnixUser>) -> Self {
         self.user = user;
         self
     }
 
-    /// Adds variables to its environment.
+    /// Adds a variable to the environment of the program.
     pub(crate) fn with_variable(mut self, name: &'static str, value: impl Into<OsString>) -> Self {
         self.variables.push((name, value.into()));
         self
@@ -90,7 +90,7 @@ impl ServerLaunch {
         command.args(["-c", GATE, "gate"]).arg(&self.program).args(&self.arguments);
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command.current_dir(&self.folder).stdin(Stdio::piped()).stdout(log).stderr(errors);
-        // Outside of the terminal's group: a Ctrl-C must reach a database only through its owner.
+        // Use another process group than the terminal's: Ctrl-C must reach a database only through its owner.
         command.process_group(0);
         run_as(&mut command, self.user);
         let mut child = command.spawn().map_err(ServerError::io("start", &self.program))?;
@@ -116,7 +116,7 @@ impl ServerProcess {
         self.pid
     }
 
-    /// Returns how it ended, if it did.
+    /// Returns the exit status if the process has ended.
     pub(crate) fn exit_status(&mut self) -> Option<ExitStatus> {
         if self.ended.is_none() {
             self.ended = self.child.try_wait().ok().flatten();
@@ -124,29 +124,29 @@ impl ServerProcess {
         self.ended
     }
 
-    /// Suspends it and its children.
+    /// Suspends the process and its children.
     pub(crate) fn suspend(&mut self) {
-        // The parent first, until it is stopped: it must start no unseen child.
+        // Stop the parent first and wait until it is stopped, so that it cannot start another child.
         self.signal(Signal::STOP);
         self.wait_until_stopped(&[self.pid]);
         self.signal_children(Signal::STOP);
         self.wait_until_stopped(&children::of(self.pid));
     }
 
-    /// Waits until a stop signal has taken effect: on a busy machine, threads continue until one of them has received it.
+    /// Waits until a stop signal has taken effect. On a busy machine, the threads of a process continue until one of them has received the signal.
     fn wait_until_stopped(&mut self, processes: &[Pid]) {
         if self.exit_status().is_none() {
             wait::until(STOPPING, || processes.iter().all(|pid| is_stopped(*pid)).then_some(()));
         }
     }
 
-    /// Continues it after a suspension.
+    /// Continues the process after a suspension.
     pub(crate) fn resume(&mut self) {
         self.signal_children(Signal::CONT);
         self.signal(Signal::CONT);
     }
 
-    /// Kills it and its children at once, like a crash of the machine.
+    /// Kills the process and its children at once, like a crash of the machine.
     pub(crate) fn kill(&mut self) {
         self.suspend();
         let children = children::of(self.pid);
@@ -160,7 +160,7 @@ impl ServerProcess {
         wait::until(STOPPING, || children.iter().all(|child| is_gone(*child)).then_some(()));
     }
 
-    /// Requests its end with `signal`, and kills it if it takes too long.
+    /// Ends the process with `signal`. Kills it if that takes too long.
     pub(crate) fn stop(&mut self, signal: Signal) {
         self.resume();
         self.signal(signal);
@@ -170,7 +170,7 @@ impl ServerProcess {
     }
 
     fn signal(&mut self, signal: Signal) {
-        // Only before it is reaped: afterwards another process may have its number.
+        // Only before the process is reaped: afterward, another process may have its number.
         if self.exit_status().is_none() {
             let _ = kill_process_group(self.pid, signal);
         }
@@ -193,12 +193,12 @@ impl ServerProcess {
     }
 }
 
-/// Returns whether a process has ended, even if it has not been reaped.
+/// Returns whether a process has ended, whether or not it is reaped.
 fn is_gone(pid: Pid) -> bool {
     is_in(format!("/proc/{}/stat", pid.as_raw_nonzero()), 'Z')
 }
 
-/// Returns whether every thread of a process is stopped or ended.
+/// Returns whether every thread of a process is stopped or has ended.
 fn is_stopped(pid: Pid) -> bool {
     let threads = std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero()));
     threads.into_iter().flatten().flatten().all(|thread| {
@@ -207,7 +207,7 @@ fn is_stopped(pid: Pid) -> bool {
     })
 }
 
-/// Returns whether a process or a thread, described by this file of `/proc`, is in `state`, or gone.
+/// Returns whether the process or thread that this file of `/proc` describes is in `state`, or gone.
 fn is_in(stat: impl AsRef<Path>, state: char) -> bool {
     let stat = std::fs::read_to_string(stat);
     stat.map_or(true, |stat| {

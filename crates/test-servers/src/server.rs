@@ -13,21 +13,21 @@ use crate::port::{ReservedPort, TRIES};
 use crate::running::{ServerLaunch, ServerProcess};
 use crate::{resp, wait};
 
-/// How long a server may take until it answers: usually a second, and longer on a busy machine.
+/// How long a server may take until it answers. It usually takes a second, and longer on a busy machine.
 pub(crate) const STARTING: Duration = Duration::from_secs(300);
 
-/// How a kind of server signals that it is ready, distinguishable from any other server on its port.
+/// How a server of some kind shows that it is ready. Another server on the same port cannot be mistaken for it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ReadySignal {
-    /// The Postgres file with its process id and its state.
+    /// Postgres has written its file with its process id and its state.
     Postmaster,
-    /// The answer to `INFO server` with its process id.
+    /// Redis answers `INFO server` with its process id.
     Redis,
-    /// The file `pid` with its process id; it ends before it writes the file if another process has the port.
+    /// The file `pid` contains the server's process id. If another process has the port, the server ends before it writes the file.
     Pid,
-    /// The file with its process id and its ports, which it writes when it listens.
+    /// A file contains the server's process id and its ports. The server writes the file when it listens.
     Ports,
-    /// An answer to a request, while the process runs: it ends if another process has the port.
+    /// The server answers a request while its process runs. If another process has the port, the server's process ends.
     Http,
 }
 
@@ -36,17 +36,17 @@ pub(crate) enum ReadySignal {
 pub(crate) struct ServerKind {
     pub(crate) name: &'static str,
     pub(crate) ready: ReadySignal,
-    /// How long it may take to become ready.
+    /// How long the server may take to become ready.
     pub(crate) starting: Duration,
-    /// Ends it cleanly, with everything on disk.
+    /// The signal that ends the server normally, with all data on disk.
     pub(crate) stop: Signal,
-    /// Ends it quickly, and leaves nothing in the system.
+    /// The signal that ends the server quickly and leaves nothing in the system.
     pub(crate) quit: (Signal, &'static str),
 }
 
-/// A private server on a port of 127.0.0.1. It ends with the value, and its temporary folder with it.
+/// A private server on a port of 127.0.0.1. When this value is dropped, the server ends and its temporary folder is removed.
 ///
-/// Each call returns when its effect is complete. Any thread may call.
+/// Each call returns when its effect is complete. Any thread may make the calls.
 #[derive(Debug)]
 pub struct Server {
     kind: &'static ServerKind,
@@ -57,7 +57,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server of `kind` in `folder`, with the `launch` for a port.
+    /// Starts a server of `kind` in `folder`. `launch` returns the program for a port.
     pub(crate) fn start(
         kind: &'static ServerKind,
         folder: Folder,
@@ -84,55 +84,55 @@ impl Server {
         Ok(server)
     }
 
-    /// Returns its port of 127.0.0.1, even while it is down.
+    /// Returns the port of the server on 127.0.0.1. It stays the same while the server is down.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port.number()
     }
 
-    /// Returns its address, even while it is down.
+    /// Returns the address of the server. It stays the same while the server is down.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.port()))
     }
 
-    /// Returns the folder of its data and its log.
+    /// Returns the folder of the server's data and log.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Returns the file with all its output.
+    /// Returns the file with all output of the server.
     #[must_use]
     pub fn log(&self) -> &Path {
         &self.launch.log
     }
 
-    /// Kills it and all its children at once, like `kill -9`. Data not yet handed to the system is lost.
+    /// Kills the server and all its children at once, like `kill -9`. Data that the server has not passed to the system is lost.
     ///
     /// # Errors
     ///
-    /// Returns [`ServerError::NotRunning`].
+    /// Returns [`ServerError::NotRunning`] if the server is down.
     pub fn kill(&self) -> Result<()> {
         self.take()?.kill();
         Ok(())
     }
 
-    /// Ends it cleanly; its connections are cut.
+    /// Ends the server normally. Its connections are cut.
     ///
     /// # Errors
     ///
-    /// Returns [`ServerError::NotRunning`].
+    /// Returns [`ServerError::NotRunning`] if the server is down.
     pub fn stop(&self) -> Result<()> {
         self.take()?.stop(self.kind.stop);
         Ok(())
     }
 
-    /// Starts it on the same port with the same data; stops it cleanly first if it still runs.
+    /// Starts the server on the same port with the same data. If the server still runs, stops it normally first.
     ///
     /// # Errors
     ///
-    /// Returns [`ServerError::Failed`] if it ends by itself or does not answer in time; it is then not running.
+    /// Returns [`ServerError::Failed`] if the server ends by itself or does not answer in time. The server is then down.
     pub fn restart(&self) -> Result<()> {
         let mut guard = self.lock();
         if let Some(mut running) = guard.take() {
@@ -142,20 +142,20 @@ impl Server {
         Ok(())
     }
 
-    /// Suspends it and its children: connections stay open without answers.
+    /// Suspends the server and its children. Connections stay open, but get no answers.
     ///
     /// # Errors
     ///
-    /// Returns [`ServerError::NotRunning`].
+    /// Returns [`ServerError::NotRunning`] if the server is down.
     pub fn suspend(&self) -> Result<()> {
         self.with(ServerProcess::suspend)
     }
 
-    /// Continues it after [`suspend`](Self::suspend).
+    /// Continues the server after [`suspend`](Self::suspend).
     ///
     /// # Errors
     ///
-    /// Returns [`ServerError::NotRunning`].
+    /// Returns [`ServerError::NotRunning`] if the server is down.
     pub fn resume(&self) -> Result<()> {
         self.with(ServerProcess::resume)
     }
@@ -214,7 +214,7 @@ impl Server {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<ServerProcess>> {
-        // A panic of a test between two calls leaves a consistent state.
+        // If a test panics between two calls, the state is still consistent.
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

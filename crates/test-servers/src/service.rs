@@ -4,15 +4,15 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Service {
-    /// Postgres: the URL of a database in which tests may create schemas.
+    /// Postgres. The URL is that of a database in which tests may create schemas.
     Postgres,
-    /// A single Redis with an append-only file.
+    /// A single Redis server with an append-only file.
     Redis,
-    /// A Redis Cluster: the URL of one of its nodes.
+    /// A Redis Cluster. The URL is that of one of its nodes.
     RedisCluster,
-    /// S3: the endpoint, such as `http://127.0.0.1:5000`, where tests may create buckets.
+    /// S3. The URL is an endpoint, such as `http://127.0.0.1:5000`, where tests may create buckets.
     S3,
-    /// A NATS with JetStream.
+    /// A NATS server with JetStream.
     Nats,
 }
 
@@ -20,7 +20,7 @@ impl Service {
     /// All services.
     pub const ALL: [Self; 5] = [Self::Postgres, Self::Redis, Self::RedisCluster, Self::S3, Self::Nats];
 
-    /// Returns the variable that holds its URL.
+    /// Returns the environment variable with the URL of the service.
     #[must_use]
     pub fn variable(self) -> &'static str {
         match self {
@@ -37,7 +37,7 @@ impl Service {
 ///
 /// # Panics
 ///
-/// Panics if its variable is not set. A test without its server has failed: it must never appear to pass.
+/// Panics if the environment variable of the service is not set. A test without its server must fail, so that it never seems to pass.
 #[must_use]
 #[track_caller]
 pub fn service_url(service: Service) -> String {

@@ -21,14 +21,16 @@ pub struct Services {
 }
 
 impl Services {
-    /// Starts them all concurrently: Postgres, a Redis and a Redis Cluster of three masters with append-only files, a NATS, and moto.
+    /// Starts all servers at the same time: Postgres, a Redis server and a Redis Cluster of three masters with append-only files, a NATS server,
+    /// and moto.
     ///
-    /// Postgres does not sync to disk, as in `docker-compose.yml`, where its data is in memory: these servers outlive every test, and a busy disk
-    /// would determine how long a test takes. A test that kills a server starts its own.
+    /// Postgres does not sync to disk. The servers outlive every test, and with syncs the load of the disk would determine how long a test takes.
+    /// In `docker-compose.yml` the data of Postgres is in memory for the same reason. A test that kills a server starts its own server.
     ///
     /// # Errors
     ///
-    /// Returns [`ServerError::Missing`] with all programs that cannot be unpacked, or the reason of the first failed start; no server runs then.
+    /// Returns [`ServerError::Missing`] with all programs that cannot be unpacked, or the reason of the first failed start. After an error, no
+    /// server runs.
     pub fn start() -> Result<Self> {
         program::obtain(&Program::ALL, |_| {})?;
         let started = |name| {
@@ -55,7 +57,7 @@ impl Services {
         })
     }
 
-    /// Returns the variables for programs: that of each service, and its URL.
+    /// Returns the environment variables for programs that use the servers: the variable of each service, with its URL.
     #[must_use]
     pub fn variables(&self) -> Vec<(&'static str, String)> {
         self.urls().into_iter().map(|(service, url)| (service.variable(), url)).collect()

@@ -1,4 +1,4 @@
-//! The user that a server runs as when the test runs as root: Postgres refuses root.
+//! The user under which a server runs if the test runs as root, because Postgres refuses to run as root.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -15,21 +15,21 @@ pub(crate) struct UnixUser {
 }
 
 impl UnixUser {
-    /// Returns the user for servers if this process runs as root: `postgres`, or `nobody`.
+    /// Returns the user for servers if this process runs as root: `postgres`, or `nobody` if that does not exist.
     pub(crate) fn instead_of_root() -> Option<Self> {
         if !geteuid().is_root() {
             return None;
         }
         let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-        // 65534 is `nobody` by default.
+        // By default, 65534 is the id of `nobody`.
         let nobody = Self { uid: 65_534, gid: 65_534 };
         Some(find(&users, "postgres").or_else(|| find(&users, "nobody")).unwrap_or(nobody))
     }
 
-    /// Returns whether this user can pass every existing folder above `path`.
+    /// Returns whether this user may enter every existing folder above `path`.
     pub(crate) fn can_reach(self, path: &Path) -> bool {
         path.ancestors().skip(1).filter_map(|folder| folder.metadata().ok()).all(|folder| {
-            // The execute bit of others, or of the owner.
+            // The execute bit for others, or for the owner.
             let needed = if folder.uid() == self.uid { 0o100 } else { 0o001 };
             folder.mode() & needed != 0
         })
@@ -65,7 +65,7 @@ mod tests {
         mode(0o700);
         assert!(owner.can_reach(&path) && !other.can_reach(&path));
         mode(0o701);
-        // As far as the folders above it permit.
+        // The result depends on the folders above it.
         assert_eq!(other.can_reach(&path), other.can_reach(folder.path()));
     }
 

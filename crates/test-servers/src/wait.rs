@@ -1,11 +1,11 @@
-//! Waits for another process: polls until a condition holds, or the time is up.
+//! Waits for another process: polls until a condition holds, or the time is over.
 
 use std::time::{Duration, Instant};
 
-/// Poll interval; typical waits take tens of milliseconds.
+/// The interval between polls. Typical waits take some tens of milliseconds.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The real time, in which other processes run.
+/// Uses real time, because other processes run in real time.
 #[expect(
     clippy::disallowed_methods,
     reason = "other processes are waited for, which no injected clock drives"

@@ -1,4 +1,4 @@
-//! A shell that outlives this process briefly and ends the processes that this process could not end.
+//! A watchdog: a shell process that outlives this process briefly, and ends the servers that this process could not end.
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -7,11 +7,11 @@ use std::process::{Child, Command, Stdio};
 
 use crate::error::{Result, ServerError};
 
-/// Waits for a line on its input. The end of the input instead means that this process is gone, whatever the signal: the script then ends the server
-/// and removes its folder.
+/// The script of the watchdog. It waits for a line on its input. If the input ends without a line, this process is gone, whatever the signal was.
+/// The script then ends the server and removes its folder.
 ///
-/// `$1` is the server's process group, `$2` the signal that ends it and its children, `$3` the folder or nothing. The children of a Postgres have
-/// groups of their own and may be suspended, so they are woken to receive the signal.
+/// `$1` is the server's process group. `$2` is the signal that ends the server and its children. `$3` is the folder, or empty. The children of
+/// Postgres have their own groups and may be suspended, so the script wakes them to receive the signal.
 const SCRIPT: &str = r#"
 trap "" HUP INT TERM QUIT
 read -r done && exit 0
@@ -34,7 +34,8 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Watches the group of `leader`. When this process is gone, it ends the group with `signal` (its name), and removes `folder`.
+    /// Watches the process group of `leader`. When this process is gone, the watchdog ends the group with `signal` (its name), and removes
+    /// `folder`.
     pub(crate) fn start(leader: u32, signal: &str, folder: Option<&Path>) -> Result<Self> {
         let shell = Command::new("/bin/sh")
             .args(["-c", SCRIPT, "watchdog", &leader.to_string(), signal])
@@ -43,7 +44,7 @@ impl Watchdog {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // Ctrl-C goes to the process group of the terminal; the watchdog must outlive it.
+            // Use another process group than the terminal's: the watchdog must survive a Ctrl-C.
             .process_group(0)
             .spawn()
             .map_err(ServerError::io("start", "/bin/sh"))?;
@@ -52,10 +53,10 @@ impl Watchdog {
 }
 
 impl Drop for Watchdog {
-    /// Dismisses the watchdog: the system may soon reuse the group's number.
+    /// Dismisses the watchdog, because the system may soon reuse the number of the group.
     fn drop(&mut self) {
         if let Some(mut input) = self.shell.stdin.take() {
-            // If it is already gone, it has no work left.
+            // Fails if the watchdog is already gone.
             let _ = input.write_all(b"done\n");
         }
         let _ = self.shell.wait();

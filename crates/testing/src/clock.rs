@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use ferrata_store::{Clock, Timestamp};
 
-/// A clock that only advances on request. Clones share the time.
+/// A clock that advances only when a test tells it to. Clones share the same time.
 ///
-/// The wall time advances by exactly what the monotonic time does, whatever the steps are: it shows the whole milliseconds of it. A sleep ends
-/// with a whole millisecond of the monotonic time, as those of tokio do, so a task that sleeps until a moment on the wall wakes at that moment.
+/// The wall time and the monotonic time always advance together, even in very small steps. The wall time shows whole milliseconds. A sleep ends at
+/// a whole millisecond of the monotonic time, like a sleep of tokio. So a task that sleeps until a wall time wakes at exactly that time.
 ///
-/// Give the same clock to whatever waits for the other: a runtime on it never wakes a run whose store has a clock of its own. For tests
-/// of workflows, `ferrata::testing::World` has one for both, and advances it when nothing else can happen.
+/// Give the same clock to the runtime and to its store: a runtime with a manual clock never wakes a run if the store uses another clock. For tests
+/// of workflows, `ferrata::testing::World` has one clock for both, and advances it when nothing else can happen.
 ///
 /// ```
 /// use std::time::Duration;
@@ -43,19 +43,19 @@ struct Time {
     /// The wall time at its last change, and the monotonic time at that moment.
     set: (Timestamp, Duration),
     monotonic: Duration,
-    /// The sleepers, by time of waking and order of falling asleep.
+    /// The sleepers, by the time at which they wake, then by the order in which they started.
     sleepers: BTreeMap<Key, Option<Waker>>,
-    /// How many ever fell asleep.
+    /// The number of sleeps so far.
     slept: u64,
     /// Callers that wait for a sleeper.
     watchers: Vec<Waker>,
 }
 
-/// When a sleeper wakes, and a number that tells it from others who wake then.
+/// The time at which a sleeper wakes, and a number that distinguishes it from other sleepers with the same time.
 type Key = (Duration, u64);
 
 impl ManualClock {
-    /// Makes a clock at this wall time; its monotonic time starts at zero.
+    /// Creates a clock with this wall time. Its monotonic time starts at zero.
     pub fn new(now: Timestamp) -> Self {
         let time = Time {
             set: (now, Duration::ZERO),
@@ -67,7 +67,7 @@ impl ManualClock {
         Self { time: Arc::new(Mutex::new(time)) }
     }
 
-    /// Moves both times forward, and wakes who has slept long enough, in the order of waking.
+    /// Advances both times. Wakes the sleepers whose time has come, in the order of their times.
     pub fn advance(&self, by: Duration) {
         let woken = {
             let mut time = self.lock();
@@ -77,9 +77,9 @@ impl ManualClock {
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// Moves forward to the moment when the next sleeper wakes, and says how far that was; `None` if no caller sleeps.
+    /// Advances to the time at which the next sleeper wakes. Returns how far the clock advanced; `None` if no caller sleeps.
     ///
-    /// Zero if a sleeper's time has come that has not noticed yet.
+    /// Returns zero if a sleeper's time has already come but its task has not run yet.
     pub fn advance_to_next_sleeper(&self) -> Option<Duration> {
         let (by, woken) = {
             let mut time = self.lock();
@@ -92,22 +92,22 @@ impl ManualClock {
         Some(by)
     }
 
-    /// Sets the wall time, forwards or backwards, as an operator or a time server does; the monotonic time stays.
+    /// Sets the wall time, forward or backward, like an operator or a time server. The monotonic time does not change.
     pub fn set_now(&self, now: Timestamp) {
         let mut time = self.lock();
         time.set = (now, time.monotonic);
     }
 
-    /// Returns how many sleep: futures of [`Clock::sleep`] that are neither resolved nor dropped.
+    /// Returns the number of sleepers: futures of [`Clock::sleep`] that are neither finished nor dropped.
     pub fn sleepers(&self) -> usize {
         self.lock().sleepers.len()
     }
 
-    /// Waits until at least `count` sleep: what a test awaits before it advances, so that no caller falls asleep too late.
+    /// Waits until there are at least `count` sleepers. Await it before you advance the clock, so that no caller starts its sleep too late.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call changes nothing.
     pub async fn until_sleepers(&self, count: usize) {
         poll_fn(|cx| {
             let mut time = self.lock();
@@ -121,13 +121,14 @@ impl ManualClock {
     }
 
     fn lock(&self) -> MutexGuard<'_, Time> {
-        // No code panics while it holds the lock; a poisoned clock would only hide the first failure of a test.
+        // No code panics while it holds the lock. A poisoned clock would only hide the first failure of a test.
         self.time.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Default for ManualClock {
-    /// A clock at 2001-09-09 01:46:40 UTC, which is 1,000,000,000 s after the Unix epoch: easy to tell from a time of today.
+    /// Creates a clock at 2001-09-09 01:46:40 UTC, which is 1,000,000,000 s after the Unix epoch. This time is easy to distinguish from the
+    /// present.
     fn default() -> Self {
         Self::new(Timestamp::from_unix_ms(1_000_000_000_000))
     }
@@ -146,12 +147,12 @@ impl fmt::Debug for ManualClock {
 
 impl Time {
     fn wall(&self) -> Timestamp {
-        // Added up once: each step could lose a part of a millisecond.
+        // Add the total only once: each step could lose a part of a millisecond.
         let (wall, since) = self.set;
         wall.plus(self.monotonic.saturating_sub(since))
     }
 
-    /// Moves forward and returns whom to wake; the caller wakes them without the lock, for they may look at the clock.
+    /// Advances the time. Returns the tasks to wake. The caller wakes them after it has released the lock, because they may read the clock.
     fn advance_to(&mut self, monotonic: Duration) -> Vec<Waker> {
         self.monotonic = monotonic;
         self.sleepers.range_mut(..=(monotonic, u64::MAX)).filter_map(|(_, waker)| waker.take()).collect()
@@ -167,8 +168,8 @@ impl Clock for ManualClock {
         self.lock().monotonic
     }
 
-    /// Returns a future that resolves once the clock has advanced so far, rounded up to a whole millisecond. Its time runs from this call,
-    /// polled or not.
+    /// Returns a future that resolves once the clock has advanced by `duration`, rounded up to a whole millisecond. The time counts from this call,
+    /// even if the future is not polled yet.
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         let (key, watchers) = {
             let mut time = self.lock();
@@ -191,7 +192,7 @@ fn whole_ms(time: Duration) -> Duration {
     }
 }
 
-/// One sleeper, counted until it resolves or is dropped.
+/// A sleeper. It counts until its sleep ends or it is dropped.
 struct Sleep {
     clock: ManualClock,
     key: Key,
@@ -253,7 +254,8 @@ mod tests {
         assert_eq!(clock.advance_to_next_sleeper(), Some(Duration::ZERO));
     }
 
-    /// Each step lost its part of a millisecond, so the wall time fell behind by hours of a test, and a tick at the end of one was missed.
+    /// Earlier, each step lost a part of a millisecond. So the wall time fell behind by hours of a test, and a tick at the end of a step was
+    /// missed.
     #[test]
     fn wall_keeps_step_with_monotonic() {
         for seed in 1..=200_u64 {

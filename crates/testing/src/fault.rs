@@ -1,4 +1,4 @@
-//! A wrapper that makes a store fail on purpose: at a given operation, or by chance from a seed.
+//! A wrapper that makes a store fail on purpose: at a given operation, or at random from a seed.
 
 mod plan;
 #[cfg(test)]
@@ -22,11 +22,11 @@ use ferrata_store::{
 
 pub use self::plan::{Fault, FaultOdds, FaultPlan};
 
-/// A store that fails on purpose, for tests of code on top of stores.
+/// A store that fails on purpose, for tests of code that uses stores.
 ///
-/// It counts the operations that make something durable (see [`FaultPlan`]) and lets each of them through, fails it before
-/// anything is written, loses its reply, or takes the whole process for dead. Run a test once without faults to learn how many
-/// operations there are, then once for each of them:
+/// The store counts the operations that write durable data (see [`FaultPlan`]). For each operation, the plan decides: the operation succeeds, fails
+/// before anything is written, loses its reply, or crashes the whole process. Run a test once without faults to learn the number of operations.
+/// Then run it once for each operation:
 ///
 /// ```
 /// use ferrata_store::{CheckpointStore, ErrorKind, MemoryStore};
@@ -53,8 +53,8 @@ pub use self::plan::{Fault, FaultOdds, FaultPlan};
 /// # Ok::<(), ferrata_store::Error>(()) }).unwrap();
 /// ```
 ///
-/// An injected error keeps the promises of the contract: only `Indeterminate` leaves a doubt. If a batch meets a crash, the entries before the
-/// crash are written and their replies lost, as when a process dies in the middle.
+/// An injected error follows the contract: only after `Indeterminate` is it unknown whether the store has written. If the process crashes within a
+/// batch, the entries before the crash are written and their replies are lost, as in a real crash.
 pub struct FaultStore<S> {
     inner: S,
     state: Mutex<State>,
@@ -71,16 +71,16 @@ struct State {
 
 type Hook = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The outcome of several operations that are called together.
+/// The planned outcome of several operations that are called together.
 struct OperationFate {
-    /// For each operation: what goes wrong.
+    /// The fault of each operation.
     faults: Vec<Option<Fault>>,
     before: Vec<Hook>,
     after: Vec<Hook>,
 }
 
 impl<S: CheckpointStore> FaultStore<S> {
-    /// Wraps a store.
+    /// Wraps a store, with a plan of faults.
     pub fn new(inner: S, plan: FaultPlan) -> Self {
         let state = State {
             plan,
@@ -93,12 +93,12 @@ impl<S: CheckpointStore> FaultStore<S> {
         Self { inner, state: Mutex::new(state) }
     }
 
-    /// Returns the store inside, which knows nothing of faults: what a new process would find.
+    /// Returns the inner store, without faults. It shows what a new process would find.
     pub fn inner(&self) -> &S {
         &self.inner
     }
 
-    /// Returns how many operations have begun; also the number of the next.
+    /// Returns the number of operations so far. It is also the number of the next operation.
     pub fn operations(&self) -> u64 {
         self.state().operations
     }
@@ -108,25 +108,25 @@ impl<S: CheckpointStore> FaultStore<S> {
         self.state().is_crashed
     }
 
-    /// Takes the process for dead from now on: every later call is [`ErrorKind::Closed`].
+    /// Simulates a crash of the process now: every later call fails with [`ErrorKind::Closed`].
     pub fn crash(&self) {
         self.state().is_crashed = true;
     }
 
-    /// Plans one more fault, at an operation to come.
+    /// Plans a fault at a later operation.
     pub fn plan(&self, operation: u64, fault: Fault) {
         let mut state = self.state();
         state.plan = std::mem::take(&mut state.plan).with_fault(operation, fault);
     }
 
-    /// Runs `hook` just before an operation, once: for a race that must be lost, say a foreign append in between.
+    /// Runs `hook` once, just before an operation. Use it for a race that the operation must lose, for example with another writer's append.
     ///
-    /// Entries of one batch go to the store together, so a hook at any of them runs before all of them.
+    /// The entries of a batch go to the store together, so a hook at any of them runs before all of them.
     pub fn before(&self, operation: u64, hook: impl Future<Output = ()> + Send + 'static) {
         self.state().before.insert(operation, Box::pin(hook));
     }
 
-    /// Runs `hook` once, just after an operation succeeded and before its reply. In a batch: after all its entries.
+    /// Runs `hook` once, just after an operation succeeded and before its reply. In a batch, it runs after all entries.
     pub fn after(&self, operation: u64, hook: impl Future<Output = ()> + Send + 'static) {
         self.state().after.insert(operation, Box::pin(hook));
     }
@@ -136,7 +136,7 @@ impl<S: CheckpointStore> FaultStore<S> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins `count` operations; fails if the process is dead.
+    /// Starts `count` operations. Fails if the process has crashed.
     fn begin(&self, operation: &'static str, count: usize) -> Result<OperationFate> {
         let mut state = self.state();
         if state.is_crashed {
@@ -148,7 +148,7 @@ impl<S: CheckpointStore> FaultStore<S> {
         let mut faults: Vec<_> = numbers.clone().map(|number| state.plan.fault(number)).collect();
         if let Some(crash) = faults.iter().position(|fault| fault.is_some_and(Fault::is_crash)) {
             state.is_crashed = true;
-            // What came before it in the batch is done unless it failed by itself; no caller hears of it.
+            // Earlier entries of the batch are written, unless they have their own fault. No caller gets their replies.
             for fault in &mut faults[..crash] {
                 *fault = (*fault).or(Some(Fault::CrashAfter));
             }
@@ -161,7 +161,7 @@ impl<S: CheckpointStore> FaultStore<S> {
         Ok(OperationFate { faults, before, after })
     }
 
-    /// Does one operation as its fate wills.
+    /// Executes one operation with its planned fault.
     async fn operate<T>(
         &self,
         operation: &'static str,
@@ -190,7 +190,7 @@ impl<S: CheckpointStore> FaultStore<S> {
         }
     }
 
-    /// Does a call that changes nothing which outlives the process.
+    /// Executes a call that writes no durable data.
     async fn read<T>(&self, operation: &'static str, done: impl Future<Output = Result<T>>) -> Result<T> {
         let fault = {
             let mut state = self.state();
@@ -243,7 +243,7 @@ impl<S: CheckpointStore> CheckpointStore for FaultStore<S> {
         let (mut results, mut passed) = (Vec::with_capacity(batch.len()), Vec::new());
         let mut named = HashSet::new();
         for (append, fault) in batch.into_iter().zip(fate.faults) {
-            // An entry held back would let a second one of its run pass, which the store would have refused.
+            // If a faulty entry is not sent, the store cannot see that a second entry has the same run. So refuse the second entry here.
             let is_doubled = !named.insert(append.run.clone());
             match fault {
                 Some(fault) if !fault.is_done() => {
@@ -265,7 +265,7 @@ impl<S: CheckpointStore> CheckpointStore for FaultStore<S> {
             hook.await;
         }
         let mut replies = done.into_iter().zip(lost).map(|(reply, lost)| lost.map_or(reply, Err));
-        let missing = || Err(Error::new(ErrorKind::Indeterminate, "the store gave too few results"));
+        let missing = || Err(Error::new(ErrorKind::Indeterminate, "the store returned too few results"));
         results
             .into_iter()
             .map(|held| held.unwrap_or_else(|| replies.next().unwrap_or_else(missing)))
@@ -316,7 +316,7 @@ impl<S: CheckpointStore> CheckpointStore for FaultStore<S> {
         self.read("store.is_alive", self.inner.is_alive(executor)).await
     }
 
-    /// Transactions of the store inside. A commit is an operation, as an append is.
+    /// Returns the transactions of the inner store. A commit counts as an operation, like an append.
     fn transactions(&self) -> Option<&dyn Transactions> {
         self.inner.transactions().is_some().then_some(self)
     }
@@ -329,7 +329,7 @@ impl<S: CheckpointStore> CheckpointStore for FaultStore<S> {
         if self.is_crashed() { None } else { self.inner.relay() }
     }
 
-    /// Notices of the store inside; none once the process is dead.
+    /// Returns the notices of the inner store; none after a crash.
     fn subscribe(&self) -> Option<Notices> {
         if self.is_crashed() { None } else { self.inner.subscribe() }
     }
@@ -339,7 +339,7 @@ impl<S: CheckpointStore> CheckpointStore for FaultStore<S> {
 
 #[async_trait]
 impl<S: CheckpointStore> Resealing for FaultStore<S> {
-    /// An operation, as a prune is.
+    /// Counts as an operation, like a prune.
     async fn reseal(&self, run: &RunKey, records: &[Record]) -> Result<u64> {
         let inside = self.inner.resealing().ok_or_else(|| {
             Error::new(ErrorKind::Unsupported, "the store inside cannot put records in other envelopes")
@@ -350,7 +350,7 @@ impl<S: CheckpointStore> Resealing for FaultStore<S> {
 
 impl<S: CheckpointStore> FaultStore<S> {
     fn transactions_inside(&self) -> Result<&dyn Transactions> {
-        let missing = || Error::new(ErrorKind::Unsupported, "the store inside has no transactions");
+        let missing = || Error::new(ErrorKind::Unsupported, "the inner store does not support transactions");
         self.inner.transactions().ok_or_else(missing)
     }
 }

@@ -1,16 +1,16 @@
-//! All headers of a run, for tests that check the written records.
+//! Reads all headers of a run, for tests that check the written records.
 
 use ferrata_store::{CheckpointStore, HeaderRange, RecordHeader, Result, RunKey};
 
-/// Reads every header that a run keeps, in the order of their numbers.
+/// Reads all stored headers of a run, in the order of their numbers.
 ///
 /// # Errors
 ///
-/// As [`CheckpointStore::headers`].
+/// The errors of [`CheckpointStore::headers`].
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: nothing is changed.
+/// Cancel safe: the call changes nothing.
 pub async fn every_header(store: &dyn CheckpointStore, run: &RunKey) -> Result<Vec<RecordHeader>> {
     let (mut all, mut range) = (Vec::new(), Some(HeaderRange::oldest(HeaderRange::MAX)));
     while let Some(asked) = range {

@@ -1,14 +1,14 @@
-//! Ids that are the same in every run of a test.
+//! Ids that are the same in every execution of a test.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ferrata_store::{IdSource, Timestamp};
 use uuid::Uuid;
 
-/// Ids counted up from a seed: the n-th id of a seed is always the same.
+/// Ids that count up from a seed. The n-th id of a seed is always the same.
 ///
-/// The seed stands in the third and fourth group, the count in the last, so that they can be told apart in a failure. Sources
-/// that live in one store need different seeds below 2²⁶; two of the same seed give the same ids, as no two processes may.
+/// The seed is in the third and fourth group of the id, and the count in the last group, so both are easy to recognize in a failure. Sources for
+/// the same store need different seeds below 2²⁶: two sources with the same seed produce the same ids, which processes must never do.
 ///
 /// ```
 /// use ferrata_testing::SeqIds;
@@ -25,7 +25,7 @@ pub struct SeqIds {
 }
 
 impl SeqIds {
-    /// Makes a source whose first id holds the count 1.
+    /// Creates a source. The count in its first id is 1.
     pub fn new(seed: u64) -> Self {
         Self { seed, count: AtomicU64::new(0) }
     }
@@ -34,8 +34,8 @@ impl SeqIds {
 impl IdSource for SeqIds {
     fn next(&self, now: Timestamp) -> Uuid {
         let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;
-        // Version and variant overwrite the upper bits of the first and the third of these ten bytes. What is left of the first
-        // four, 12 and 14 bits, holds the seed; the other six hold the count, which no test exhausts.
+        // Version and variant overwrite the upper bits of the first and the third of these ten bytes. The remaining bits of the first four bytes,
+        // 12 and 14, hold the seed. The other six bytes hold the count, which no test exhausts.
         let [.., upper, lower] = (self.seed >> 14 & 0xFFF).to_be_bytes();
         let [.., third, fourth] = (self.seed & 0x3FFF).to_be_bytes();
         let [_, _, c0, c1, c2, c3, c4, c5] = count.to_be_bytes();

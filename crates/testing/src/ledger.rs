@@ -1,4 +1,4 @@
-//! A store with transactions, in memory: runs, and a table of numbers.
+//! A memory store with transactions: runs, and a table of numbers.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use ferrata_store::{
 };
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
-/// The kind of database that a [`LedgerStore`] is.
+/// The kind of database of a [`LedgerStore`].
 #[derive(Debug)]
 pub enum LedgerDatabase {}
 
@@ -27,13 +27,13 @@ impl Database for LedgerDatabase {
     type Transaction = LedgerTransaction;
 }
 
-/// A row: how often it was changed, and what it is.
+/// A row: the number of its changes, and its value.
 type Row = (u64, i64);
 
-/// A memory store with a table of numbers beside the runs, which transactions change together with the log.
+/// A memory store with a table of numbers. Transactions change the table together with the logs of runs.
 ///
-/// Models a database for tests of code on top of transactions. A transaction sees the table as of its start. Its commit fails, as with a
-/// serialization failure, if a row that it read or wrote has changed since. Cheap to clone; clones share their content.
+/// The store simulates a database for tests of code that uses transactions. A transaction sees the table as of its start. Its commit fails, like a
+/// serialization failure, if a row that it read or wrote has changed since. A clone is cheap and shares the content.
 ///
 /// ```
 /// use ferrata_testing::{LedgerStore, Log};
@@ -53,7 +53,7 @@ pub struct LedgerStore {
     runs: MemoryStore,
     rows: Arc<Mutex<BTreeMap<String, Row>>>,
     connections: Arc<Semaphore>,
-    /// How many transactions are still to be refused.
+    /// The number of transactions that are still to be refused.
     refused: Arc<AtomicU32>,
     minimum: i64,
 }
@@ -65,12 +65,12 @@ impl Default for LedgerStore {
 }
 
 impl LedgerStore {
-    /// Makes an empty one.
+    /// Creates an empty store.
     pub fn new() -> Self {
         Self::with_connections(Semaphore::MAX_PERMITS)
     }
 
-    /// Makes an empty one to which so many calls and transactions have a connection at once; others wait.
+    /// Creates an empty store with this number of connections. A call or a transaction needs a connection; further callers wait.
     pub fn with_connections(connections: usize) -> Self {
         Self {
             runs: MemoryStore::new(),
@@ -81,29 +81,29 @@ impl LedgerStore {
         }
     }
 
-    /// Refuses a commit that would leave a row below this, as a constraint does that a database checks at the commit.
+    /// Refuses a commit that would leave a row below `minimum`. It simulates a constraint that a database checks at the commit.
     #[must_use]
     pub fn with_minimum(self, minimum: i64) -> Self {
         Self { minimum, ..self }
     }
 
-    /// Keeps the runs in this store.
+    /// Keeps the runs in the given store.
     #[must_use]
     pub fn with_runs(self, runs: MemoryStore) -> Self {
         Self { runs, ..self }
     }
 
-    /// Has the store refuse the next nodes that begin a transaction, so many times, as a database that is away does.
+    /// Refuses the next `times` transactions that nodes begin, as a database does that cannot be reached.
     pub fn reject_begins(&self, times: u32) {
         self.refused.store(times, Ordering::SeqCst);
     }
 
-    /// Returns the store of the runs, for tests that look into it without a connection.
+    /// Returns the store of the runs. Tests can read it without a connection.
     pub fn runs(&self) -> &MemoryStore {
         &self.runs
     }
 
-    /// Reads a row, which is 0 until it is set.
+    /// Returns the value of a row. A row is 0 until it is set.
     ///
     /// # Cancel safety
     ///
@@ -112,11 +112,11 @@ impl LedgerStore {
         self.rows.lock().await.get(name).map_or(0, |row| row.1)
     }
 
-    /// Begins a transaction of the application's own; [`finish`](Self::finish) commits it.
+    /// Begins a transaction of the application. [`finish`](Self::finish) commits it.
     ///
     /// # Errors
     ///
-    /// None but [`ErrorKind::Closed`].
+    /// Only [`ErrorKind::Closed`].
     ///
     /// # Cancel safety
     ///
@@ -139,15 +139,15 @@ impl LedgerStore {
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Unavailable`] if another changed what it saw.
-    /// - [`ErrorKind::Invalid`] if it has ended before, a mark in it is open, or a row is below the minimum.
-    /// - As [`CheckpointStore::append`] for what was appended in it.
+    /// - [`ErrorKind::Unavailable`]: another transaction has changed a row that this one read or wrote.
+    /// - [`ErrorKind::Invalid`]: the transaction has already ended, a mark in it is still open, or a row is below the minimum.
+    /// - The errors of [`CheckpointStore::append`], if the transaction has appended records.
     ///
-    /// After any of them it is rolled back.
+    /// After every error, the transaction is rolled back.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: done or not done.
+    /// Cancel safe: the transaction is either committed or rolled back.
     pub async fn finish(&self, transaction: LedgerTransaction) -> Result<()> {
         let LedgerRows { seen, changes, appends, marks, is_over, .. } = transaction.rows;
         let refuse = |message: &str| Err(Error::new(ErrorKind::Invalid, message));
@@ -158,11 +158,11 @@ impl LedgerStore {
             return refuse("a mark of the transaction is open; keep or undo what was done since");
         }
         if changes.values().any(|value| *value < self.minimum) {
-            return refuse("a constraint that is checked at the commit refused the rows");
+            return refuse("a deferred constraint rejected the rows at the commit");
         }
         let mut rows = self.rows.lock().await;
         if seen.iter().any(|(name, version)| rows.get(name).map_or(0, |row| row.0) != *version) {
-            let message = "another transaction got in the way; nothing was written, retry";
+            let message = "the transaction conflicted with another one; nothing was written, retry";
             return Err(Error::new(ErrorKind::Unavailable, message));
         }
         for append in &appends {
@@ -183,7 +183,7 @@ impl LedgerStore {
         Arc::clone(&self.connections).acquire_owned().await.map_err(closed)
     }
 
-    /// Refuses an append that the runs would not take.
+    /// Refuses an append that the store of the runs would refuse.
     async fn check(&self, append: &RunAppend) -> Result<()> {
         check_append(append)?;
         let actual = self.runs.head(&append.run).await?.map(|head| head.head());
@@ -200,63 +200,64 @@ impl fmt::Debug for LedgerStore {
     }
 }
 
-/// The table as a transaction sees it.
+/// The table in the view of a transaction.
 #[derive(Debug)]
 pub struct LedgerRows {
     before: BTreeMap<String, Row>,
-    /// Which version of each row it read or wrote.
+    /// The version of each row that the transaction read or wrote.
     seen: BTreeMap<String, u64>,
     changes: BTreeMap<String, i64>,
-    /// The changes as they were at each mark that is open.
+    /// The changes at the time of each open mark.
     marks: Vec<BTreeMap<String, i64>>,
     is_over: bool,
     appends: Vec<RunAppend>,
 }
 
 impl LedgerRows {
-    /// Reads a row, which is 0 until it is set.
+    /// Returns the value of a row. A row is 0 until it is set.
     pub fn get(&mut self, name: &str) -> i64 {
         let (version, value) = self.before.get(name).copied().unwrap_or_default();
         self.seen.insert(name.to_owned(), version);
         self.changes.get(name).copied().unwrap_or(value)
     }
 
-    /// Sets a row.
+    /// Sets the value of a row.
     pub fn set(&mut self, name: &str, value: i64) {
         self.get(name);
         self.changes.insert(name.to_owned(), value);
     }
 
-    /// Marks how the rows are now, as `SAVEPOINT` does.
+    /// Sets a mark at the current state of the rows, like `SAVEPOINT`.
     pub fn mark(&mut self) {
         self.marks.push(self.changes.clone());
     }
 
-    /// Removes the last mark, and keeps later changes.
+    /// Removes the last mark, and keeps the changes made after it.
     pub fn keep_since_mark(&mut self) {
         self.marks.pop();
     }
 
-    /// Removes the last mark, and undoes later changes.
+    /// Removes the last mark, and undoes the changes made after it.
     pub fn undo_since_mark(&mut self) {
         if let Some(changes) = self.marks.pop() {
             self.changes = changes;
         }
     }
 
-    /// Rolls the transaction back, as a statement does that ends it, and as a database does by itself: its commit is refused from then on.
+    /// Rolls the transaction back, so that its commit fails. It simulates a statement that ends the transaction, or a database that ends it by
+    /// itself.
     pub fn roll_back(&mut self) {
         self.is_over = true;
     }
 
-    /// Adds to a row.
+    /// Adds `more` to a row.
     pub fn add(&mut self, name: &str, more: i64) {
         let value = self.get(name);
         self.set(name, value + more);
     }
 }
 
-/// A transaction of a [`LedgerStore`]: it is rolled back when it is dropped.
+/// A transaction of a [`LedgerStore`]. Dropping it rolls it back.
 #[derive(Debug)]
 pub struct LedgerTransaction {
     rows: LedgerRows,
@@ -294,7 +295,7 @@ impl Transactions for LedgerStore {
         let last = append.records.last().map(|record| record.header.head());
         transaction.rows.appends.push(append);
         self.finish(*transaction).await?;
-        last.ok_or_else(|| Error::new(ErrorKind::Invalid, "nothing to append; give at least one record"))
+        last.ok_or_else(|| Error::new(ErrorKind::Invalid, "nothing to append; pass at least one record"))
     }
 
     async fn append_in(&self, connection: &mut (dyn Any + Send), append: RunAppend) -> Result<HeadRef> {
@@ -302,7 +303,7 @@ impl Transactions for LedgerStore {
         self.check(&append).await?;
         let last = append.records.last().map(|record| record.header.head());
         rows.appends.push(append);
-        last.ok_or_else(|| Error::new(ErrorKind::Invalid, "nothing to append; give at least one record"))
+        last.ok_or_else(|| Error::new(ErrorKind::Invalid, "nothing to append; pass at least one record"))
     }
 
     fn is_transient(&self, error: &(dyn StdError + 'static)) -> bool {
@@ -319,7 +320,7 @@ fn wrong_connection() -> Error {
 }
 
 fn foreign() -> Error {
-    Error::new(ErrorKind::Invalid, "the transaction is of another kind of store than `ledger`")
+    Error::new(ErrorKind::Invalid, "the transaction belongs to another kind of store than `ledger`")
 }
 
 #[async_trait]

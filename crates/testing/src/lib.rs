@@ -1,7 +1,7 @@
-//! For tests: a store that fails on purpose, a manual clock, reproducible ids, expected logs, a store with transactions, and varied headers.
+//! Test tools: a store that fails on purpose, a manual clock, reproducible ids, expected logs, a store with transactions, and varied headers.
 //!
-//! The feature `workflows` adds tools for tests of workflows: a `World` has one store, one clock, and processes that can crash. The rest needs the
-//! contract of stores alone, so the tests of a store build no runtime.
+//! The feature `workflows` adds tools for tests of workflows: a `World` has one store, one clock, and processes that can crash. The other tools
+//! depend only on the contract of stores, so the tests of a store do not compile a runtime.
 
 mod clock;
 mod fault;

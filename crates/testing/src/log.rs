@@ -1,4 +1,4 @@
-//! A run's log as it ought to be stored: what tests write, and compare with what comes back.
+//! The expected log of a run. Tests write it to a store, and compare it with what the store returns.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use ferrata_store::{
     RecordId, RecordKind, RunAppend, RunFacts, RunHead, RunKey, RunStatus, Seq, Timestamp, WorkflowName,
 };
 
-/// Time of each log's first record, by its writer's clock: 2020-09-13. The others follow, a millisecond apart.
+/// The time of each log's first record, by its writer's clock: 2020-09-13. Each further record is a millisecond later.
 const BEGAN: i64 = 1_600_000_000_000;
 
-/// The expected log of a run. It creates small records that chain correctly, and holds the written ones.
+/// The expected log of a run. It creates small records that chain correctly, and holds the records that were written.
 ///
-/// For the tests of a store; it panics where a test is at fault.
+/// A log is for tests of a store, and panics if the test itself is wrong.
 ///
 /// ```
 /// use ferrata_testing::Log;
@@ -32,18 +32,18 @@ const BEGAN: i64 = 1_600_000_000_000;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Log {
-    /// The run.
+    /// The key of the run.
     pub key: RunKey,
-    /// Facts of the run's start.
+    /// The facts of the run's start.
     pub facts: RunFacts,
-    /// The records kept, in order.
+    /// The records that the store must have, in order.
     pub records: Vec<Record>,
     ids: Arc<dyn IdSource>,
     bases_every: u64,
 }
 
 impl Log {
-    /// Makes a log without records, with ids made at random and a base in every fourth record.
+    /// Creates a log without records. Its records will have random ids, and every fourth record will be a base.
     pub fn new(key: impl Into<RunKey>) -> Self {
         Self {
             key: key.into(),
@@ -54,7 +54,7 @@ impl Log {
         }
     }
 
-    /// Takes ids from this source, so that they are the same in every run of a test.
+    /// Sets the source of ids. Use it to get the same ids in every execution of a test.
     #[must_use]
     pub fn with_ids(mut self, ids: Arc<dyn IdSource>) -> Self {
         self.ids = ids;
@@ -68,24 +68,24 @@ impl Log {
         self
     }
 
-    /// Sets how many records lie from one base to the next; with zero, only the first is a base.
+    /// Sets the distance from one base to the next, in records. With zero, only the first record is a base.
     #[must_use]
     pub fn with_bases_every(mut self, records: u64) -> Self {
         self.bases_every = records;
         self
     }
 
-    /// Returns the head, as the next append must expect it.
+    /// Returns the head, which the next append must expect.
     pub fn head(&self) -> Option<HeadRef> {
         self.records.last().map(|record| record.header.head())
     }
 
-    /// Returns the number of the oldest record kept.
+    /// Returns the number of the oldest stored record.
     pub fn first(&self) -> u64 {
         self.records.first().map_or(0, |record| record.header.seq.get())
     }
 
-    /// Returns what a store must know of the run, if its owner is not alive.
+    /// Returns the head that a store must report for the run if its owner is not alive.
     #[expect(
         clippy::missing_panics_doc,
         reason = "a test that asks this of a log without records is at fault"
@@ -95,17 +95,17 @@ impl Log {
         RunHead::after(self.key.clone(), Seq::new(self.first()), &last.header, false, self.facts.clone())
     }
 
-    /// Makes `count` records that follow the head, without writing them.
+    /// Creates `count` records after the head, without writing them.
     pub fn next(&self, count: usize) -> RunAppend {
         self.next_with(count, |_| {})
     }
 
-    /// Makes `count` records that follow the head, with headers changed by `shape`.
+    /// Creates `count` records after the head, without writing them. `shape` may change their headers.
     pub fn next_with(&self, count: usize, shape: impl Fn(&mut RecordHeader)) -> RunAppend {
         self.next_bodies((0..count).map(|_| None), shape)
     }
 
-    /// Makes `count` records with this body, with headers changed by `shape`.
+    /// Creates `count` records with this body. `shape` may change their headers.
     pub fn next_as(
         &self,
         count: usize,
@@ -116,7 +116,7 @@ impl Log {
         self.next_bodies((0..count).map(|_| Some(body.clone())), shape)
     }
 
-    /// Makes one record that holds this body.
+    /// Creates one record with this body.
     pub fn next_body(&self, body: impl Into<Bytes>) -> RunAppend {
         self.next_bodies([Some(body.into())], |_| {})
     }
@@ -165,27 +165,27 @@ impl Log {
         }
     }
 
-    /// Takes an append as written.
+    /// Adds the records of an append to the log, after the test has written them.
     #[expect(clippy::missing_panics_doc, reason = "a test whose append does not follow is at fault")]
     pub fn note_append(&mut self, append: &RunAppend) {
         assert_eq!(append.expected, self.head(), "the test itself keeps logs linear");
         self.records.extend(append.records.iter().cloned());
     }
 
-    /// Writes `count` records.
+    /// Writes `count` records to a store, and adds them to the log.
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: written records may be missing from the log.
+    /// Not cancel safe: the store may have records that the log lacks.
     pub async fn write(&mut self, store: &dyn CheckpointStore, count: usize) {
         self.write_with(store, count, |_| {}).await;
     }
 
-    /// Writes `count` records with headers changed by `shape`.
+    /// Writes `count` records to a store, and adds them to the log. `shape` may change their headers.
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: written records may be missing from the log.
+    /// Not cancel safe: the store may have records that the log lacks.
     #[expect(clippy::missing_panics_doc, reason = "the test fails if the store refuses what follows")]
     pub async fn write_with(
         &mut self,
@@ -201,7 +201,7 @@ impl Log {
         assert_eq!(Some(head), self.head(), "{what} must return the new head");
     }
 
-    /// Returns what loading the record at `seq` must give.
+    /// Returns the expected result of loading the record at `seq`.
     #[expect(
         clippy::missing_panics_doc,
         reason = "a test that asks for a record that is not kept is at fault"
@@ -212,12 +212,12 @@ impl Log {
         upto[base..].to_vec()
     }
 
-    /// Returns the headers, the oldest first.
+    /// Returns the headers, oldest first.
     pub fn headers(&self) -> Vec<RecordHeader> {
         self.records.iter().map(|record| record.header.clone()).collect()
     }
 
-    /// Returns the record at `seq`, turned into a base with another body.
+    /// Returns the record at `seq` as a base, with another body.
     #[expect(
         clippy::missing_panics_doc,
         reason = "a test that asks for a record that is not kept is at fault"
@@ -228,7 +228,7 @@ impl Log {
         Record::seal(header, body.into()).expect("the bodies of tests are small")
     }
 
-    /// Takes the log as pruned: the record at `seq` is the oldest kept, and a base.
+    /// Removes the records before `seq` from the log, after the test has pruned them. If the record at `seq` is no base, `base` replaces it.
     pub fn note_pruned(&mut self, seq: u64, base: Option<Record>) {
         self.records.drain(..self.place(seq));
         if let Some(base) = base.filter(|_| !self.records[0].header.base) {
@@ -241,7 +241,7 @@ impl Log {
     }
 }
 
-/// Creates the facts of a run of `workflow`, created at this time.
+/// Creates the facts of a run of `workflow` that was created at this time.
 #[expect(clippy::missing_panics_doc, reason = "a test that names no valid workflow is at fault")]
 pub fn facts(workflow: &str, created_ms: i64) -> RunFacts {
     let workflow = WorkflowName::new(workflow).expect("the workflows of tests are valid");

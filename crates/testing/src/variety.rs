@@ -1,10 +1,10 @@
-//! Headers of all sorts, for tests of layouts: made of the table of fields, so that a field that is added is tested everywhere.
+//! Headers with many different values, for tests of layouts. They come from the table of fields, so a new field is tested in every layout.
 
 use ferrata_store::codec::{Field, Shape, Value};
 use ferrata_store::{FORMAT, NodeName, RecordHeader, RecordKind, RunStatus, Timestamp};
 use uuid::Uuid;
 
-/// Headers that differ from one that most runs have in one field, with each value that a layout may trip over.
+/// Returns headers that differ from a typical header in one field. They include each value of the field that a layout may handle wrongly.
 pub fn headers_by_field() -> Vec<(Field, RecordHeader)> {
     let one = |field: Field, value: &Option<Value>| {
         let read = |other: Field| if other == field { value.clone() } else { usual(other) };
@@ -14,11 +14,11 @@ pub fn headers_by_field() -> Vec<(Field, RecordHeader)> {
     Field::ALL.into_iter().flat_map(each).collect()
 }
 
-/// Headers that cover the values of each field; the same seed gives the same headers.
+/// Returns headers that cover the values of each field. The same seed returns the same headers.
 pub fn any_headers(seed: u64, count: usize) -> Vec<RecordHeader> {
     let mut state = seed;
     let mut next = move || {
-        // SplitMix64, as the ids of this crate.
+        // SplitMix64, as in the ids of `ferrata-store`.
         state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -38,7 +38,7 @@ fn header(mut read: impl FnMut(Field) -> Option<Value>) -> RecordHeader {
 
 enum Never {}
 
-/// Returns the usual value of a field.
+/// Returns the typical value of a field.
 fn usual(field: Field) -> Option<Value> {
     let value = match field {
         Field::Seq => Value::Number(300),
@@ -53,16 +53,16 @@ fn usual(field: Field) -> Option<Value> {
 }
 
 fn values(field: Field) -> Vec<Option<Value>> {
-    // The largest that every tool on the way keeps exactly, JSON readers with floating-point numbers included.
+    // The largest number that every tool handles exactly, including JSON parsers that use floating-point numbers.
     const LARGE: i64 = (1 << 53) - 1;
     const TIMES: [i64; 7] = [-LARGE, -62_135_596_800_001, -1, 0, 1, 1_763_700_000_000, LARGE];
     let mut values: Vec<Value> = match (field, field.shape()) {
         (Field::Format, _) => vec![Value::Number(FORMAT.into())],
-        // A record in a table has a number below 2^63.
+        // The number of a record in a database table is below 2^63.
         (Field::Seq, _) => [1, 127, 128, 16_384, 1 << 60].map(Value::Number).into(),
         (_, Shape::Number) => [0, 1, 127, 128, 1 << 31, u32::MAX.into(), 2].map(Value::Number).into(),
         (_, Shape::Time) => TIMES.map(|ms| Value::Time(Timestamp::from_unix_ms(ms))).into(),
-        // Of version 7 with a time in it, and of none.
+        // An id of version 7 with a time in it, and ids of no version.
         (_, Shape::Id) => [0, u128::MAX, 1_763_700_000_000 << 80 | 7 << 76 | field as u128]
             .map(|id| Value::Id(Uuid::from_u128(id)))
             .into(),
@@ -75,7 +75,7 @@ fn values(field: Field) -> Vec<Option<Value>> {
         (field, shape) => unreachable!("{field:?} is a {shape:?}, which has no values here"),
     };
     if field == Field::Status {
-        // The usual value comes last.
+        // The typical value comes last.
         values.reverse();
     }
     let absent = field.is_optional().then_some(None);

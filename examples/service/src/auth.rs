@@ -1,6 +1,6 @@
-//! Who asks: the hook that every request but `/health` passes before a route sees it.
+//! Authentication: every request except `/health` passes this hook before a route sees it.
 //!
-//! Put your own in the place of [`Keys`]: a session, a JWT, a certificate. What the routes need is a [`Caller`].
+//! Replace [`Keys`] by your own check: a session, a JWT or a certificate. The routes only need a [`Caller`].
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use axum::response::{IntoResponse, Response};
 
 use crate::http::Refusal;
 
-/// Who sent a request. Routes take it from here and never from the body, which says what the sender likes.
+/// The sender of a request. Routes use this name, and never a name in the body, which the sender can choose.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller(pub(crate) String);
 
-/// Who may ask, each with a key.
+/// The clients that may send requests.
 pub(crate) enum Keys {
-    /// Every client that reaches the replica: for a machine of one's own.
+    /// Every client that can reach the replica. Use it on your own machine.
     Open,
-    /// Whoever sends one of these keys, by name.
+    /// Clients that send one of these keys. Each key has a name.
     Of(Vec<(String, String)>),
 }
 
 impl std::fmt::Debug for Keys {
-    /// Never shows a key.
+    /// Writes the value without its keys.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Open => f.write_str("Open"),
@@ -36,11 +36,11 @@ impl std::fmt::Debug for Keys {
 }
 
 impl Keys {
-    /// Reads a file of `NAME KEY` lines.
+    /// Reads a file with lines of the form `NAME KEY`.
     ///
     /// # Errors
     ///
-    /// If it cannot be read, or is not that; the error names the line and no key.
+    /// Fails if the file cannot be read, or a line has another form. The error names the line, but contains no key.
     pub(crate) fn read(file: &Path) -> Result<Self, String> {
         let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
         let mut keys = Vec::new();
@@ -57,13 +57,13 @@ impl Keys {
         Ok(Self::Of(keys))
     }
 
-    /// Returns who has the key that a request was sent with.
+    /// Returns the caller whose key the request contains.
     pub(crate) fn caller(&self, sent: Option<&str>) -> Option<Caller> {
         match self {
             Self::Open => Some(Caller("anybody".to_owned())),
             Self::Of(keys) => {
                 let sent = sent?.strip_prefix("Bearer ")?;
-                // All are looked at, so that the time taken tells nothing of where one is.
+                // Compare with all keys, so that the duration does not show which key matched.
                 let found = keys
                     .iter()
                     .fold(None, |found, (name, key)| if is_same(key, sent) { Some(name) } else { found });
@@ -73,16 +73,16 @@ impl Keys {
     }
 }
 
-/// The fewest characters of a key: less is guessed.
+/// Minimum number of characters of a key. A shorter key could be guessed.
 const LEAST: usize = 16;
 
-/// Compares in a time that does not depend on where the two differ.
+/// Compares two texts in a time that does not depend on the position of their first difference.
 fn is_same(one: &str, other: &str) -> bool {
     let differ = one.bytes().zip(other.bytes()).fold(0, |differ, (one, other)| differ | (one ^ other));
     one.len() == other.len() && differ == 0
 }
 
-/// Refuses who has no key, and tells the routes who has.
+/// Rejects a request without a valid key, and tells the routes who sent a valid one.
 pub(crate) async fn authenticate(
     State(keys): State<Arc<Keys>>,
     mut request: Request,

@@ -1,4 +1,4 @@
-//! The routes: placing, reading, watching and approving orders, and whether the replica is well.
+//! The routes: they place, read, watch and approve orders, and report the health of the replica.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -24,26 +24,26 @@ use crate::auth::{Caller, Keys, authenticate};
 use crate::orders::Order;
 use crate::page;
 
-/// What an order asks, by its id, so that a second answer is told from one to nothing: the gate's first visit.
+/// The id of an order's question: the gate at its first visit. With this id, a second answer is distinguished from an answer to no question.
 const QUESTION: &str = "approve@1:gate";
 
-/// The largest body that is read, in bytes: an order is small, and whoever sends more has no order.
+/// Maximum size of a body in bytes. An order is small, so a larger body is not an order.
 const MOST: usize = 16 * 1024;
 
-/// What the routes share.
+/// The data that the routes share.
 #[derive(Debug)]
 pub(crate) struct App {
-    /// Drives the orders of this replica, and finds those of others.
+    /// The runtime, which drives the orders of this replica and reads those of others.
     pub(crate) runtime: Runtime,
-    /// What happens to an order.
+    /// The graph of an order.
     pub(crate) graph: Graph<Order>,
-    /// The replica's name.
+    /// The name of the replica.
     pub(crate) name: String,
-    /// Whether the replica ends: a response that lasts as long as its order would hold it up.
+    /// Becomes true when the replica shuts down. Responses that last as long as their order end then, and do not delay the shutdown.
     pub(crate) ending: watch::Sender<bool>,
 }
 
-/// Makes the routes, all but `/health` and the page behind the keys.
+/// Creates the routes. Authentication protects all of them except `/health` and the page.
 pub(crate) fn router(app: &Arc<App>, keys: &Arc<Keys>) -> Router {
     Router::new()
         .route("/orders", post(place))
@@ -59,10 +59,10 @@ pub(crate) fn router(app: &Arc<App>, keys: &Arc<Keys>) -> Router {
         .nest("/ferrata", inspector(app, keys))
 }
 
-/// Shows the runs of the orders in a browser, to whoever has a key: the page asks for it. Acts are recorded with the name of the key.
+/// Shows the runs of the orders in a browser, for clients that have a key. The page asks for the key, and acts are recorded with the name of the key.
 fn inspector(app: &App, keys: &Arc<Keys>) -> Router {
     let inspector = Inspector::new(app.runtime.clone()).graph(&app.graph).ending(app.ending.subscribe());
-    // Without keys the replica listens where this machine alone reaches it, and then its usual names are the only ones that are meant.
+    // Without keys, the replica listens only for this machine, so only its usual names are allowed.
     let inspector = match **keys {
         Keys::Open => inspector,
         Keys::Of(_) => inspector.allow_any_host().allow_writes(),
@@ -87,7 +87,7 @@ struct Decision {
     approved: bool,
 }
 
-/// An order, as it is shown.
+/// An order in the form that clients see.
 #[derive(Debug, Serialize)]
 struct View {
     id: String,
@@ -98,11 +98,11 @@ struct View {
 
 type Reply<T> = Result<(StatusCode, Json<T>), Refusal>;
 
-/// Starts the order's run. Placing the same order again, here or at another replica, is the same order.
+/// Starts the run of the order. A client may place the same order again, at this replica or another, and it remains one order.
 ///
-/// The answer comes when the start is durable: from then on the order is finished whatever happens to this replica. A client
-/// that hears nothing places it again. If it hangs up, this future is dropped where it stands; the runtime carries the start out all the same,
-/// so no task needs to be spawned here.
+/// The response is sent when the start is durable. From then on the order is completed, whatever happens to this replica. A client that gets no
+/// response places the order again. If the client hangs up, this future is dropped, but the runtime still carries out the start. So this function
+/// does not need to spawn a task.
 async fn place(
     State(app): State<Arc<App>>,
     Extension(Caller(caller)): Extension<Caller>,
@@ -118,7 +118,7 @@ async fn read(State(app): State<Arc<App>>, Path(id): Path<String>) -> Reply<View
     Ok((StatusCode::OK, Json(view(&app, &key(&id)?).await?)))
 }
 
-/// Answers the order's question, whichever replica asked it. One that is free goes on with the order.
+/// Answers the question of the order, whichever replica asked it. Any replica with capacity then continues the order.
 async fn approve(
     State(app): State<Arc<App>>,
     Extension(Caller(caller)): Extension<Caller>,
@@ -131,8 +131,8 @@ async fn approve(
     Ok((StatusCode::ACCEPTED, Json(view(&app, &run).await?)))
 }
 
-/// Tells what happens to the order, from its start or behind what the client saw last, whichever replica has it: an event stream, as the
-/// `EventSource` of a browser reads it.
+/// Sends the events of the order, from its start or after the last event that the client has seen, whichever replica drives it. The response is an
+/// event stream for the `EventSource` of a browser.
 async fn events(
     State(app): State<Arc<App>>,
     Path(id): Path<String>,
@@ -143,7 +143,7 @@ async fn events(
         None => WatchCursor::default(),
     };
     let frames = app.runtime.watch(&key(&id)?).after(seen).await?.sse();
-    // Ends with the replica, too: the client connects again, to another one.
+    // The stream also ends when the replica shuts down. The client then connects again, to another replica.
     let stream = stream::unfold((frames, app.ending.subscribe()), async |(mut frames, mut ending)| {
         let frame = next_frame(&mut frames, &mut ending).await?;
         Some((Ok::<_, Infallible>(frame), (frames, ending)))
@@ -154,15 +154,16 @@ async fn events(
 
 async fn next_frame(frames: &mut SseFrames, ending: &mut watch::Receiver<bool>) -> Option<String> {
     tokio::select! {
-        // What went wrong is told to who connects again.
+        // An error ends the stream. The client gets the error when it connects again.
         frame = frames.next() => frame.ok().flatten(),
         _ = ending.wait_for(|ending| *ending) => None,
     }
 }
 
-/// Tells whether the store answers; a load balancer takes the replica out if not. It has no key, so it learns nothing else.
+/// Reports whether the store answers. If it does not, a load balancer removes the replica. The route needs no key, so its response contains nothing
+/// else.
 async fn health(State(app): State<Arc<App>>) -> Reply<Value> {
-    // There is no such order: only that there is an answer matters.
+    // There is no such order. Only the fact that the store answers matters.
     match app.runtime.head(&key("health")?).await {
         Ok(_) => Ok((StatusCode::OK, Json(json!({ "replica": app.name })))),
         Err(_) => {
@@ -171,7 +172,7 @@ async fn health(State(app): State<Arc<App>>) -> Reply<Value> {
     }
 }
 
-/// Lists the orders that this replica could not take up.
+/// Lists the orders that this replica could not claim.
 async fn stalled(State(app): State<Arc<App>>) -> Reply<Vec<String>> {
     let line = |stalled: &StalledRun| format!("{}: {}", stalled.run.run, stalled.error);
     Ok((StatusCode::OK, Json(app.runtime.stalled().iter().map(line).collect())))
@@ -190,7 +191,7 @@ fn key(id: &str) -> Result<RunKey, Error> {
     Ok(RunKey::from(RunId::new(id)?))
 }
 
-/// Why a request was refused.
+/// The reason why a request was rejected.
 pub(crate) struct Refusal {
     status: StatusCode,
     code: String,
@@ -210,7 +211,7 @@ impl From<Error> for Refusal {
             ErrorKind::AlreadyExists | ErrorKind::Conflict | ErrorKind::WrongStatus => StatusCode::CONFLICT,
             ErrorKind::Invalid => StatusCode::BAD_REQUEST,
             ErrorKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            // The same request may be sent again: an order is placed once however often that is.
+            // The client may send the same request again, because an order is placed once, however often it is sent.
             ErrorKind::Unavailable | ErrorKind::Indeterminate | ErrorKind::Closed => {
                 StatusCode::SERVICE_UNAVAILABLE
             }

@@ -1,4 +1,4 @@
-//! A web service of several replicas on one store: orders go on when the replica that has them is killed.
+//! A web service with several replicas on one store. If a replica is killed, the other replicas continue its orders.
 //!
 //! ```text
 //! cargo run -p ferrata-example-service -- --name ann --listen 127.0.0.1:8001
@@ -120,7 +120,7 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
         .resource(Replica { name: name.clone(), pace, payments: payments.into() })
         .build()
         .await?;
-    // From here on this replica also goes on with orders of replicas that died, and with those that were approved.
+    // From here on, this replica also continues the orders of dead replicas, and orders that were approved.
     runtime.serve(&graph)?;
     let app = Arc::new(App { runtime, graph, name, ending: watch::Sender::new(false) });
     let (told_to_end, ending) = (told_to_end()?, app.ending.clone());
@@ -129,16 +129,15 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
         ending.send_replace(true);
     };
     println!("{} listens on http://{address}", app.name);
-    // No new connection is taken then, and the requests under way are answered.
+    // During the shutdown, no new connection is accepted, and the current requests are answered.
     axum::serve(listener, http::router(&app, &keys)).with_graceful_shutdown(told_to_end).await?;
-    // And the orders are let go, so that another replica takes them at once.
+    // Then release the orders, so that another replica claims them at once.
     app.runtime.shutdown(grace).await?;
     println!("{} has let go of its orders", app.name);
     Ok(())
 }
 
-/// Waits for SIGTERM, as a deployment sends it, or Ctrl-C. The library installs no handlers: when to end is for the application
-/// to say.
+/// Waits for SIGTERM, as a deployment sends it, or for Ctrl-C. The library installs no signal handlers, because the application decides when to stop.
 fn told_to_end() -> std::io::Result<impl Future<Output = ()>> {
     let (mut term, mut ctrl_c) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     Ok(async move {
@@ -151,7 +150,7 @@ fn told_to_end() -> std::io::Result<impl Future<Output = ()>> {
 
 /// Opens the store that all replicas share.
 fn open(url: &str) -> Result<Arc<dyn CheckpointStore>, String> {
-    // The URL may hold a password: only its errors are shown, which do not.
+    // The URL may contain a password, so show only the error, which does not contain it.
     ferrata::connect(url).map_err(|error| {
         let has_all = cfg!(all(feature = "postgres", feature = "redis", feature = "s3"));
         match error.kind() {

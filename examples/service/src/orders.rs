@@ -1,4 +1,4 @@
-//! What happens to an order: the graph, and the payments that it makes.
+//! The graph of an order, and the payments that it makes.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -8,42 +8,42 @@ use ferrata::prelude::*;
 use ferrata::{Clock, SystemClock};
 use serde::{Deserialize, Serialize};
 
-/// From how many euros on a person must agree.
+/// Price in euros from which a person must approve the order.
 const NEEDS_APPROVAL: u32 = 100;
 
-/// An order, as the run keeps it.
+/// An order: the state of its run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, State)]
 pub(crate) struct Order {
-    /// What is ordered.
+    /// The item that is ordered.
     pub(crate) item: String,
-    /// What it costs.
+    /// The price in euros.
     pub(crate) eur: u32,
-    /// What a person said, where one was asked.
+    /// The decision of a person, if one was asked.
     pub(crate) approved: Option<bool>,
     /// The receipt of the payment.
     pub(crate) receipt: Option<String>,
-    /// What the customer is told.
+    /// The note for the customer.
     pub(crate) note: Option<String>,
-    /// What was done, and by which replica.
+    /// The completed work, each with the replica that did it.
     #[state(append)]
     pub(crate) done: Vec<String>,
 }
 
-/// What this process is to the nodes.
+/// The data that this process provides to the nodes.
 #[derive(Debug)]
 pub(crate) struct Replica {
-    /// Its name, as it stands in orders and payments.
+    /// The name of the replica, as it appears in orders and payments.
     pub(crate) name: String,
-    /// How long each piece of work takes.
+    /// The duration of each piece of work.
     pub(crate) pace: Duration,
-    /// Where payments are kept.
+    /// The folder of the payments.
     pub(crate) payments: PathBuf,
 }
 
 impl Replica {
-    /// Pays, and returns the receipt: a stand-in for a payment provider, which pays once for a key however often it is asked.
+    /// Pays and returns the receipt. The function is a stand-in for a payment provider, which pays only once for each key.
     ///
-    /// Each payment is a file whose name says everything, so it is there or not.
+    /// Each payment is a file whose name contains all its data. So a payment exists completely or not at all.
     fn pay(&self, order: &str, eur: u32, key: &str) -> std::io::Result<String> {
         std::fs::create_dir_all(&self.payments)?;
         let receipt = format!("{order}.{eur}EUR.{key}");
@@ -56,7 +56,7 @@ impl Replica {
     }
 }
 
-/// Does a piece of work: takes its time, and says who did it.
+/// Does a piece of work: waits for its duration, and records the replica.
 async fn work(cx: NodeContext, _order: Draft<Order>) -> NodeResult<Order> {
     let replica = cx.resource::<Replica>();
     SystemClock::new().sleep(replica.pace).await;
@@ -67,15 +67,15 @@ async fn pay(cx: NodeContext, order: Draft<Order>) -> NodeResult<Order> {
     let replica = cx.resource::<Replica>();
     let (run, eur, key) = (cx.run().run.clone(), order.eur, cx.idempotency_key());
     let payer = cx.clone();
-    // A process that dies after the payment and before its record pays again, with the same key: the provider knows it.
+    // A process that dies after the payment and before its record pays again with the same key, which the provider recognizes.
     let paid = tokio::task::spawn_blocking(move || payer.resource::<Replica>().pay(run.as_str(), eur, &key));
     let receipt = paid.await.map_err(NodeError::new)?.map_err(NodeError::new)?;
     SystemClock::new().sleep(replica.pace).await;
     Ok(Order::update().receipt(Some(receipt)).done([format!("pay by {}", replica.name)]).into())
 }
 
-/// Ships, and writes the customer a note: word by word, as a model would. The words are recorded, so that whoever watches the order sees
-/// them come at any replica, and goes on where it was cut off.
+/// Ships the order and writes a note for the customer, word by word like a model. The words are recorded. So a client that watches the order sees the
+/// words at any replica, and continues after the last word that it has seen.
 async fn ship(cx: NodeContext, order: Draft<Order>) -> NodeResult<Order> {
     let (replica, clock) = (cx.resource::<Replica>(), SystemClock::new());
     let text = format!("Good news: {} for {} EUR is on its way to you.", order.item, order.eur);
@@ -94,7 +94,7 @@ async fn ship(cx: NodeContext, order: Draft<Order>) -> NodeResult<Order> {
 ///
 /// # Errors
 ///
-/// If it has mistakes.
+/// Fails if the graph has mistakes.
 pub(crate) fn graph() -> Result<Graph<Order>, GraphError> {
     Graph::<Order>::builder("order")
         .node("reserve", work)

@@ -1,14 +1,14 @@
-//! The page that shows an order as it goes on: two files that are compiled in, and a policy that lets the browser run nothing else.
+//! The page that shows the progress of an order. Its two files are compiled in, and its policy lets the browser run no other script.
 
 use axum::Router;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-/// The browser loads scripts from here and nothing from elsewhere, also if the page were to show what a customer wrote as markup.
+/// The browser loads scripts only from this replica, even if the page showed a text of a customer as markup.
 const POLICY: &str = "default-src 'none'; script-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// Makes the routes of the page. They show nothing of an order: the script asks for that.
+/// Creates the routes of the page. The routes contain no data of orders, which the script requests separately.
 pub(crate) fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
     Router::new()
         .route("/", get(async || file("text/html; charset=utf-8", include_str!("page.html"))))

@@ -1,4 +1,4 @@
-//! Two replicas on one store: one is killed or told to end, and the other finishes every order; each is paid once.
+//! Tests with two replicas on one store. One replica is killed or shut down, and the other completes every order. Each order is paid once.
 #![expect(clippy::unwrap_used, reason = "all of it is a test")]
 
 use std::collections::BTreeMap;
@@ -12,19 +12,19 @@ use ferrata_test_servers::Service;
 use ferrata_tests::Space;
 use serde_json::{Value, json};
 
-/// How long anything may take that is to happen, on a busy machine.
+/// Maximum time to wait for an event on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// For how long a replica counts as alive that nobody hears of: shorter and longer than a test waits.
+/// Time in milliseconds for which a replica without heartbeats counts as alive. The next constant is longer than a test waits.
 const SHORT: &str = "1500";
 const LONG: &str = "600000";
 
-/// A replica that is killed at the end, if it was not before.
+/// A replica. If it is still running at the end of the test, it is killed.
 struct Replica {
     child: Child,
     address: String,
     said: BufReader<ChildStdout>,
-    /// What requests are sent with.
+    /// The key that requests contain.
     key: Option<&'static str>,
 }
 
@@ -36,7 +36,7 @@ impl Replica {
     fn start_with(space: &Space, name: &str, heartbeat: &str, more: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_orders"));
         command.args(["--name", name, "--store", space.url(), "--heartbeat", heartbeat]);
-        // Nodes are not waited for at the end: what they do is done again by the other replica.
+        // The shutdown does not wait for nodes, because the other replica repeats their work.
         command.args(["--pace", "400", "--grace", "0"]).args(more);
         command.arg("--payments").arg(space.folder().join("payments"));
         let mut child = command.envs(space.environment()).stdout(Stdio::piped()).spawn().unwrap();
@@ -63,7 +63,7 @@ impl Replica {
         stream
     }
 
-    /// Sends a request and returns the status and what came back.
+    /// Sends a request. Returns the status and the body of the response.
     fn call(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
         let mut stream = self.send(method, path, body);
         let mut reply = String::new();
@@ -73,11 +73,11 @@ impl Replica {
         (status, serde_json::from_str(body).unwrap())
     }
 
-    /// Connects to the events of an order, as a browser does that has seen some.
+    /// Connects to the events of an order, like a browser that has already seen some events.
     fn events(&self, id: &str, seen: Option<&str>) -> Frames {
         let seen = seen.map(|seen| format!("last-event-id: {seen}\r\n")).unwrap_or_default();
         let mut stream = TcpStream::connect(&self.address).unwrap();
-        // Of this version a response is not cut into chunks.
+        // In this version of HTTP, a response is not split into chunks.
         write!(stream, "GET /orders/{id}/events HTTP/1.0\r\nhost: {}\r\n{seen}\r\n", self.address).unwrap();
         let mut frames = Frames(BufReader::new(stream));
         let head = frames.paragraph();
@@ -116,7 +116,7 @@ impl Frames {
         text
     }
 
-    /// Reads the next frame that is recorded, as its id and all of it; `None` if the order has ended.
+    /// Reads the next recorded frame. Returns its id and its text; `None` if the order has ended.
     fn next(&mut self) -> Option<(String, String)> {
         loop {
             let frame = self.paragraph();
@@ -133,13 +133,13 @@ impl Frames {
 
 impl Drop for Replica {
     fn drop(&mut self) {
-        // It may have ended.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let clock = SystemClock::new();
     let deadline = clock.monotonic() + PATIENCE;
@@ -149,7 +149,7 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// The payments, by order: what each cost, once for each time it was paid.
+/// Returns the payments by order: the amount of each payment, once for each time that it was made.
 fn payments(space: &Space) -> BTreeMap<String, Vec<String>> {
     let mut paid: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for file in std::fs::read_dir(space.folder().join("payments")).into_iter().flatten() {
@@ -160,7 +160,7 @@ fn payments(space: &Space) -> BTreeMap<String, Vec<String>> {
     paid
 }
 
-/// Waits until an order of this replica is paid and the payment not recorded.
+/// Waits until an order of this replica is paid but the payment is not recorded.
 async fn is_paying(space: &Space, other: &Replica, ids: &[String]) {
     until("a payment that is not recorded", || {
         let paid = payments(space);
@@ -192,7 +192,7 @@ async fn one_is_killed(service: Option<Service>) {
                 assert_eq!((status, &order["id"]), (202, &json!(id)), "{order}");
             }
         }
-        // Placed again, here or there, it is the same order; with another content it is refused.
+        // An order that is placed again, at either replica, is the same order. With other content, it is rejected.
         assert_eq!(bob.place(&cheap[0], 20).0, 202);
         assert_eq!(bob.place(&cheap[0], 21).0, 409);
         assert_eq!(bob.call("GET", "/orders/none", &Value::Null).0, 404);
@@ -204,7 +204,7 @@ async fn one_is_killed(service: Option<Service>) {
         ann.kill();
         all_are(&bob, &cheap, "completed").await;
         all_are(&bob, &of_bob, "completed").await;
-        // What ann asked, or was about to ask, bob is answered.
+        // ann asked questions or was about to ask them. The answers that bob gives count.
         all_are(&bob, &dear, "interrupted").await;
         for (id, approved) in dear.iter().zip([true, true, false]) {
             assert_eq!(bob.decide(id, approved).0, 202);
@@ -231,7 +231,7 @@ async fn one_is_killed(service: Option<Service>) {
     .await;
 }
 
-/// Tells a replica to end; nobody waits for its heartbeat, which lasts longer than the test.
+/// Shuts down a replica. The other replica does not wait for the end of its heartbeat, which is later than the end of the test.
 async fn one_is_told_to_end(service: Option<Service>) {
     Space::within(service, async |space| {
         let (mut ann, bob) = (Replica::start(space, "ann", LONG), Replica::start(space, "bob", LONG));
@@ -239,7 +239,7 @@ async fn one_is_told_to_end(service: Option<Service>) {
         for id in &orders {
             assert_eq!(ann.place(id, 20).0, 202);
         }
-        // Watched to the end of the replica: it asks, so it does not end by itself.
+        // Watch the order until the replica shuts down. The order asks a question, so the stream does not end by itself.
         assert_eq!(ann.place("dear", 500).0, 202);
         is_paying(space, &bob, &orders).await;
         let mut watched = ann.events("dear", None);
@@ -271,7 +271,7 @@ async fn one_is_told_to_end(service: Option<Service>) {
     .await;
 }
 
-/// Watches an order that one replica has from both, and drops out after each event.
+/// Watches an order of one replica from both replicas, and disconnects after each event.
 async fn one_is_watched(service: Option<Service>) {
     Space::within(service, async |space| {
         let (ann, bob) = (Replica::start(space, "ann", LONG), Replica::start(space, "bob", LONG));
@@ -296,7 +296,7 @@ async fn one_is_watched(service: Option<Service>) {
             assert_eq!(next.as_ref(), whole.get(at + 1), "behind {id}");
         }
         assert_eq!(ann.call("GET", "/orders/none/events", &Value::Null).0, 404);
-        // What is no cursor is refused.
+        // An invalid cursor is rejected.
         let mut stream = TcpStream::connect(&ann.address).unwrap();
         write!(stream, "GET /orders/o/events HTTP/1.0\r\nlast-event-id: x\r\n\r\n").unwrap();
         let mut reply = String::new();
@@ -306,7 +306,7 @@ async fn one_is_watched(service: Option<Service>) {
     .await;
 }
 
-/// Opens the page of an order as a browser does that is cut off after each piece of the note, and connects to another replica then.
+/// Opens the page of an order like a browser that is disconnected after each part of the note and then connects to another replica.
 async fn one_is_shown(service: Option<Service>) {
     Space::within(service, async |space| {
         let (ann, bob) = (Replica::start(space, "ann", LONG), Replica::start(space, "bob", LONG));
@@ -359,7 +359,7 @@ async fn page_shows_written_note_despite_disconnects_on_postgres() {
     one_is_shown(Some(Service::Postgres)).await;
 }
 
-/// Guarantees: EVENT-9.
+/// Guarantees: EVENT-8.
 #[tokio::test]
 async fn order_watch_moves_between_replicas_on_files() {
     one_is_watched(None).await;
@@ -390,7 +390,7 @@ async fn stopping_replica_releases_orders_at_once_on_postgres() {
     one_is_told_to_end(Some(Service::Postgres)).await;
 }
 
-/// A client that hung up while its order was recorded left an order that its replica owned and nobody went on with.
+/// A client hangs up while its order is being recorded. The order is then completed or was never placed.
 #[tokio::test]
 async fn abandoned_order_is_finished_or_never_placed() {
     Space::within(None, async |space| {
@@ -424,7 +424,7 @@ async fn requests_need_key_and_bounded_body() {
             assert_eq!(ann.call("GET", "/orders/o-1", &Value::Null).0, 401);
             assert_eq!(ann.call("GET", "/stalled", &Value::Null).0, 401);
             assert_eq!(ann.call("GET", "/ferrata/api/v1/runs", &Value::Null).0, 401);
-            // Whoever balances the load has none.
+            // A load balancer has no key.
             assert_eq!(ann.call("GET", "/health", &Value::Null), (200, json!({ "replica": "ann" })));
         }
         ann.key = Some("a-key-that-is-long-enough");
@@ -436,7 +436,7 @@ async fn requests_need_key_and_bounded_body() {
         until("a question", || ann.read("o-1")["status"] == "interrupted").await;
         ann.key = Some("another-key-of-this-kind");
         assert_eq!(ann.decide("o-1", true).0, 202);
-        // Who answered is who had the key, whatever a body says.
+        // The recorded author is the owner of the key, whatever the body says.
         ann.key = Some("a-key-that-is-long-enough");
         let (status, runs) = ann.call("GET", "/ferrata/api/v1/runs?workflow=order", &Value::Null);
         assert_eq!((status, &runs["items"][0]["id"]), (200, &json!("o-1")), "{runs}");

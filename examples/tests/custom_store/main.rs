@@ -1,4 +1,4 @@
-//! The store of the example `custom_store` keeps the whole contract.
+//! Tests that the store of the example `custom_store` fulfills the whole contract.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
@@ -16,13 +16,13 @@ use self::store::OneFile;
 
 struct Folders;
 
-/// A file of its own for one test.
+/// A temporary folder for one test.
 struct Folder(TempDir);
 
 #[async_trait]
 impl StoreFactory for Folders {
     async fn fresh(&self) -> Box<dyn Space> {
-        // The suite asks what is kept, not how fast a disk is: in memory where the machine has a file system for that.
+        // The suite tests what is stored and not the speed of a disk. So use a file system in memory, if the machine has one.
         let memory = std::path::Path::new("/dev/shm");
         let folder = if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() };
         Box::new(Folder(folder.unwrap()))

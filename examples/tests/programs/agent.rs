@@ -1,4 +1,5 @@
-//! The agent in a world of its own, as [the page on tests](../../../docs/guide/testing/README.md) has it; and the program, killed.
+//! Tests the agent in a simulated world, as [the page on tests](../../../docs/guide/testing/README.md) describes it. Also tests the program, which is
+//! killed.
 
 #[path = "../../agent/graph.rs"]
 mod graph;
@@ -20,10 +21,10 @@ use self::graph::{Agent, Outbox, PATIENCE, graph};
 use self::model::Model;
 use crate::support::{Chance, ended, program};
 
-/// A run of an earlier version of the example; to be kept as it is, whatever becomes of the graph.
+/// A run of an earlier version of the example. Do not change this file, even if the graph changes.
 const KEPT: &str = include_str!("agent.jsonl");
 
-/// What it may spend: a thought costs 2, so it is asked for more once.
+/// The budget. A thought costs 2, so the agent asks for more money once.
 const CENTS: u32 = 5;
 
 fn input() -> Agent {
@@ -44,7 +45,7 @@ async fn process(world: &World, outbox: &Path, script: &ScriptedAnswers) -> Proc
     world.process_with(|builder| set(builder, outbox, script.clone())).await.unwrap()
 }
 
-/// How many mails there are, one for each key.
+/// Returns the number of mails. The agent sends one mail for each key.
 fn mails(outbox: &TempDir) -> usize {
     std::fs::read_dir(outbox.path()).unwrap().count()
 }
@@ -68,7 +69,7 @@ async fn unapproved_mail_is_not_sent_after_deadline() {
     let (world, outbox) = (World::new(), TempDir::new().unwrap());
     let script = ScriptedAnswers::new().answer("budget", Answer::accept(10_u32).unwrap());
     let (process, graph) = (process(&world, outbox.path(), &script).await, graph().unwrap());
-    // A run that rests goes on when its time comes, where its workflow is served.
+    // An idle run continues when its time comes, if a process serves its workflow.
     process.serve(&graph).unwrap();
     let run = process.start(&graph, input()).id("r").await.unwrap();
     world.pass_for(PATIENCE / 2).await;
@@ -134,7 +135,7 @@ fn said(output: &Output) -> String {
     format!("{}{errors}", String::from_utf8_lossy(&output.stdout))
 }
 
-/// Starts it and kills it after a moment, three times; then lets it come to a question or its end.
+/// Starts the program and kills it after a moment, three times. Then waits until it asks a question or ends.
 async fn killed(space: &Space, args: &[&str], chance: &mut Chance) -> Output {
     for _ in 0..3 {
         let mut child = agent(space, args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -175,7 +176,7 @@ async fn killed_agent_asks_again_and_sends_once() {
     .await;
 }
 
-/// A process that was killed had put its answer on record, and the same command ended with an error.
+/// A killed process had recorded its answer. The same command then continues, without an error.
 #[tokio::test]
 async fn recorded_answer_is_not_requested_again() {
     Space::within(StoreKind::Files, async |space| {
@@ -193,7 +194,7 @@ async fn recorded_answer_is_not_requested_again() {
             let code = if typed == "10" { 3 } else { 0 };
             assert_eq!(output.status.code(), Some(code), "{}", said(&output));
         }
-        // Nor is a question answered that came after it.
+        // The answer does not answer a later question.
         let output = agent(space, &["--answer", "10"]).output().unwrap();
         assert!(said(&output).contains("8 of 15 cents are spent"), "{}", said(&output));
         assert_eq!(std::fs::read_dir(space.folder().join("mails")).unwrap().count(), 1);

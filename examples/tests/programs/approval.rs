@@ -1,4 +1,4 @@
-//! The approval: each command is a process of its own, and none needs another to be alive.
+//! Tests the approval. Each command is a separate process, and no command needs another process to be alive.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt as _;
@@ -11,7 +11,7 @@ use ferrata_tests::{Space, StoreKind};
 
 use crate::support::{ended, program};
 
-/// What a command said and how it ended.
+/// The output of a command, and its exit.
 #[derive(Debug, PartialEq)]
 struct Said {
     code: i32,
@@ -20,13 +20,13 @@ struct Said {
 }
 
 impl Said {
-    /// Returns the commands that it says come next.
+    /// Returns the commands that the output suggests next.
     fn next(&self) -> Vec<&str> {
         let lines = self.out.lines().chain(self.err.lines());
         lines.filter_map(|line| line.strip_prefix("next: ")).collect()
     }
 
-    /// Returns the process that did something, by its own words.
+    /// Returns the id of the process that did something, according to the output.
     fn process(&self, what: &str) -> Option<u32> {
         let line = self.out.lines().find(|line| line.ends_with(what))?;
         line.strip_prefix("process ")?.split(':').next()?.parse().ok()
@@ -34,7 +34,7 @@ impl Said {
 }
 
 fn run(command: &mut Command, dir: &Path) -> Said {
-    // Without it, the program names itself as it was called, so that what it says can be typed here.
+    // Without this variable, the program suggests commands with the name by which it was called, so that they can be executed here.
     let output = command.current_dir(dir).env_remove("CARGO").output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     Said { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
@@ -44,12 +44,12 @@ fn approval(dir: &Path, args: &[&str]) -> Said {
     run(Command::new(program("approval")).args(args), dir)
 }
 
-/// Types a command that the program has named.
+/// Executes a command that the program has suggested.
 fn typed(dir: &Path, line: &str) -> Said {
     run(Command::new("sh").args(["-c", line]), dir)
 }
 
-/// Returns how many records a run has.
+/// Returns the number of records of a run.
 async fn records(dir: &Path, id: &str) -> usize {
     let store = FsStore::open(dir.join(".ferrata-approval")).unwrap();
     store.headers(&RunKey::try_from(id).unwrap(), HeaderRange::newest(50)).await.unwrap().items.len()
@@ -149,7 +149,7 @@ async fn wrong_answer_prints_usage_and_changes_nothing() {
     assert!(shown.code == 0 && shown.out.contains("paid 120 EUR"), "{shown:?}");
 }
 
-/// Kills a command with SIGKILL as soon as it says this. Returns false if it had ended before the signal came.
+/// Kills a command with SIGKILL as soon as it prints this text. Returns false if the command ended before the signal.
 fn killed_when_it_says(command: &mut Command, what: &str) -> bool {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -158,7 +158,8 @@ fn killed_when_it_says(command: &mut Command, what: &str) -> bool {
     child.wait().unwrap().signal() == Some(9)
 }
 
-/// Kills who asks while it checks, and who pays while it pays; each is typed again, until both kills have hit in one run.
+/// Kills the process that asks while it checks, and the process that pays while it pays. Repeats each command until both kills have succeeded in one
+/// run.
 pub(crate) async fn is_killed_on(kind: impl Into<StoreKind>) {
     Space::within(kind, async |space| {
         for number in 0..10 {
@@ -171,7 +172,7 @@ pub(crate) async fn is_killed_on(kind: impl Into<StoreKind>) {
     .await;
 }
 
-/// Returns whether both kills have hit.
+/// Returns whether both kills have succeeded.
 async fn is_paid_once(space: &Space, id: &str) -> bool {
     let approval = |words: &[&str]| {
         let mut command = Command::new(program("approval"));
@@ -191,7 +192,7 @@ async fn is_paid_once(space: &Space, id: &str) -> bool {
     assert!(answered.out.starts_with(&format!("{id}: answer recorded: 120\n")), "{answered:?}");
 
     let payer = killed_when_it_says(&mut approval(&["resume", id]), "pays");
-    // It shows the end, also if the dead process had come to it.
+    // The command shows the outcome, even if the dead process had already reached it.
     let paid = typed(&["start", id]);
     assert_eq!(paid.code, 0, "{paid:?}");
     assert!(paid.out.contains(&format!("{id}: paid 120 EUR to ACME by process")), "{paid:?}");

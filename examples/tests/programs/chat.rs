@@ -1,4 +1,4 @@
-//! The chat: killed after any acknowledged line, it loses none of them and answers none twice.
+//! Tests the chat. The program is killed after any acknowledged line. No such line is lost, and none is answered twice.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -12,13 +12,13 @@ use ferrata_tests::{Space, StoreKind};
 
 use crate::support::{Chance, ended, program};
 
-/// How many lines a process is given before it is killed.
+/// Maximum number of lines that a process gets before it is killed.
 const LINES: u64 = 12;
 
-/// How long the program may take for one line, on a busy machine.
+/// Maximum time that the program may take for one line, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// A chat that runs, and what it says.
+/// A running chat, and its output.
 struct Chat {
     child: Child,
     said: Receiver<String>,
@@ -42,7 +42,7 @@ impl Chat {
         let (sender, said) = channel();
         std::thread::spawn(move || {
             for line in stdout.lines().map_while(Result::ok) {
-                // Who does not listen any more has heard enough.
+                // The receiver may have been dropped, because it has read enough.
                 let _ = sender.send(line);
             }
         });
@@ -53,15 +53,15 @@ impl Chat {
         self.child.stdin.as_mut().unwrap().write_all(lines.as_bytes()).unwrap();
     }
 
-    /// Kills it with SIGKILL, and returns what it had said.
+    /// Kills the chat with SIGKILL. Returns its output.
     fn kill(mut self) -> Vec<String> {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
-        // Ends when the pipe does.
+        // The iteration ends when the pipe is closed.
         self.said.iter().collect()
     }
 
-    /// Ends its input, and returns its exit code, what it says from here on, and its errors.
+    /// Closes the input of the chat. Returns its exit code, its remaining output, and its errors.
     fn finish(mut self) -> (i32, Vec<String>, String) {
         drop(self.child.stdin.take());
         let said = self.said.iter().collect();
@@ -71,7 +71,7 @@ impl Chat {
     }
 }
 
-/// Returns what was said and answered, from what the program shows at its start.
+/// Returns the messages and answers that the program shows at its start.
 fn turns(shown: &[String]) -> Vec<(&str, &str)> {
     let mut turns = Vec::new();
     let mut said = None;
@@ -85,16 +85,16 @@ fn turns(shown: &[String]) -> Vec<(&str, &str)> {
     turns
 }
 
-/// What the outside knows: which lines were noted, and what was answered to them.
+/// The lines that were acknowledged, and the answers to them, as the test has seen them.
 #[derive(Default)]
 struct Ledger {
-    /// Every line that was ever typed, and whether it was noted.
+    /// Every line that was typed, and whether it was acknowledged.
     typed: Vec<(String, bool)>,
     answers: BTreeMap<String, String>,
 }
 
 impl Ledger {
-    /// Takes in what a process said about the lines from `first` on.
+    /// Records the output of a process about the lines from number `first` on.
     fn hear(&mut self, first: usize, said: &[String]) {
         let mut at = first;
         for line in said {
@@ -109,7 +109,7 @@ impl Ledger {
         }
     }
 
-    /// Compares what a process shows with what is known.
+    /// Compares the output of a process with the recorded lines and answers.
     fn check(&self, shown: &[String], context: &str) {
         let turns = turns(shown);
         let mut left = self.typed.iter();
@@ -122,7 +122,7 @@ impl Ledger {
                 format!("{count} words, {words} in all"),
                 "{context}: answered more than once?"
             );
-            // In the order in which they were typed: what lies in between was not noted.
+            // The lines are shown in the order in which they were typed. Lines that were skipped were not acknowledged.
             let passed: Vec<_> = left.by_ref().take_while(|(line, _)| line != said).collect();
             assert!(passed.iter().all(|(_, noted)| !noted), "{context}: lost before {said:?}: {passed:?}");
         }
@@ -145,7 +145,7 @@ async fn killed_chat_preserves_notes_and_answers_once() {
     let temp = tempfile::tempdir().unwrap();
     let dir = temp.path();
     let mut ledger = Ledger::default();
-    // Killed behind each line that says something was noted, behind each answer, and somewhere after either.
+    // Kill the process after each acknowledgment, after each answer, and at some moment after either.
     let moments: Vec<(usize, Duration)> = (1..=16)
         .flat_map(|line| [(line, Duration::ZERO), (line, Duration::from_micros(chance.below(3_000)))])
         .collect();
@@ -162,14 +162,14 @@ async fn killed_chat_preserves_notes_and_answers_once() {
         ledger.typed.extend(lines.iter().map(|line| (line.clone(), false)));
         chat.say(&(lines.join("\n") + "\n"));
         let mut said = Vec::new();
-        // What it shows at first is of the processes before it.
+        // The first lines show the conversation of the earlier processes.
         let mut own = 0;
         while own < behind {
             let line = chat.said.recv_timeout(PATIENCE).expect("the program says something");
             own += usize::from(own > 0 || line == "noted");
             said.push(line);
         }
-        // Or at the next line, if that comes earlier.
+        // Or continue at the next line, if it comes earlier.
         said.extend(chat.said.recv_timeout(pause));
         said.extend(chat.kill());
         kills += 1;
@@ -193,7 +193,7 @@ async fn killed_chat_preserves_notes_and_answers_once() {
     let log = ended(&FsStore::open(dir.join(".ferrata-chat")).unwrap(), "ann").await;
     let twice: Vec<_> = log.iter().filter(|(_, times)| **times != 1).collect();
     assert!(twice.is_empty(), "ended more than once: {twice:?}");
-    // One activation for each message, one for the end of the conversation, one behind it.
+    // One activation for each message, one for the end of the conversation, and one after it.
     assert_eq!(log.len(), total + 2);
     println!("{kills} kills, {noted} lines noted, {unheard} not, {total} answered");
 
@@ -203,14 +203,14 @@ async fn killed_chat_preserves_notes_and_answers_once() {
 }
 
 impl Ledger {
-    /// Compares what a process shows at its start with what was known before it.
+    /// Compares the output of a process at its start with the lines and answers that were recorded before.
     fn check_before(&self, shown: &[String], first: usize, context: &str) {
         let before = Self { typed: self.typed[..first].to_vec(), answers: self.answers.clone() };
         before.check(shown, context);
     }
 }
 
-/// Kills it in the middle of what it is told, and compares what the next process shows with what it had said.
+/// Kills the process while it works on its input, and compares the output of the next process with the earlier output.
 pub(crate) async fn is_killed_on(kind: impl Into<StoreKind>) {
     Space::within(kind, async |space| {
         let mut ledger = Ledger::default();
@@ -219,7 +219,7 @@ pub(crate) async fn is_killed_on(kind: impl Into<StoreKind>) {
         for (line, _) in &ledger.typed {
             chat.say(&format!("{line}\n"));
         }
-        // The fourth line is noted and perhaps not yet answered.
+        // The fourth line is acknowledged, and may not be answered yet.
         let mut said = Vec::new();
         while said.iter().filter(|line| *line == "noted").count() < 4 {
             said.push(chat.said.recv_timeout(PATIENCE).expect("the program says something"));

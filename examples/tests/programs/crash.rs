@@ -1,4 +1,4 @@
-//! The chain whose process is killed: what the dead one had recorded is not done again.
+//! Tests the chain whose process is killed. Work that the dead process has recorded is not repeated.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,7 @@ use ferrata_tests::{Space, StoreKind};
 
 use crate::support::{ended, program};
 
-/// Runs the program, which kills a child of its own, and checks what it says against the log.
+/// Runs the program, which kills its own child process, and compares its output with the log.
 pub(crate) async fn is_killed_on(kind: impl Into<StoreKind>) {
     Space::within(kind, async |space| {
         let mut command = Command::new(program("crash_and_resume"));

@@ -1,5 +1,5 @@
-//! The load in a world of its own, as [the page on tests](../../../docs/guide/testing/README.md) has it; and two processes that share
-//! one, of which the one that began is killed.
+//! Tests the load in a simulated world, as [the page on tests](../../../docs/guide/testing/README.md) describes it. Also tests two processes that
+//! share a load, where the process that started it is killed.
 
 #[path = "../../etl/graph.rs"]
 mod graph;
@@ -20,13 +20,13 @@ use tempfile::TempDir;
 use self::graph::{LINES, Load, Warehouse, load, part};
 use crate::support::{ended, program};
 
-/// A run of an earlier version of the example; to be kept as it is, whatever becomes of the graph.
+/// A run of an earlier version of the example. Do not change this file, even if the graph changes.
 const KEPT: &str = include_str!("etl.jsonl");
 
-/// How long two processes may take, on a busy machine.
+/// Maximum time that two processes may take, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Writes so many sales of a cent, and a line that is none; returns the name of the file.
+/// Writes `rows` sales of one cent, and a line that is not a sale. Returns the name of the file.
 fn sales(folder: &Path, rows: usize) -> String {
     let file = folder.join("sales.csv");
     let mut text: String = (0..rows).map(|n| format!("2026-11-01,shop {},1\n", n % 7)).collect();
@@ -35,11 +35,11 @@ fn sales(folder: &Path, rows: usize) -> String {
     file.to_str().unwrap().to_owned()
 }
 
-/// The parts that were loaded: by whom, and how much was sold in each.
+/// Returns the loaded parts: the process that loaded each part, and the amount in it.
 fn loaded(folder: &Path) -> Vec<(u64, u64)> {
     let read = |entry: std::io::Result<std::fs::DirEntry>| {
         let path = entry.unwrap().path();
-        // What a process is about to load, or was when it was killed, lies beside.
+        // Next to them are temporary files, which a process is writing or was writing when it was killed.
         path.extension().is_some_and(|kind| kind == "json").then(|| {
             let part: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
             let table: BTreeMap<String, u64> = serde_json::from_value(part["table"].clone()).unwrap();
@@ -65,7 +65,7 @@ fn graph() -> Graph<Load> {
     load(&part().unwrap()).unwrap()
 }
 
-/// Everything is loaded once, and nothing twice.
+/// Checks that each part was loaded exactly once.
 fn assert_loaded(done: &Load, folder: &TempDir, rows: usize, what: &str) {
     assert_eq!((done.rows, done.refused, done.cents), (rows as u64, 1, rows as u64), "{what}");
     let loaded = loaded(&folder.path().join("loaded"));
@@ -132,7 +132,7 @@ fn etl(space: &Space, args: &[&str]) -> Command {
     command
 }
 
-/// A process that is killed at the end of the test, if it was not before.
+/// A process. If it is still running at the end of the test, it is killed.
 struct Running(Child);
 
 impl Running {
@@ -148,7 +148,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended.
+        // The process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -163,7 +163,7 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// The folder of its usual store lay in one that was not there, so the command of the README ended with an error.
+/// The command of the README works although the folder of its default store does not exist.
 #[test]
 fn the_usual_command_works_where_nothing_is() {
     let folder = TempDir::new().unwrap();
@@ -173,12 +173,12 @@ fn the_usual_command_works_where_nothing_is() {
     assert!(output.status.success() && said.contains("4000 rows in 40 parts, "), "{output:?}");
 }
 
-/// A process that was killed while it wrote the sample left a part of it, which each later one loaded.
+/// A process is killed while it writes the sample. Later processes write the sample again and do not load the partial file.
 #[test]
 fn interrupted_sample_is_written_again() {
     let folder = TempDir::new().unwrap();
     let mut cut = Command::new("sh");
-    // The signal of a file that grows too large kills it in the middle of the sample.
+    // The limit on the size of files kills the process in the middle of the sample.
     cut.args(["-c", "ulimit -f 32; exec \"$0\" --pace 0"]).arg(program("etl")).current_dir(folder.path());
     assert!(!cut.output().unwrap().status.success());
     let names = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
@@ -195,7 +195,7 @@ async fn surviving_process_finishes_shared_load_after_kill() {
     Space::within(StoreKind::Files, async |space| {
         let folder = space.folder().join("loaded");
         let file = sales(space.folder(), PARTS * LINES - 1);
-        // Whoever begins is slow: alone it would take many times as long as the other takes to find the parts that wait.
+        // The process that starts the load is slow. Alone, it would take much longer than the other process takes to find the waiting parts.
         let helper = Running::start(etl(space, &["--work", "--pace", "20"]));
         let mut first = Running::start(etl(space, &[&file, "--pace", "500"]));
         let by = |process: &Running| {
@@ -208,7 +208,7 @@ async fn surviving_process_finishes_shared_load_after_kill() {
         let output = etl(space, &[&file]).output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
         let wanted =
-            format!("{0} rows in {PARTS} parts, {0} cents; 1 lines are no sales\n", PARTS * LINES - 1);
+            format!("{0} rows in {PARTS} parts, {0} cents; lines without a sale: 1\n", PARTS * LINES - 1);
         assert!(output.status.success() && said.ends_with(&wanted), "{output:?}");
         assert_eq!(loaded(&folder).iter().map(|(_, cents)| cents).sum::<u64>(), (PARTS * LINES - 1) as u64);
         drop(helper);

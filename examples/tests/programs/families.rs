@@ -1,4 +1,4 @@
-//! The programs of several runs: killed at random moments, again and again, they come to the same end, with nothing done twice.
+//! Tests the programs with several runs. The programs are killed repeatedly at random moments, and reach the same end without repeated work.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -14,7 +14,7 @@ use crate::support::{Chance, ended, program};
 const FILES: usize = 40;
 const KILLS: usize = 6;
 
-/// How long it may take, on a busy machine and a slow store, which may have to see that the process before is dead.
+/// Maximum time on a busy machine with a slow store, which may first have to detect that the previous process is dead.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 fn command(space: &Space, name: &str, args: &[&str]) -> Command {
@@ -23,7 +23,7 @@ fn command(space: &Space, name: &str, args: &[&str]) -> Command {
     command
 }
 
-/// Starts the program and kills it after a moment, some times; then lets it come to its end.
+/// Starts the program and kills it after a moment, several times. Then lets it run to its end.
 async fn killed(space: &Space, name: &str, args: &[&str], chance: &mut Chance) -> Output {
     let clock = SystemClock::new();
     for _ in 0..KILLS {
@@ -45,7 +45,7 @@ fn said(output: &Output) -> String {
     format!("{}{errors}", String::from_utf8_lossy(&output.stdout))
 }
 
-/// Every run of the store has ended well, and no activation of any ended twice. Returns how many runs there are.
+/// Checks that every run of the store has completed, and that no activation ended twice. Returns the number of runs.
 async fn all_ended_once(store: &dyn CheckpointStore) -> usize {
     let runs = store.runs(&RunQuery::default(), Page::first(1_000)).await.unwrap().items;
     for run in &runs {
@@ -81,7 +81,7 @@ pub(crate) async fn a_map_is_killed_on(kind: impl Into<StoreKind>) {
             "{said}"
         );
         assert!(said.contains(&format!("{ferries:>8}  ferry\n{harbours:>8}  harbour")), "{said}");
-        // One run for each file, and the one above them.
+        // There is one run for each file, and the parent run.
         assert_eq!(all_ended_once(&*space.open()).await, FILES + 1);
     })
     .await;
@@ -103,7 +103,7 @@ pub(crate) async fn research_is_killed_on(kind: impl Into<StoreKind>) {
                       - Who works on tidal power? 3 sources agree.\n\
                       reviewed: 4 lines, nothing to improve\n";
         assert!(report.contains(wanted), "{report}");
-        // In the terminal it was seen token by token before.
+        // The terminal has already shown the report, token by token.
         let seen = String::from_utf8_lossy(&output.stderr);
         let (text, _) = wanted.split_once("reviewed").unwrap();
         assert!(seen.contains(&format!("(write, attempt 1)\n{text}")), "{seen}");
@@ -124,7 +124,7 @@ async fn killed_research_asks_once_with_same_report() {
     research_is_killed_on(StoreKind::Files).await;
 }
 
-/// A process that was killed had put its answer on record, and the same command ended with an error.
+/// A killed process had recorded its answer. The same command then continues, without an error.
 #[tokio::test]
 async fn research_with_recorded_answer_continues() {
     Space::within(StoreKind::Files, async |space| {

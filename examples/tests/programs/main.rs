@@ -1,4 +1,4 @@
-//! The example programs, run as a user runs them, and killed as no user would.
+//! Tests the example programs as a user runs them, and also kills them.
 #![expect(clippy::unwrap_used, reason = "all of it is a test")]
 
 mod agent;

@@ -1,4 +1,4 @@
-//! The programs with `--store`: each is killed with `kill -9` on each store but files, and goes on.
+//! Tests the programs with `--store`: each is killed with `kill -9` on every store except files, and continues.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use ferrata_tests::StoreKind;
 use crate::support::program;
 use crate::{approval, chat, crash, families, survey};
 
-/// The programs on a store.
+/// Defines the tests of the programs on a store.
 macro_rules! on {
     ($store:ident, $kind:expr) => {
         mod $store {

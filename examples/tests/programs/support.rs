@@ -1,4 +1,4 @@
-//! What the tests of the programs share.
+//! Helpers for the tests of the programs.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -8,7 +8,7 @@ use ferrata::record::RecordKind;
 use ferrata::store::At;
 use ferrata::{CheckpointStore, RunKey, Seq};
 
-/// An example program, which `cargo test` builds beside its tests.
+/// Returns the path of an example program, which `cargo test` builds together with its tests.
 pub(crate) fn program(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let program = test.parent().unwrap().parent().unwrap().join("examples").join(name);
@@ -16,11 +16,11 @@ pub(crate) fn program(name: &str) -> PathBuf {
     program
 }
 
-/// xorshift64*: moments need no better chance.
+/// A random number generator (xorshift64*), which is good enough to choose moments.
 pub(crate) struct Chance(u64);
 
 impl Chance {
-    /// Makes one of `KILL_SEED`, or of a seed that it prints.
+    /// Creates a generator from `KILL_SEED`, or from a seed that it prints.
     #[expect(clippy::print_stdout, reason = "a failed test is repeated with its seed")]
     pub(crate) fn seeded() -> Self {
         let seed: u64 = std::env::var("KILL_SEED")
@@ -37,12 +37,12 @@ impl Chance {
     }
 }
 
-/// Returns how often each activation of a run ended, by its log.
+/// Returns how often each activation of a run ended, according to its log.
 pub(crate) async fn ended(store: &dyn CheckpointStore, id: &str) -> HashMap<(String, u64), u32> {
     let run = RunKey::try_from(id).unwrap();
     let mut ended = HashMap::new();
     let mut at = At::Latest;
-    // The log from its end: each time back to a base, and on from the record before that.
+    // Read the log backward: each load reaches back to a base, and the next load continues with the record before this base.
     while let Some(records) = store.load(&run, at).await.unwrap() {
         for record in records.iter().filter(|record| record.header.kind == RecordKind::Node) {
             let body: serde_json::Value = serde_json::from_slice(&record.body).unwrap();

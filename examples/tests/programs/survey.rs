@@ -1,4 +1,4 @@
-//! The survey is killed at random moments, again and again, and comes to the same report, with nothing measured twice.
+//! Tests the survey. The program is killed repeatedly at random moments, writes the same report, and measures nothing twice.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -18,13 +18,13 @@ use crate::support::{Chance, ended, program};
 const FILES: usize = 300;
 const KILLS: usize = 12;
 
-/// How long it may take, on a busy machine and a slow store, which may have to see that the one before it is dead.
+/// Maximum time on a busy machine with a slow store, which may first have to detect that the previous process is dead.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// How often it is killed at most, until that was in the middle.
+/// Maximum number of kills until one of them is in the middle of the run.
 const ROUNDS: usize = 40;
 
-/// Makes the files and returns what a report of them must say.
+/// Creates the files. Returns the lines that their report must contain.
 fn make_files(dir: &Path, chance: &mut Chance) -> Vec<String> {
     let (mut bytes, mut lines, mut words) = (0, 0, 0);
     let mut longest = (0, String::new());
@@ -32,7 +32,7 @@ fn make_files(dir: &Path, chance: &mut Chance) -> Vec<String> {
     let mut same = BTreeMap::<String, Vec<String>>::new();
     for number in 0..FILES {
         let path = format!("{:02}/{number:03}.txt", number % 7);
-        // Few contents, so that there are duplicates; no line feed at the end of some.
+        // Use few different contents, so that there are duplicates. Some files do not end in a line feed.
         let kind = chance.below(200);
         let mut text = String::new();
         for line in 0..kind % 9 {
@@ -49,7 +49,7 @@ fn make_files(dir: &Path, chance: &mut Chance) -> Vec<String> {
         words += text.split_whitespace().count();
         sizes.push((text.len(), path.clone()));
         let longest_here = text.lines().map(|line| line.chars().count()).max().unwrap_or_default();
-        // The first in the order of paths counts.
+        // Of several files, the first in the order of paths counts.
         if longest_here > longest.0 || longest_here == longest.0 && path < longest.1 {
             longest = (longest_here, path.clone());
         }
@@ -77,7 +77,7 @@ fn make_files(dir: &Path, chance: &mut Chance) -> Vec<String> {
     wanted
 }
 
-/// What a report says, line by line, in the order of [`make_files`].
+/// Returns the lines of a report, in the order of [`make_files`].
 fn said(report: &Path) -> Vec<String> {
     let text = fs::read_to_string(report).unwrap();
     let mut lines: Vec<_> = text
@@ -92,7 +92,7 @@ fn said(report: &Path) -> Vec<String> {
 struct Survey<'a> {
     program: PathBuf,
     dir: &'a Path,
-    /// Its URL.
+    /// The URL of the store.
     store: String,
     environment: Vec<(&'static str, String)>,
     out: PathBuf,
@@ -114,7 +114,7 @@ impl Survey<'_> {
             .unwrap()
     }
 
-    /// Runs the program, and kills it after `limit`; returns what it said if it came to its end before.
+    /// Runs the program and kills it after `limit`. Returns its output if it ended before.
     fn run(&self, limit: Option<Duration>) -> Option<String> {
         let mut child = self.spawn();
         let (mut stdout, mut stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
@@ -122,7 +122,7 @@ impl Survey<'_> {
         let reader = std::thread::spawn(move || {
             let mut text = String::new();
             stdout.read_to_string(&mut text).unwrap();
-            // Nobody listens any more if the limit was first.
+            // The receiver is gone if the limit came first.
             let _ = ended.send(());
             text
         });
@@ -134,7 +134,7 @@ impl Survey<'_> {
         let limit = limit.unwrap_or(PATIENCE);
         let killed = end.recv_timeout(limit).is_err();
         if killed {
-            // SIGKILL: nothing of the program runs after it.
+            // Use SIGKILL, so that no code of the program runs after it.
             child.kill().unwrap();
         }
         let status = child.wait().unwrap();
@@ -143,7 +143,7 @@ impl Survey<'_> {
         status.success().then_some(text)
     }
 
-    /// Returns how often each activation ended, by the log.
+    /// Returns how often each activation ended, according to the log.
     async fn log(&self, store: &dyn CheckpointStore) -> HashMap<(String, u64), u32> {
         ended(store, &self.id).await
     }
@@ -164,7 +164,7 @@ async fn killed_survey_continues_and_measures_once() {
         id: format!("round-{round}"),
     };
 
-    // How long it takes when nobody kills it says within which time to kill.
+    // The duration without a kill determines the range of moments for the kills.
     let whole = survey(0);
     let start = now();
     whole.run(None).unwrap();
@@ -183,7 +183,7 @@ async fn killed_survey_continues_and_measures_once() {
                 break (summary, recorded.len());
             }
             kills += 1;
-            // Killed after the end of the run, and before it could say so.
+            // The program was killed after the end of the run, and before it could print its result.
             if survey.log(&FsStore::open(&store).unwrap()).await.len() == FILES + 3 {
                 break (String::new(), FILES + 3);
             }
@@ -206,7 +206,7 @@ fn each_file_once(ended: &HashMap<(String, u64), u32>, round: usize) {
     assert!(twice.is_empty(), "round {round}: ended more than once: {twice:?}");
 }
 
-/// Kills it in the middle, and starts it again.
+/// Kills the program in the middle of the run, and starts it again.
 #[expect(clippy::print_stdout, reason = "where a kill hit tells what the test was worth")]
 pub(crate) async fn is_killed_on(kind: impl Into<StoreKind>) {
     let (mut chance, kind) = (Chance::seeded(), kind.into());
@@ -215,7 +215,7 @@ pub(crate) async fn is_killed_on(kind: impl Into<StoreKind>) {
         let wanted = make_files(&dir, &mut chance);
         let store = space.open();
         store.setup().await.unwrap();
-        // On a busy machine the program may come to its end before it is killed.
+        // On a busy machine, the program may end before it is killed.
         for round in 0..ROUNDS {
             let survey = Survey {
                 program: program("survey"),
@@ -230,22 +230,22 @@ pub(crate) async fn is_killed_on(kind: impl Into<StoreKind>) {
             assert_eq!(said(&survey.out), wanted, "round {round}");
             each_file_once(&survey.log(&*store).await, round);
             println!("round {round}: killed with {recorded} of {} activations recorded", FILES + 3);
-            // A slow store is given many records at once, which may have been all.
+            // A slow store may get many records at once, which may be all records of the run.
             if (1..FILES + 3).contains(&recorded) {
                 let line = format!("activations: {recorded} skipped, {} ran", FILES + 3 - recorded);
                 assert!(summary.contains(&line), "no \"{line}\" in:\n{summary}");
                 return;
             }
         }
-        // An object store may be given all records in one append, and then knows no middle: each kill above was survived.
+        // An object store may get all records in one append, so that there is no middle. The program has survived each kill above.
         assert_eq!(kind, StoreKind::Server(Service::S3), "it was never killed in the middle");
     })
     .await;
 }
 
 impl Survey<'_> {
-    /// Kills it once its log has so many records behind the first, and waits until the store counts it as dead. Returns how many
-    /// activations are recorded.
+    /// Kills the program once its log has this number of records after the first, and waits until the store considers it dead. Returns the number of
+    /// recorded activations.
     async fn killed_behind(&self, store: &dyn CheckpointStore, records: u64) -> usize {
         let run = RunKey::try_from(&*self.id).unwrap();
         let clock = SystemClock::new();

@@ -1,4 +1,4 @@
-//! The program that looks into a run's past and changes it.
+//! Tests the program that reads an earlier position of a run and changes it in a fork.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! The example of traces: what its two processes, of which one is killed, send to a collector by OTLP is one trace.
+//! Tests the example of traces. Its two processes, one of which is killed, send spans to a collector by OTLP. The spans form one trace.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -17,7 +17,7 @@ use prost::Message as _;
 
 use crate::support::program;
 
-/// A span as the collector got it.
+/// A span as the collector received it.
 #[derive(Clone, Debug)]
 struct Span {
     process: String,
@@ -35,7 +35,7 @@ impl Span {
     }
 }
 
-/// Takes OTLP over HTTP as any collector does, and tells of each span. It ends with the process.
+/// Starts a collector that accepts OTLP over HTTP and sends each span to the receiver. The collector ends with the process.
 fn collector() -> (SocketAddr, Receiver<Span>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -43,7 +43,7 @@ fn collector() -> (SocketAddr, Receiver<Span>) {
     thread::spawn(move || {
         for stream in listener.incoming() {
             let sender = sender.clone();
-            // A connection ends with the process at its other side, which may be killed.
+            // A connection ends with the process at its other end, which may be killed.
             thread::spawn(move || serve(&stream.unwrap(), &sender));
         }
     });
@@ -71,7 +71,7 @@ fn serve(stream: &TcpStream, to: &Sender<Span>) -> io::Result<()> {
         let mut body = vec![0; length];
         reader.read_exact(&mut body)?;
         let request = ExportTraceServiceRequest::decode(&*body).unwrap();
-        // The test may have ended.
+        // The test may have ended already.
         read(request).into_iter().for_each(|span| drop(to.send(span)));
         let reply = ExportTraceServiceResponse::default().encode_to_vec();
         let head = "HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\ncontent-length:";
@@ -108,8 +108,8 @@ fn attributes(all: Vec<KeyValue>) -> BTreeMap<String, String> {
     all.into_iter().map(|one| (one.key, text(one.value))).collect()
 }
 
-/// The collector of the test has what the killed process had sent, and all of the other one: nothing but what was open when the first died is
-/// missing, and it is missed as the parent of what ended below it.
+/// The collector gets the spans that the killed process had sent, and all spans of the other process. Only the spans that were open at the kill are
+/// missing. Spans below them name them as their parents.
 ///
 /// Guarantees: TRACE-1.
 #[tokio::test]
@@ -123,7 +123,7 @@ async fn collector_joins_killed_and_next_process_in_trace() {
         let said = String::from_utf8(output.stdout).unwrap();
         assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
         assert!(said.contains("the child ended with signal: 9 (SIGKILL)"), "{said}");
-        // The program ends when all of it is sent, and a batch is told of before it is answered.
+        // The program ends when all spans are sent, and the collector passes a batch on before it answers.
         let all: Vec<Span> = sent.try_iter().collect();
         let of = |name: &str| all.iter().filter(|span| span.name == name).collect::<Vec<_>>();
         let ([request], [operator]) = (&of("POST /orders")[..], &of("ferrata resume")[..]) else {
@@ -134,7 +134,7 @@ async fn collector_joins_killed_and_next_process_in_trace() {
         let (first, second) = (&request.process, &operator.process);
         assert!(request.parent.is_empty() && first != second && operator.trace != request.trace);
 
-        // Whatever the run and its child did is in the trace of the request, whichever process did it.
+        // Everything that the run and its child did is in the trace of the request, whichever process did it.
         for name in ["ferrata.start", "ferrata.run", "ferrata.node", "ferrata.step"] {
             assert!(
                 !of(name).is_empty() && of(name).iter().all(|span| span.trace == request.trace),
@@ -151,8 +151,8 @@ async fn collector_joins_killed_and_next_process_in_trace() {
             assert_eq!(&node(name).process, process, "{name}");
         }
 
-        // One tree below the request, but for two spans that the kill took along: the drive of the run, and the node that was at work, of which
-        // an append may have been sent before.
+        // The spans form one tree below the request, with two exceptions. The kill lost two spans: the drive of the run, and the running node, whose
+        // append may have been sent before.
         let ours: BTreeMap<&[u8], &Span> =
             all.iter().filter(|span| span.trace == request.trace).map(|span| (&*span.id, span)).collect();
         let lost: BTreeSet<&[u8]> = ours.values().map(|span| &*span.parent).collect();
@@ -164,7 +164,8 @@ async fn collector_joins_killed_and_next_process_in_trace() {
         let roots: Vec<_> = ours.values().filter(|span| span.parent.is_empty()).collect();
         assert_eq!(roots.len(), 1, "{roots:#?}");
 
-        // From the last node up to the request: through its child's start, the node that made it, the second drive and the start.
+        // The path from the last node up to the request: the start of its child run, the node that started the child, the second drive, and the
+        // start.
         let mut path = Vec::new();
         let mut at = node("print");
         while let Some(above) = ours.get(&*at.parent) {

@@ -1,4 +1,4 @@
-//! The transfers whose process is killed: the sum is right, each transfer is there once, and so is its record.
+//! Tests the transfers whose process is killed. The sum stays right, and each transfer and its record exist exactly once.
 
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -40,17 +40,17 @@ async fn is_killed_on(kind: StoreKind) {
             said.contains(&format!("  sum    500, and {TRANSFERS} rows note {TRANSFERS} transfers")),
             "{said}"
         );
-        assert!(said.contains(&format!("and {TRANSFERS} are done")), "{said}");
+        assert!(said.contains(&format!("transfers done: {TRANSFERS}")), "{said}");
         let kills = said.matches("-- kill -9").count();
-        assert!(said.contains(&format!("killed {kills} times")), "{said}");
+        assert!(said.contains(&format!("kills: {kills}")), "{said}");
         let log = ended(&*space.open(), "transfers").await;
         assert!(log.values().all(|times| *times == 1), "{log:?}");
         assert_eq!(log.len(), TRANSFERS as usize + 2, "{log:?}");
 
-        // Once more, it moves nothing.
+        // Another start moves nothing.
         let again = command(space).output().unwrap();
         let again = self::said(&again);
-        assert!(again.contains("killed 0 times; 0 transfers were begun"), "{again}");
+        assert!(again.contains("kills: 0; transfers started: 0"), "{again}");
     })
     .await;
 }

@@ -1,4 +1,4 @@
-//! What the derives say about mistakes: each message names the remedy.
+//! Error messages of the derives: each names the remedy.
 
 use std::process::Command;
 

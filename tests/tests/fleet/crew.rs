@@ -1,4 +1,4 @@
-//! Processes that serve one workflow on one store, the ledger that they all write to, and what must be true of it.
+//! Processes that serve one workflow on one store, their common ledger, and its invariants.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{BufRead as _, BufReader};

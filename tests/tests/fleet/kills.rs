@@ -1,4 +1,4 @@
-//! One of three processes is killed, and another of the same name started in its place; their clocks are all wrong.
+//! One of three processes is killed and restarted under the same name. All clocks are wrong.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use ferrata_tests::Space;
 
 use super::crew::{Crew, Dice, Size, until};
 
-/// What a look for orphans may take beyond its interval on a busy machine, where whole seconds may pass at any place.
+/// Extra time for a recovery sweep beyond its interval, on a busy machine with delays of whole seconds.
 const SLACK: Duration = Duration::from_secs(240);
 
 pub(crate) async fn killed(space: &Space, dice: &mut Dice) {

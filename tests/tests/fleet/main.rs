@@ -1,7 +1,7 @@
-//! Several processes on one store, judged by a ledger outside of it: killed, stopped and woken, restarted one by one, with wrong
-//! clocks and bad networks, while their servers are killed. On every store.
+//! Several processes on one store, checked with a ledger outside the store. Processes are killed, suspended and restarted one by one, clocks are
+//! wrong, networks are bad, and servers are killed. On every store.
 //!
-//! `FERRATA_FLEET_SEED` repeats a seed, `FERRATA_FLEET_ROUNDS` plays each test more often.
+//! `FERRATA_FLEET_SEED` repeats a seed, and `FERRATA_FLEET_ROUNDS` sets the number of rounds per test.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 #![expect(clippy::print_stdout, reason = "a failed test is repeated with its seed")]

@@ -1,4 +1,4 @@
-//! The servers of processes are killed and started again under load, and the network between them is bad.
+//! The servers are killed and restarted under load, and the network is bad.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,4 @@
-//! Processes that go through queues, killed and suspended at random; who was inside at any moment is read from a ledger that knows nothing of
-//! the store.
+//! Processes with queues, killed and suspended at random. A ledger outside the store has the slot holders at every moment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -248,9 +247,9 @@ fn number_of(run: &str) -> usize {
     run.trim_start_matches("run-").parse().unwrap()
 }
 
-/// Checks the order in which the queue let runs in: the more urgent first, and of those the keys in turn. A run begins before one that was let in
-/// earlier where the process of that one was killed or suspended, so as many runs as there are places may be out of order. A queue passes a
-/// run whose key has all its places, so the order says nothing where a key may have fewer than all.
+/// Checks the grant order of the queue: higher priorities first, and keys in turn within a priority. A run may start before an earlier one if the
+/// earlier one's process was killed or suspended, so as many runs as there are slots may be out of order. The queue skips a run if its key has all
+/// its slots, so the check does not apply if a key may have fewer than all.
 fn judge_order(lines: &[Line], game: &Game<'_>) {
     if game.per_key < MAILS {
         return;

@@ -1,4 +1,4 @@
-//! Two processes hold the same list of orphans and go through it at the same time.
+//! Two processes claim runs from the same list of orphans at the same time.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Processes are asked to end and replaced, one after the other, under load.
+//! Processes are stopped and replaced one by one under load.
 
 use ferrata_core::{Clock, SystemClock};
 use ferrata_tests::Space;

@@ -1,6 +1,4 @@
-//! The way to the server swallows one request, or its answer, and says nothing: whichever it is, the run goes on in its process.
-//!
-//! A connection to Postgres waited for its answer without a bound, and the run with it.
+//! The network drops one request or its answer without an error: the run continues in its process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,8 +18,7 @@ use super::crew::Dice;
 /// How long everything may take: a few answers that do not come, on a busy machine.
 const MOST: Duration = Duration::from_secs(300);
 
-/// How long an answer is waited for: longer than a busy machine takes for those that come, of all that are asked for at once. The server
-/// that stands for S3 is slower than others.
+/// The time limit of an answer: longer than a busy machine needs for all concurrent calls. The server that stands in for S3 is the slowest.
 const PATIENCE: Duration = Duration::from_secs(2);
 const PATIENCE_OF_S3: Duration = Duration::from_secs(6);
 

@@ -1,4 +1,4 @@
-//! A process is stopped at a random moment, also inside a write, until others have finished its runs; then it goes on.
+//! A process is stopped at a random moment, even during a write, until other processes have finished its runs. Then it continues.
 
 use std::time::Duration;
 

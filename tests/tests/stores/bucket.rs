@@ -1,4 +1,5 @@
-//! Large values in a bucket and in a database, as in a folder: what is put is read whole, in part and as a stream, also in parts of an upload, and goes when no record names it.
+//! Large values in a bucket and in a database: they are read whole, in part and as a stream, uploaded in parts, and removed when no record names
+//! them.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,4 @@
-//! A parent and its children, killed at every write of both, and by the kernel at random moments: on every store, and over several stores as
-//! one.
+//! A parent and its children, with crashes at every write of both, and kills at random moments: on every store, and over a sharded store.
 
 #![expect(clippy::print_stdout, reason = "a failed test is repeated with its seed")]
 

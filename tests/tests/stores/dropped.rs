@@ -1,5 +1,5 @@
-//! Requests that are dropped after each of their polls, as the handler of a web service is when its client hangs up, and many starts of
-//! one id at once. On every store.
+//! Requests that are dropped after each of their polls, as if the client of a web service disconnects, and many concurrent starts of one id. On every
+//! store.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -109,8 +109,7 @@ async fn at_each_poll(
     panic!("{name} is never ready");
 }
 
-/// A handler that was dropped inside one of these left a run that its living executor owned and nobody drove. The append had been sent, and
-/// what was to come after it was gone with the caller's future.
+/// A handler that is dropped inside one of these calls must not leave a run that its living process owns and does not drive.
 async fn dropped(space: &Space) {
     let (began, graph) = (Began::default(), graph());
     let runtime = process(space, &began).await;

@@ -1,4 +1,4 @@
-//! Streams whose listening connection is lost, or was never allowed: what is missing is counted and told, and nothing fails for it.
+//! Streams without a working notice connection: missing chunks are counted and reported, and nothing fails.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use sqlx::{Connection as _, PgConnection};
 /// How often its node says something.
 const PACE: Duration = Duration::from_millis(20);
 
-/// A node that goes on to say numbers until it is told to end.
+/// A node that streams numbers until it is stopped.
 fn speaker(ends: &Arc<AtomicBool>) -> Graph<Context> {
     let ends = Arc::clone(ends);
     let speak = move |cx: NodeContext, s: Draft<Context>| {
@@ -122,7 +122,7 @@ async fn command(url: &str, words: &str) {
     command.exec_async(&mut connection).await.unwrap();
 }
 
-/// A user that was made before there were streams may not use the second channel: nothing else suffers, and nobody waits for it.
+/// A database user from before streams may lack access to the second channel: nothing else is affected, and no call waits for it.
 ///
 /// Guarantees: REDIS-16.
 #[tokio::test]

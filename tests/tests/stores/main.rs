@@ -1,4 +1,4 @@
-//! What has to be the same on every store: families, dropped requests, streams.
+//! Behavior that is equal on every store: run trees, dropped requests, and streams.
 #![expect(clippy::unwrap_used, reason = "a test that cannot do its work has failed")]
 
 mod bucket;

@@ -1,4 +1,4 @@
-//! With all layers on, no value of a run stands in the clear in any byte that a store keeps, nor in what is logged and traced; on every store.
+//! With compression and encryption on, no plain value of a run is in any stored byte, log or trace. On every store.
 
 use std::fmt::{self, Write as _};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -71,7 +71,7 @@ impl Subscriber for Heard {
     fn exit(&self, _span: &Id) {}
 }
 
-/// The kinds of what a run says, each of which has the marker before it.
+/// The kinds of text of a run. The marker follows each of them.
 const SAID: [&str; 10] =
     ["input", "state", "step", "chunk", "progress", "question", "answer", "message", "error", "value"];
 

@@ -1,4 +1,4 @@
-//! An old key goes from every store: what it encrypted, and what no key did, comes under the new one; runs keep their history and go on.
+//! `rekey` on every store: data under an old key or no key is encrypted with the new key, and runs keep their history and continue.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,12 +1,11 @@
-//! A run and a stream that one process drives, watched from another that drops out all the time: on every store, with its notices or without.
+//! A run and a stream of one process, watched by another process that reconnects repeatedly. On every store, with and without notices.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ferrata_core::graph::Graph;
 use ferrata_core::node::NodeContext;
-use ferrata_core::runtime::{RecordedEvent, RunsCursor, Runtime, WatchCursor, WatchEvent, WatchEventKind};
+use ferrata_core::runtime::{RecordedEvent, Runtime, WatchCursor, WatchEvent, WatchEventKind};
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::{Clock, RunKey, SystemClock};
 use ferrata_test_servers::Service;
@@ -138,59 +137,8 @@ async fn heard_in_another_process(space: &Space) {
     runtime.shutdown(Duration::ZERO).await.unwrap();
 }
 
-/// What a query selects is told to another process that drops out all the time, as it is to who watches each run alone.
-async fn watched_by_query(space: &Space) {
-    let runtime = Runtime::builder_with(space.open()).build().await.unwrap();
-    let other = Runtime::builder_with(space.open()).operator();
-    let graph = Graph::<Context>::builder("ask").node("a", async |_cx, s| Ok(s)).entry("a").build().unwrap();
-    let driving = async {
-        for number in 0..6 {
-            let group = if number % 2 == 0 { "even" } else { "odd" };
-            let run = runtime.start(&graph, Context::new()).id(format!("q-{number}")).label("group", group);
-            run.await.unwrap().completed().await.unwrap();
-        }
-    };
-    let watching = async {
-        let (mut told, mut ended): (BTreeMap<RunKey, Vec<String>>, _) = (BTreeMap::new(), 0);
-        let mut cursor: Option<RunsCursor> = None;
-        while ended < 3 {
-            let request = other.runs().label("group", "even").watch();
-            let request = match cursor {
-                Some(cursor) => request.after(cursor),
-                None => request,
-            };
-            let mut watch = request.await.unwrap();
-            for _ in 0..4 {
-                let event = watch.next().await.unwrap();
-                if event.seq.is_some() {
-                    told.entry(event.run.clone()).or_default().push(shown(&event));
-                }
-                if let WatchEventKind::Recorded(RecordedEvent::Status { status }) = event.what {
-                    ended += u32::from(status.is_finished());
-                }
-                if ended == 3 {
-                    break;
-                }
-            }
-            cursor = Some(watch.cursor().to_string().parse().unwrap());
-        }
-        told
-    };
-    let ((), told) = tokio::join!(driving, watching);
-    assert_eq!(told.len(), 3);
-    for (run, told) in told {
-        let (mut alone, mut watch) = (Vec::new(), other.watch(&run).await.unwrap());
-        while let Some(event) = watch.next().await.unwrap() {
-            alone.push(shown(&event));
-        }
-        assert_eq!(told, alone, "{run}: no gap and no double");
-    }
-    runtime.shutdown(Duration::ZERO).await.unwrap();
-}
-
 async fn from_another_process(space: &Space) {
     watched_from_another_process(space).await;
-    watched_by_query(space).await;
     heard_in_another_process(space).await;
 }
 

@@ -1,4 +1,4 @@
-//! How the workspace's tests are run: cargo builds them in one call, and several of them run at once.
+//! Runs the tests of the workspace. Cargo builds them in one call, and several test programs run concurrently.
 
 mod programs;
 mod report;
@@ -14,23 +14,23 @@ use crate::servers::{self, Servers};
 pub(crate) use crate::testing::programs::Programs;
 pub(crate) use crate::testing::report::Report;
 
-/// The call that builds every test and every program that a test runs.
+/// The call that builds every test, and every program that a test runs.
 ///
-/// Without a selection of targets, `cargo test` builds the example programs, too.
+/// Without a selection of targets, `cargo test` builds the example programs too.
 pub(crate) const BUILD: &str = "test --workspace --all-features --no-run --locked";
 
-/// What builds and runs the examples in the documentation.
+/// The call that builds and runs the examples in the documentation.
 const EXAMPLES: &str = "test --workspace --all-features --doc --no-fail-fast --locked";
 
-/// What they are called among the test programs.
+/// The name of these examples among the test programs.
 const DOCUMENTATION: &str = "documentation";
 
-/// Needs no server and no driver of one.
-const QUICK: &str = "test --no-run --locked --package ferrata --package ferrata-core --package ferrata-engine --package ferrata-store --package ferrata-testing \
-                     --package ferrata-dot --package ferrata-store-conformance --package ferrata-store-fs";
+/// The call that builds the tests that need no server and no driver of one.
+const QUICK: &str = "test --no-run --locked --package ferrata --package ferrata-core --package ferrata-engine --package ferrata-history --package ferrata-store \
+                     --package ferrata-testing --package ferrata-dot --package ferrata-store-conformance --package ferrata-store-fs";
 
-/// What a quick run leaves out unless tests are named: explorations and long histories, which take two thirds of the processor time of
-/// what needs no server. The rest takes less than two minutes on two cores, once it is built.
+/// The test programs that a quick run skips, unless tests are named. These programs are explorations and long histories, and take two thirds of the
+/// processor time of all tests that need no server. The other tests take less than two minutes on two cores, once they are built.
 const LONG: [&str; 7] = [
     "crates/core/tests/crash",
     "crates/core/tests/history",
@@ -41,15 +41,15 @@ const LONG: [&str; 7] = [
     "crates/store-fs/tests/past",
 ];
 
-/// What needs an S3 server, and no other, with the tests that do: the store's own, and the kills.
+/// The tests that need an S3 server and no other server: those of the store, and the tests that kill processes.
 const S3: [(&str, &[&str]); 2] = [
     ("test --package ferrata-store-s3 --all-features --no-run --locked", &[]),
     ("test --package ferrata-tests --test kill --no-run --locked", &["s3::"]),
 ];
 
-/// Builds the tests, then runs them with their servers.
+/// Builds the tests, and then runs them with their servers.
 ///
-/// They are built first: a mistake costs no server, and no server waits through a long build.
+/// The build comes first. So a mistake in the code starts no server, and no server waits during a long build.
 pub(crate) fn run(root: &Path, options: &TestOptions) -> Result<()> {
     match options.services {
         Services::RealS3 => return run_on_real_s3(root, options),
@@ -62,12 +62,12 @@ pub(crate) fn run(root: &Path, options: &TestOptions) -> Result<()> {
     programs.add(DOCUMENTATION, root, &Cargo::new(EXAMPLES));
     let servers = Servers::start(options.services)?;
     programs.run(&servers.variables(), &options.filter, &mut report)?;
-    // The servers stop when this value ends; if this process is killed, their watchdogs see to it.
+    // Dropping this value stops the servers. If this process is killed, their watchdogs stop them.
     drop(servers);
     report.end()
 }
 
-/// Runs what concerns no server and does not take long.
+/// Runs the tests that need no server and do not take long.
 fn run_quickly(root: &Path, options: &TestOptions) -> Result<()> {
     let mut report = Report::begin();
     let mut programs = Programs::build(root, QUICK)?;
@@ -80,7 +80,7 @@ fn run_quickly(root: &Path, options: &TestOptions) -> Result<()> {
     report.end()
 }
 
-/// Runs what concerns S3 on a distributed server.
+/// Runs the tests of S3 on a distributed server.
 fn run_on_real_s3(root: &Path, options: &TestOptions) -> Result<()> {
     servers::prepare(options.services)?;
     let mut report = Report::begin();

@@ -1,4 +1,4 @@
-//! The test programs of a build: found in what cargo says of it, and run several at once.
+//! The test programs of a build. The messages of cargo name them, and several of them run concurrently.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader};
@@ -15,15 +15,15 @@ use super::report::{Report, Row};
 use super::usage;
 use crate::cargo::{self, Cargo};
 
-/// How many tests of a program run at once.
+/// The variable that sets the number of concurrent tests of a program.
 const THREADS: &str = "RUST_TEST_THREADS";
 
-/// How many programs run at once. Most of their time tests wait for a server, a process or a clock; with more programs, the
-/// deadlines of those that are about time would be those of a busy machine.
+/// Number of concurrent programs. Tests mostly wait for a server, a process or a clock. With more programs, the deadlines of tests about time would
+/// fail as on a busy machine.
 const AT_ONCE: usize = 3;
 
-/// Those that take longest, in this order: begun last, each would be waited for alone. With the seconds that each took on two cores
-/// beside two others, by which the time to go is told.
+/// The programs that take longest, in this order. If they were started last, each would run alone at the end. The number is the duration in seconds
+/// on two cores next to two other programs. The remaining time is estimated from it.
 const FIRST: [(&str, u64); 14] = [
     ("crates/store-s3/tests/s3", 336),
     ("examples/tests/programs", 167),
@@ -41,27 +41,27 @@ const FIRST: [(&str, u64); 14] = [
     ("crates/store-postgres/tests/conformance", 35),
 ];
 
-/// How long each of the others took, on the average.
+/// Average duration of the other programs in seconds.
 const OTHERS: u64 = 12;
 
-/// Returns the place of a program in the order, and how long it takes as far as is known.
+/// Returns the position of a program in the order, and its expected duration.
 fn place(name: &str) -> (usize, Duration) {
     let known = FIRST.iter().position(|(first, _)| *first == name);
     (known.unwrap_or(FIRST.len()), Duration::from_secs(known.map_or(OTHERS, |at| FIRST[at].1)))
 }
 
-/// A program with tests.
+/// A program that contains tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Program {
-    /// Where its source begins, without what every such path ends with.
+    /// The beginning of the path of its source, without the part that all such paths have at their end.
     pub(super) name: String,
     pub(super) executable: PathBuf,
     pub(super) arguments: Vec<String>,
-    /// Cargo runs tests in the folder of their package, and tells them of it.
+    /// The folder of its package. Cargo runs tests in this folder.
     pub(super) folder: PathBuf,
-    /// Empty for a call of cargo, which is told of none.
+    /// The package of the program; empty for a call of cargo.
     pub(super) package: String,
-    /// Whether it is told where the servers are. Cargo is not: it would build again what depends on whether there are any.
+    /// Whether the program gets the variables that name the servers. Cargo does not, because it would build everything again that depends on them.
     pub(super) wants_servers: bool,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Program {
 pub(crate) struct Programs(pub(super) Vec<Program>);
 
 impl Programs {
-    /// Has cargo build them; `line` is a call of `cargo test` that runs nothing.
+    /// Builds the programs. `line` is a call of `cargo test` that runs no test.
     pub(crate) fn build(root: &Path, line: &str) -> Result<Self> {
         let call = Cargo::new(line).args(&["--message-format=json-render-diagnostics".to_owned()]);
         let mut cargo = call
@@ -90,7 +90,7 @@ impl Programs {
         Ok(Self(programs))
     }
 
-    /// Adds a call of cargo that builds and runs tests by itself.
+    /// Adds a call of cargo that builds and runs tests itself.
     pub(super) fn add(&mut self, name: &str, root: &Path, call: &Cargo) {
         self.0.push(Program {
             name: name.to_owned(),
@@ -102,12 +102,12 @@ impl Programs {
         });
     }
 
-    /// Leaves out the programs of these names.
+    /// Removes the programs with these names.
     pub(super) fn leave_out(&mut self, names: &[&str]) {
         self.0.retain(|program| !names.contains(&program.name.as_str()));
     }
 
-    /// Runs them with `variables` set, and `filter` as their arguments. What fails is told to `report`.
+    /// Runs the programs with `variables` set, and with `filter` as their arguments. Failures go to `report`.
     pub(crate) fn run(
         mut self,
         variables: &[(&'static str, String)],
@@ -145,10 +145,10 @@ impl Program {
         let output = tempfile::NamedTempFile::new().context("cannot make a file for the output of a test")?;
         let mut command = Command::new(&self.executable);
         command.args(&self.arguments).args(filter).current_dir(&self.folder).stdin(Stdio::null());
-        // One place in the file for both, so that neither writes over the other.
+        // Both share one position in the file, so that neither overwrites the output of the other.
         let file = output.reopen()?;
         command.stdout(file.try_clone()?).stderr(file);
-        // As cargo does it: this process has those of its own package.
+        // Do the same as cargo: the variables of this process's package must not reach the program.
         cargo::forget_package(&mut command);
         if !self.package.is_empty() {
             command.env("CARGO_MANIFEST_DIR", &self.folder).env("CARGO_PKG_NAME", &self.package);
@@ -175,7 +175,7 @@ impl Program {
     }
 }
 
-/// Reads a program out of a line that cargo says, if it tells of one with tests.
+/// Parses a message of cargo. Returns the program that it names, if the program contains tests.
 fn program(root: &Path, message: &str) -> Option<Program> {
     let message: Value = serde_json::from_str(message).ok()?;
     let text = |place: &str| message.pointer(place).and_then(Value::as_str);
@@ -187,7 +187,7 @@ fn program(root: &Path, message: &str) -> Option<Program> {
     let source = Path::new(text("/target/src_path")?);
     let name = source.strip_prefix(root).unwrap_or(source).with_extension("");
     let name = if name.ends_with("main") { name.parent()?.to_owned() } else { name };
-    // `…/crates/core#ferrata-core@0.1.0`, or `…/crates/ferrata#0.1.0` where the folder is called like the package.
+    // The id has the form `…/crates/core#ferrata-core@0.1.0`, or `…/crates/ferrata#0.1.0` if the folder has the name of the package.
     let (place, version) = text("/package_id")?.rsplit_once('#')?;
     let package = version
         .split_once('@')
@@ -260,7 +260,7 @@ mod tests {
         };
         let row = shell.run(&[("A", "b".to_owned())], &["resume".to_owned()]).unwrap();
         assert_eq!((row.status.code(), row.output.as_str()), (Some(7), "resume b ferrata-core\nwrong\n"));
-        // A call of cargo: with the package of this one, it would build the drivers of the stores again.
+        // A call of cargo. With the package of this process, it would build the drivers of the stores again.
         let cargo = Program {
             arguments: [
                 "-c",

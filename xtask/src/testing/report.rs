@@ -1,4 +1,4 @@
-//! What a person sees of the tests: a line for each program when it ends, what failed, and at the end what took how long.
+//! The report of a test run for a person: a line for each program when it ends, the failures, and at the end the durations.
 #![expect(clippy::print_stdout, reason = "progress and results are what a person watches")]
 
 use std::collections::HashMap;
@@ -9,32 +9,32 @@ use anyhow::{Result, bail};
 
 use super::usage;
 
-/// Programs that took less are one line together.
+/// Programs that took less time share one line.
 const WORTH_A_LINE: Duration = Duration::from_secs(1);
 
-/// How one program of tests ended.
+/// The end of one test program.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) name: String,
-    /// By the clock.
+    /// The duration by the clock.
     pub(super) took: Duration,
-    /// By the processors: its own, and that of the processes that it started and waited for.
+    /// The processor time of the program, and of the processes that it started and waited for.
     pub(super) processor: Duration,
     pub(super) status: ExitStatus,
     pub(super) output: String,
 }
 
-/// What is known of one run of the tests.
+/// The state of one test run.
 #[derive(Debug)]
 pub(crate) struct Report {
     begun: Instant,
     before: Duration,
     build: Duration,
-    /// How long each program takes as far as is known, by its name.
+    /// The expected duration of each program, by its name.
     expected: HashMap<String, Duration>,
-    /// When the first program was begun.
+    /// The time at which the first program was started.
     from: Duration,
-    /// Those at work, each with when it was begun.
+    /// The programs that are running, each with the time of its start.
     running: Vec<(String, Duration)>,
     rows: Vec<Row>,
 }
@@ -58,7 +58,7 @@ impl Report {
         }
     }
 
-    /// Notes that everything is built.
+    /// Records that the build has ended.
     pub(crate) fn built(&mut self) {
         self.build = usage::of_children().saturating_sub(self.before);
         println!(
@@ -68,12 +68,12 @@ impl Report {
         );
     }
 
-    /// Says what is not run.
+    /// Prints which programs are skipped.
     pub(super) fn left_out(names: &[&str]) {
         println!("==> left out, as they take long: {}; `cargo xtask test` runs them", names.join(", "));
     }
 
-    /// Notes which programs there are, and about how long each takes.
+    /// Records the programs of the run, and the expected duration of each.
     pub(super) fn expect<'a>(&mut self, programs: impl Iterator<Item = (&'a str, Duration)>) {
         if self.expected.is_empty() {
             self.from = self.begun.elapsed();
@@ -85,7 +85,7 @@ impl Report {
         self.running.push((name.to_owned(), self.begun.elapsed()));
     }
 
-    /// How long the rest takes at the pace of what is done so far. A program at work is done as far as its time has come.
+    /// Returns the expected remaining time at the current pace. A running program counts as done in proportion to its expected duration.
     fn to_go(&self, now: Duration) -> Duration {
         let takes = |name: &str| self.expected.get(name).copied().unwrap_or_default();
         let ended: Duration = self.rows.iter().map(|row| takes(&row.name)).sum();
@@ -97,7 +97,7 @@ impl Report {
         Duration::from_millis(u64::try_from(ms).unwrap_or(u64::MAX))
     }
 
-    /// Says how a program ended, with what it printed if it failed or if that was asked for.
+    /// Prints the end of a program. If the program failed, or if `show` is set, also prints its output.
     pub(super) fn ended(&mut self, row: Row, show: bool) {
         self.running.retain(|(name, _)| *name != row.name);
         let tests = Counts::read(&row.output).passed;
@@ -106,7 +106,7 @@ impl Report {
         } else if !row.status.success() {
             println!("\n---- {}\n{}", row.name, without_passed(&row.output));
         }
-        // With the signal, where one killed it: what it printed does not say so.
+        // If a signal killed the program, show it, because the output does not.
         let end = if row.status.success() { "ok".to_owned() } else { format!("FAILED ({})", row.status) };
         let (took, processor) = (row.took.as_secs_f64(), row.processor.as_secs_f64());
         let number = self.rows.len() + 1;
@@ -116,7 +116,7 @@ impl Report {
         let running: Vec<&str> = self.running.iter().map(|(name, _)| name.as_str()).collect();
         let others = match running.is_empty() {
             true => String::new(),
-            // Of chosen tests it is not known how long they take.
+            // If only some tests were selected, their duration is unknown.
             false if show => format!("; {} at work", running.join(", ")),
             false => {
                 let to_go = self.to_go(self.begun.elapsed()).as_secs_f64();
@@ -126,7 +126,7 @@ impl Report {
         println!("[{number}/{}] {line}{others}", self.expected.len());
     }
 
-    /// Says what took how long, and fails if a program did.
+    /// Prints the durations, and fails if a program has failed.
     pub(crate) fn end(mut self) -> Result<()> {
         self.rows.sort_by_key(|row| std::cmp::Reverse(row.processor));
         println!("\nprocessor time  by the clock  tests");
@@ -164,7 +164,7 @@ impl Report {
     }
 }
 
-/// What a program printed, without the lines that say no more than that a test passed or is not run.
+/// Returns the output of a program without the lines that only say that a test passed or was ignored.
 fn without_passed(output: &str) -> String {
     let says_more = |line: &&str| !(line.starts_with("test ") && PASSED.iter().any(|end| line.contains(end)));
     output.trim_end().lines().filter(says_more).collect::<Vec<_>>().join("\n")
@@ -172,8 +172,8 @@ fn without_passed(output: &str) -> String {
 
 const PASSED: [&str; 2] = [" ... ok", " ... ignored"];
 
-/// The beginning of what each failed test printed, or the end of what a program printed that did not come to say so: enough to know
-/// the failure by where of a long log only the end is kept.
+/// Returns the beginning of the output of each failed test. If the program printed no failed test, returns the end of its output. This output is
+/// enough to identify the failure if only the end of a long log is kept.
 fn in_short(output: &str) -> String {
     const LINES: usize = 12;
     let is_header = |line: &str| line.starts_with("---- ") && line.ends_with(" stdout ----");
@@ -197,7 +197,7 @@ fn in_short(output: &str) -> String {
     told.join("\n")
 }
 
-/// How many tests ended how, as the summaries of test programs count them.
+/// The number of tests by their result, as the summaries of test programs count them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
     passed: usize,
@@ -206,7 +206,7 @@ struct Counts {
 }
 
 impl Counts {
-    /// Adds up each summary in the output of one program.
+    /// Adds the numbers in each summary of a program's output.
     fn read(output: &str) -> Self {
         let mut counts = Self::default();
         for summary in output.lines().filter_map(|line| line.strip_prefix("test result: ")) {
@@ -222,7 +222,7 @@ impl Counts {
         counts
     }
 
-    /// A program that failed without a summary, killed perhaps, counts as one test that failed.
+    /// Counts a program that failed without a summary, for example because it was killed, as one failed test.
     fn of(rows: &[&Row]) -> Self {
         rows.iter().fold(Self::default(), |sum, row| {
             let counts = Self::read(&row.output);
@@ -235,7 +235,7 @@ impl Counts {
         })
     }
 
-    /// The line that `cargo test` ends a program with, for tools that read it.
+    /// Returns a summary line in the form of `cargo test`, for tools that parse it.
     fn line(self, took: Duration) -> String {
         let end = if self.failed == 0 { "ok" } else { "FAILED" };
         format!(
@@ -279,7 +279,7 @@ mod tests {
         assert!(line.starts_with("test result: FAILED. 2 passed; 1 failed; 1 ignored;"), "{line}");
     }
 
-    /// A CI keeps only the end of a long output, so the message of the failed test comes last.
+    /// A CI system keeps only the end of a long output, so the message of the failed test comes last.
     #[test]
     fn failure_summary_ends_with_test_message() {
         let output = "\nrunning 3 tests\ntest a ... ok\ntest b ... ignored, set A_URL\ntest c ... FAILED\n\nfailures:\n\n\
@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(in_short(&"a line\n".repeat(50)).lines().count(), 12);
     }
 
-    /// A newcomer saw lines come, and not whether a minute or a quarter of an hour was left.
+    /// The report shows whether a minute or a quarter of an hour is left.
     #[test]
     fn remaining_time_follows_progress_and_ends_at_zero() {
         let mut report = Report::begin();
@@ -303,10 +303,10 @@ mod tests {
         );
         report.from = seconds(100);
         report.running = vec![("long".to_owned(), seconds(100)), ("short".to_owned(), seconds(100))];
-        // A machine on which both go on beside each other as fast as they are known to: 100 of 400 are done after 50.
+        // Both programs run as fast as expected: 100 of 400 seconds of work are done after 50 seconds.
         assert_eq!(report.to_go(seconds(150)), seconds(150));
         report.ended(row("short", 0), false);
-        // One that takes longer than is known is never done by its time alone.
+        // A program that takes longer than expected never counts as done while it runs.
         assert_eq!(report.to_go(seconds(100 + 400)), Duration::from_millis(400 * 1_000 * 40 / 360));
         report.ended(row("long", 0), false);
         report.ended(row("last", 0), false);

@@ -1,4 +1,4 @@
-//! How much of the processors' time other processes took: unlike the time of a clock, it is the same on a busy machine.
+//! Measures the processor time of other processes. Unlike the time of a clock, it is the same on a busy machine.
 
 use std::io;
 use std::process::{Child, ExitStatus};
@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
-/// The system counts in hundredths of a second here, whatever its own clock does.
+/// The unit of these times is a hundredth of a second, independent of the system's own clock.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Waits for the end of `child`, and returns what it and all that it waited for took, as far as the system tells.
+/// Waits for the end of `child`. Returns the processor time of the child and of all processes that it waited for, if the system reports it.
 pub(super) fn wait(mut child: Child) -> io::Result<(ExitStatus, Duration)> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    // It has ended then, and is not yet gone: only now all of its time can be read.
+    // At this point the child has ended but still has its entry, so its whole processor time can be read.
     if let Some(pid) = pid {
         waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)?;
     }
@@ -23,13 +23,13 @@ pub(super) fn wait(mut child: Child) -> io::Result<(ExitStatus, Duration)> {
     Ok((child.wait()?, took))
 }
 
-/// Returns what the children of this process took that it waited for, theirs included.
+/// Returns the processor time of the children that this process has waited for, including their children.
 pub(super) fn of_children() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     ticks(&stat).map_or(Duration::ZERO, |[_, _, others, for_others]| TICK * (others + for_others))
 }
 
-/// Reads the four times out of a line of `/proc/…/stat`, whose second field is a name that may hold anything.
+/// Parses the four times in a line of `/proc/…/stat`. The second field is a name that may contain any character.
 fn ticks(stat: &str) -> Option<[u32; 4]> {
     let (_, fields) = stat.rsplit_once(')')?;
     let times: Vec<u32> =
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn usage_of_child_includes_its_children() {
-        // Many ticks of any processor, where the idle one may be charged with one.
+        // The work takes many ticks on any processor. An idle process may be charged with one.
         let work = "i=0; while [ $i -lt 400000 ]; do i=$((i + 1)); done";
         let idle = Command::new("sh").args(["-c", "true"]).spawn().unwrap();
         let mut busy = Command::new("sh");

@@ -1,4 +1,4 @@
-//! How the crates of the workspace depend on each other, read from their manifests.
+//! Checks the dependencies between the crates of the workspace, which their manifests declare.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,31 +7,33 @@ use toml::{Table, Value};
 use super::Fault;
 use super::repo::Repo;
 
-/// What a crate may depend on inside the workspace, apart from its tests.
+/// The crates of the workspace on which each crate may depend, apart from its tests.
 ///
 /// A new entry is a decision about the design; ARCHITECTURE.md gives the reason.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("ferrata-macros", &[]),
-    // The contract of a store: whoever writes one needs nothing else of ours.
+    // The contract of a store. The author of a store needs no other crate of Ferrata.
     ("ferrata-store", &[]),
     ("ferrata-store-conformance", &["ferrata-store", "ferrata-testing"]),
-    // For tests alone: the runtime only for those of workflows, with a feature.
+    // For tests only. It uses the runtime for tests of workflows, if a feature is enabled.
     ("ferrata-testing", &["ferrata-core", "ferrata-store"]),
-    // `ferrata-store-sharded`, too: its caller passes the inner stores.
+    // This pattern includes `ferrata-store-sharded`, whose caller passes the inner stores.
     ("ferrata-store-*", &["ferrata-store"]),
-    // The machine of a run and its data: no runtime, and no store but the types of the contract.
+    // The state machine of a run and its data. It contains no runtime, and of the stores only the types of the contract.
     ("ferrata-engine", &["ferrata-store"]),
-    ("ferrata-core", &["ferrata-engine", "ferrata-store"]),
-    // Servers for tests only: no library may use it but in its tests.
+    // Reads the logs of runs, and knows no runtime.
+    ("ferrata-history", &["ferrata-engine", "ferrata-store"]),
+    ("ferrata-core", &["ferrata-engine", "ferrata-history", "ferrata-store"]),
+    // Servers for tests only. A library may use it only in its tests.
     ("ferrata-test-servers", &[]),
     ("ferrata-dot", &["ferrata-core"]),
-    // The calendar, so that no other library brings time zones.
+    // The calendar is a separate crate, so that other libraries do not depend on time zones.
     ("ferrata-schedule", &["ferrata-core"]),
-    // Functions as runs, made of what a node may do.
+    // Functions as runs. They use only what a node may do.
     ("ferrata-flow", &["ferrata-core"]),
-    // What concerns all processes of a store, through the one contract: it changes runs as anybody may.
+    // Queues act across all processes through the contract of the store. They change runs only through public calls.
     ("ferrata-queue", &["ferrata-core"]),
-    // Values beside the records: it reads stores, and has keys from where records have theirs.
+    // Values outside of the records. The crate reads stores, and uses the same source of keys as the records.
     ("ferrata-blobs", &["ferrata-store", "ferrata-store-envelope"]),
     (
         "ferrata",
@@ -47,9 +49,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "ferrata-schedule",
         ],
     ),
-    // It reads runs through the runtime alone, whatever store they are in, and queues as their own crate reads them.
+    // It reads runs only through the runtime, independent of the store. It reads queues through the crate of queues.
     ("ferrata-inspector", &["ferrata-core", "ferrata-queue", "ferrata-schedule"]),
-    // The suite of stores, for `store check --conformance`; the inspector, for `serve`.
+    // The suite of stores is for `store check --conformance`, and the inspector is for `serve`.
     (
         "ferrata-cli",
         &["ferrata", "ferrata-core", "ferrata-dot", "ferrata-inspector", "ferrata-store-conformance"],
@@ -63,14 +65,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("xtask", &["ferrata-test-servers"]),
 ];
 
-/// Where a dependency is declared.
+/// The section of a manifest that declares a dependency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Normal,
     Test,
 }
 
-/// The manifest of one member of the workspace.
+/// The manifest of a member of the workspace.
 struct Manifest<'a> {
     path: &'a str,
     name: String,
@@ -78,7 +80,7 @@ struct Manifest<'a> {
 }
 
 impl Manifest<'_> {
-    /// Returns every declared dependency under the name of its package.
+    /// Returns each declared dependency with the name of its package.
     fn dependencies(&self) -> Vec<(String, &Value, Kind)> {
         let targets = self.table.get("target").and_then(Value::as_table);
         let conditional = targets.into_iter().flat_map(Table::values).filter_map(Value::as_table);
@@ -102,13 +104,13 @@ fn dependencies_in(table: &Table) -> Vec<(String, &Value, Kind)> {
     found
 }
 
-/// Returns the members' manifests, and a fault for each manifest that cannot be read.
+/// Returns the manifests of the members, and a fault for each manifest that cannot be read.
 fn members(repo: &Repo) -> (Vec<Manifest<'_>>, Vec<Fault>) {
     let (mut members, mut faults) = (Vec::new(), Vec::new());
     for (path, text) in repo.ending("/Cargo.toml") {
         match text.parse::<Table>() {
             Err(error) => faults.push(Fault::file(path, format!("is not TOML: {}", error.message()))),
-            // A workspace of its own, as `fuzz/` is: its rules are its own, too.
+            // This is a separate workspace such as `fuzz/`, with its own rules.
             Ok(table) if table.contains_key("workspace") => {}
             Ok(table) => {
                 let package = table.get("package").and_then(|package| package.get("name"));
@@ -122,7 +124,7 @@ fn members(repo: &Repo) -> (Vec<Manifest<'_>>, Vec<Fault>) {
     (members, faults)
 }
 
-/// Every member takes its lints and versions from the workspace, and `crates/x` holds `ferrata-x`.
+/// Checks that every member takes its lints and versions from the workspace, and that the folder `crates/x` contains `ferrata-x`.
 pub(super) fn manifests(repo: &Repo) -> Vec<Fault> {
     let (members, mut faults) = members(repo);
     for member in &members {
@@ -135,8 +137,8 @@ pub(super) fn manifests(repo: &Repo) -> Vec<Fault> {
         }
         for (name, value, kind) in member.dependencies() {
             let inherits = value.get("workspace").and_then(Value::as_bool) == Some(true);
-            // The store suite and core's memory store test each other: by path alone, so that neither waits for the
-            // other to be published.
+            // The store suite and the memory store of core test each other. They declare only the path, so that neither needs the other to be
+            // published first.
             let sibling = kind == Kind::Test && value.get("path").is_some() && value.get("version").is_none();
             if !inherits && !sibling {
                 let message =
@@ -158,7 +160,7 @@ pub(super) fn manifests(repo: &Repo) -> Vec<Fault> {
     faults
 }
 
-/// Dependencies inside the workspace follow [`ALLOWED`]. Tests may use more, but no store ever meets a sibling.
+/// Checks that dependencies inside the workspace follow [`ALLOWED`]. Tests may use more, but no store depends on another store.
 pub(super) fn directions(repo: &Repo) -> Vec<Fault> {
     let (members, _) = members(repo);
     let mut faults = Vec::new();
@@ -187,8 +189,8 @@ pub(super) fn directions(repo: &Repo) -> Vec<Fault> {
     faults
 }
 
-/// Returns the crates of `crates/`, by their folders, with the crates of the workspace that each depends on outside of its tests. Those with
-/// the fewest below them come first.
+/// Returns the crates in `crates/` by their folders, each with the crates of the workspace on which it depends outside of its tests. The crates with
+/// the fewest layers below them come first.
 pub(super) fn picture(repo: &Repo) -> String {
     let (members, _) = members(repo);
     let folder = |path: &str| Some(path.strip_prefix("crates/")?.strip_suffix("/Cargo.toml")?.to_owned());
@@ -213,18 +215,18 @@ pub(super) fn picture(repo: &Repo) -> String {
     text + "```\n\n"
 }
 
-/// Returns how many crates stand below a crate on the longest way down.
+/// Returns the length of the longest chain of dependencies below a crate.
 fn depth(edges: &BTreeMap<String, BTreeSet<String>>, name: &str) -> usize {
     let below = edges.get(name).into_iter().flatten();
     below.map(|below| 1 + depth(edges, below)).max().unwrap_or_default()
 }
 
-/// Tells whether it is a store that keeps runs itself; one that is made of others is their sibling in no test.
+/// Returns whether a crate is a store that itself stores runs. A store that wraps other stores does not count.
 fn is_store(name: &str) -> bool {
     matches("ferrata-store-*", name) && name != "ferrata-store-sharded"
 }
 
-/// Tells whether `pattern` means `name`; a `*` at its end means any store, and the suite is not a store.
+/// Returns whether `pattern` matches `name`. A `*` at its end matches any store, but not the store suite.
 fn matches(pattern: &str, name: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(start) => name.starts_with(start) && name != "ferrata-store-conformance",
@@ -236,7 +238,7 @@ fn matches(pattern: &str, name: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// A manifest with the workspace's lints and these lines.
+    /// Returns a manifest with the workspace's lints and these lines.
     fn manifest(name: &str, lines: &str) -> String {
         format!("[package]\nname = \"{name}\"\n[lints]\nworkspace = true\n{lines}")
     }

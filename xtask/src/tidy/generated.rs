@@ -1,4 +1,4 @@
-//! Texts that are made from the repository: the picture of the crates, and the page of all guarantees.
+//! Texts that are generated from the repository: the picture of the crates, and the page of all guarantees.
 
 use std::path::Path;
 
@@ -7,12 +7,12 @@ use anyhow::{Context, Result};
 use super::repo::Repo;
 use super::{Fault, crates, guarantees};
 
-/// The page with the picture of the crates.
+/// The page that contains the picture of the crates.
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
-/// What stands before and behind the picture.
+/// The lines before and after the picture.
 const MARKS: (&str, &str) = ("<!-- generated: crates -->\n", "<!-- end of generated -->");
 
-/// Each generated text is what the repository says.
+/// Checks that each generated text is up to date.
 pub(super) fn current(repo: &Repo) -> Vec<Fault> {
     let is_old = |(path, text): &(String, String)| repo.text(path) != Some(text);
     let fault =
@@ -20,7 +20,7 @@ pub(super) fn current(repo: &Repo) -> Vec<Fault> {
     texts(repo).into_iter().filter(is_old).map(fault).collect()
 }
 
-/// Writes the generated texts that are out of date.
+/// Writes the generated texts that are not up to date.
 ///
 /// # Errors
 ///
@@ -36,7 +36,7 @@ pub(super) fn write(root: &Path, repo: &Repo) -> Result<()> {
     Ok(())
 }
 
-/// Returns the files with generated parts, as they should be.
+/// Returns the files with generated parts in their current form.
 fn texts(repo: &Repo) -> Vec<(String, String)> {
     let mut texts = Vec::new();
     if let Some(page) = guarantees::page(repo) {

@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use super::Fault;
 use super::repo::{Repo, is_test};
 
-/// The page that lists all guarantees. It is generated.
+/// The page that lists all guarantees. The page is generated.
 pub(super) const PAGE: &str = "docs/reference/guarantees.md";
 
 /// The mark of a comment that names guarantees.
 const MARK: &str = "/// Guarantees: ";
 
-/// Where the store suite keeps its properties: each is a function that becomes a test of every store.
+/// The folder of the store suite's properties. Each property is a function that becomes a test of every store.
 const PROPERTIES: &str = "crates/store-conformance/src/cases/";
 
 /// A guarantee that a page lists.
@@ -25,7 +25,7 @@ struct Guarantee<'a> {
     line: usize,
 }
 
-/// Each id stands on one page and has a test, and each test names ids that stand on a page.
+/// Checks that each id is on one page and has a test, and that each id in a test is on a page.
 pub(super) fn ids(repo: &Repo) -> Vec<Fault> {
     let guarantees: Vec<Guarantee<'_>> = listed(repo).collect();
     let mut faults = Vec::new();
@@ -111,7 +111,7 @@ fn listed(repo: &Repo) -> impl Iterator<Item = Guarantee<'_>> {
     })
 }
 
-/// Tells whether a text is an id such as `QUEUE-3` or `STORE-FS-1`.
+/// Returns whether a text is an id such as `QUEUE-3` or `STORE-FS-1`.
 fn is_id(text: &str) -> bool {
     let Some((topic, number)) = text.rsplit_once('-') else { return false };
     let is_topic = topic.starts_with(|c: char| c.is_ascii_uppercase())
@@ -119,12 +119,12 @@ fn is_id(text: &str) -> bool {
     is_topic && !number.is_empty() && number.chars().all(|c| c.is_ascii_digit())
 }
 
-/// Tells whether the comment that `lines` begin with stands before a test or a property of the store suite.
+/// Returns whether a comment at the beginning of `lines` belongs to a test, or to a property of the store suite.
 fn is_before_a_test(path: &str, lines: &[&str]) -> bool {
     let mut after = lines.iter().skip_while(|line| line.starts_with("///"));
     let is_test_file = is_test(path) || path.starts_with(PROPERTIES);
     let mut marked = false;
-    // An attribute may have several lines.
+    // An attribute may extend over several lines.
     let mut is_open = false;
     after
         .find_map(|line| {

@@ -1,22 +1,22 @@
-//! How the modules of `ferrata-engine` and of `ferrata-core` depend on each other.
+//! Checks the dependencies between the modules of `ferrata-engine`, of `ferrata-history` and of `ferrata-core`.
 
 use super::Fault;
 use super::repo::{Repo, is_test};
 
-/// A crate of layers: each may use those before it.
+/// A crate with layers. Each layer may use the layers before it.
 ///
-/// A new entry, or another order, is a decision about the design; ARCHITECTURE.md has the same lists and says what each layer is for.
+/// A new entry or another order is a design decision. ARCHITECTURE.md has the same lists, and explains the purpose of each layer.
 struct Crate {
-    /// Where the layers are.
+    /// The folder of the layers.
     root: &'static str,
     layers: &'static [&'static str],
-    /// The small modules that every layer may use, and the layers of the crate below. They use only each other.
+    /// The small modules that every layer may use, and the layers of the crate below. Such modules use only each other.
     common: &'static [&'static str],
-    /// What no code of the crate names, with the reason.
+    /// Names that no code of the crate may contain, each with the reason.
     never: &'static [(&'static str, &'static str)],
 }
 
-const CRATES: [Crate; 2] = [
+const CRATES: [Crate; 3] = [
     Crate {
         root: "crates/engine/src/",
         layers: &["state", "ask", "record", "graph", "engine"],
@@ -29,17 +29,50 @@ const CRATES: [Crate; 2] = [
         ],
     },
     Crate {
+        root: "crates/history/src/",
+        layers: &[
+            "log_reader",
+            "verdict",
+            "questions",
+            "logged_graph",
+            "origin",
+            "position",
+            "ended",
+            "details",
+            "lineage",
+            "checkpoint",
+            "phase",
+            "reason",
+            "explain",
+            "sentence",
+            "report",
+            "check",
+            "diff",
+            "archive",
+            "retention",
+            "run_tree",
+            "sweep",
+        ],
+        common: &["ask", "clock", "engine", "error", "graph", "id", "record", "state", "store", "wording"],
+        never: &[
+            ("dyn Any", "the past knows no runtime under any type; pass what it needs"),
+            ("tokio", "the past starts no task; it waits only for the store and the caller's clock"),
+            ("SystemTime::now", "the past reads no clock; pass the time"),
+            ("Instant::now", "the past reads no clock; pass the time"),
+        ],
+    },
+    Crate {
         root: "crates/core/src/",
-        layers: &["telemetry", "node", "graph", "store", "past", "runtime"],
+        layers: &["telemetry", "node", "graph", "store", "verify", "runtime"],
         common: &[
-            "ask", "clock", "compact", "engine", "error", "failure", "id", "panics", "record", "state",
-            "wording",
+            "ask", "clock", "compact", "engine", "error", "failure", "id", "panics", "past", "record",
+            "state", "wording",
         ],
         never: &[],
     },
 ];
 
-/// Every module uses only the layers before its own. What is tested together may use more.
+/// Checks that every module uses only the layers before its own. Tests may use more.
 pub(super) fn order(repo: &Repo) -> Vec<Fault> {
     let mut faults = Vec::new();
     for (path, source) in repo.rust() {
@@ -81,7 +114,7 @@ fn named(code: &str) -> impl Iterator<Item = &str> {
 }
 
 impl Crate {
-    /// Says why one module may not use another, if it may not.
+    /// Returns the reason why one module may not use another; `None` if it may.
     fn refuse(&self, module: &str, used: &str) -> Option<String> {
         let place = |name: &str| self.layers.iter().position(|layer| *layer == name);
         if module == used || self.common.contains(&used) {
@@ -92,7 +125,7 @@ impl Crate {
         }
         match (place(module), place(used)) {
             (Some(above), Some(below)) if below < above => None,
-            // What the root of the crate defines or re-exports, such as a macro.
+            // An item that the root of the crate defines or exports again, such as a macro.
             (_, None) => None,
             _ => {
                 Some(format!("`{module}` may not use `{used}`; move what they share to a layer before both"))
@@ -126,7 +159,7 @@ mod tests {
                 "//! Panics.\nuse crate::error::Result;\nfn f() { crate::graph::apply() }\n",
             ),
             (
-                "crates/core/src/past/mod.rs",
+                "crates/core/src/verify.rs",
                 "//! Reads.\nuse crate::state::Patch;\nuse crate::{engine, runtime};\n",
             ),
             ("crates/core/src/extra/mod.rs", "//! Has no layer.\n"),
@@ -143,7 +176,7 @@ mod tests {
         assert!(found.contains("engine/host.rs:2: `dyn Any`: the engine knows no runtime"), "{found}");
         assert!(found.contains("engine/host.rs:3: `tokio`: the engine starts no task"), "{found}");
         assert!(found.contains("panics.rs:3: `panics` may not use `graph`"), "{found}");
-        assert!(found.contains("past/mod.rs:3: names several modules at once"), "{found}");
+        assert!(found.contains("verify.rs:3: names several modules at once"), "{found}");
         assert!(found.contains("extra/mod.rs: `extra` has no layer"), "{found}");
         assert_eq!(found.lines().count(), 7, "{found}");
     }

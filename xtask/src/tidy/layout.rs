@@ -1,27 +1,27 @@
-//! The shape of a Rust file: what its first line says, and how long it may be.
+//! Checks the layout of Rust files: their first line and their length.
 
 use super::Fault;
 use super::repo::{Repo, is_test};
 
-/// The most code lines that a file of tests, examples or automation may have; more is two files that have not been told apart yet.
+/// Maximum number of code lines in a file of tests, examples or automation. A longer file contains two topics and must be split.
 const CEILING: usize = 500;
 
-/// The most code lines that a file of a library may have.
+/// Maximum number of code lines in a file of a library.
 const LIBRARY: usize = 400;
 
-/// A file that may be longer, up to a ceiling of its own, and why.
+/// A file that may be longer, with its own maximum and the reason.
 struct Exception {
     path: &'static str,
     ceiling: usize,
     why: &'static str,
 }
 
-/// Every file that may be longer. A reason says why it cannot be split, never that it has not been split.
+/// Every file that may be longer. The reason says why the file cannot be split. The fact that nobody has split the file is not a reason.
 const EXCEPTIONS: &[Exception] = &[];
 
-/// Every Rust file opens with `//!`: what it holds. Only inner attributes may stand before it.
+/// Checks that every Rust file begins with `//!` and a description of its content. Only inner attributes may come before it.
 ///
-/// Not so the mistakes under `tests/ui`: they are shown to the compiler as a user would make them, named by their file.
+/// The mistakes in `tests/ui` are exceptions. The compiler sees them as a user would write them, and their file name describes them.
 pub(super) fn headers(repo: &Repo) -> Vec<Fault> {
     repo.ending(".rs")
         .filter(|(path, _)| !path.contains("/tests/ui/"))
@@ -33,7 +33,7 @@ pub(super) fn headers(repo: &Repo) -> Vec<Fault> {
         .collect()
 }
 
-/// No file has more code lines than the ceiling; blank lines, comments and `#[cfg(test)]` items do not count.
+/// Checks that no file has more code lines than the maximum. Blank lines, comments and `#[cfg(test)]` items do not count.
 pub(super) fn sizes(repo: &Repo) -> Vec<Fault> {
     sizes_except(repo, EXCEPTIONS)
 }

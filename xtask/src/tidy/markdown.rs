@@ -1,9 +1,9 @@
-//! Markdown: links that lead somewhere, and fragments of the changelog that say something.
+//! Checks Markdown: the targets of links, and the content of changelog fragments.
 
 use super::Fault;
 use super::repo::Repo;
 
-/// Every relative link leads to a file or folder of the repository.
+/// Checks that every relative link leads to a file or folder of the repository.
 pub(super) fn links(repo: &Repo) -> Vec<Fault> {
     let mut faults = Vec::new();
     for (path, text) in repo.ending(".md") {
@@ -23,7 +23,7 @@ pub(super) fn links(repo: &Repo) -> Vec<Fault> {
     faults
 }
 
-/// Returns the lines outside fenced code, with a space for each character of inline code.
+/// Returns the lines outside of fenced code. Each character of inline code is replaced by a space.
 fn prose(text: &str) -> Vec<(usize, String)> {
     let (mut fenced, mut lines) = (false, Vec::new());
     for (index, line) in text.lines().enumerate() {
@@ -41,7 +41,7 @@ fn prose(text: &str) -> Vec<(usize, String)> {
     lines
 }
 
-/// Returns where the links of a line lead: `[text](target)` and `[name]: target`.
+/// Returns the targets of the links in a line: `[text](target)` and `[name]: target`.
 fn targets(line: &str) -> Vec<&str> {
     let inline = line.match_indices("](").filter_map(|(at, _)| line[at + 2..].split([')', ' ']).next());
     let definition =
@@ -49,7 +49,7 @@ fn targets(line: &str) -> Vec<&str> {
     inline.chain(definition).collect()
 }
 
-/// Tells whether a link leads into the repository: not to the web, not within its own page, not to an item of a crate.
+/// Returns whether a link leads into the repository, and not to the web, to its own page, or to an item of a crate.
 fn is_relative(target: &str) -> bool {
     !(target.contains("://")
         || target.starts_with(['#', '<'])
@@ -57,7 +57,7 @@ fn is_relative(target: &str) -> bool {
         || target.contains("::"))
 }
 
-/// Returns the path from the root that `target` means in the file `from`; `None` if it leaves the repository.
+/// Returns the path from the root that `target` stands for in the file `from`; `None` if it leaves the repository.
 fn resolve(from: &str, target: &str) -> Option<String> {
     let mut parts: Vec<&str> = from.split('/').collect();
     parts.pop();
@@ -73,7 +73,7 @@ fn resolve(from: &str, target: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// Every file in `changes/` is Markdown and says something.
+/// Checks that every file in `changes/` is a Markdown file that is not empty.
 pub(super) fn fragments(repo: &Repo) -> Vec<Fault> {
     let mut faults = Vec::new();
     for (path, text) in repo.under("changes/") {

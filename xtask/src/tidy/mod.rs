@@ -1,7 +1,7 @@
-//! Tidy: the rules of the house that no lint can hold, as small checks with names.
+//! Tidy: small named checks of project rules that no lint can check.
 //!
-//! A check reads the repository from memory and returns what is wrong. It writes nothing and knows no other check.
-//! Each has a test that plants the fault it is there to find.
+//! A check reads the repository from memory and returns the faults. A check writes nothing and does not depend on other checks. For each check, a
+//! test creates a fault that the check must find.
 #![expect(clippy::print_stdout, reason = "faults are shown to a person")]
 
 mod crates;
@@ -26,7 +26,7 @@ use anyhow::{Result, bail};
 
 use self::repo::Repo;
 
-/// One rule: its name, and the function that finds what breaks it.
+/// A rule: its name, and the function that finds its violations.
 struct Check {
     name: &'static str,
     find: fn(&Repo) -> Vec<Fault>,
@@ -55,7 +55,7 @@ const CHECKS: &[Check] = &[
     Check { name: "generated", find: generated::current },
 ];
 
-/// What is wrong, where, and what to do about it.
+/// A violation of a rule: what is wrong, where, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Fault {
     path: String,
@@ -64,12 +64,12 @@ struct Fault {
 }
 
 impl Fault {
-    /// A fault of a file as a whole.
+    /// Creates a fault of a whole file.
     fn file(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self { path: path.into(), line: None, message: message.into() }
     }
 
-    /// A fault at a line, counted from 0 as slices count.
+    /// Creates a fault at a line. The index of the first line is 0.
     fn line(path: impl Into<String>, index: usize, message: impl Into<String>) -> Self {
         Self { path: path.into(), line: Some(index + 1), message: message.into() }
     }
@@ -85,7 +85,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Runs every check on the repository at `root` and prints what each finds.
+/// Runs every check on the repository at `root`, and prints the faults.
 pub(crate) fn run(root: &Path) -> Result<()> {
     let repo = Repo::read(root)?;
     let mut count = 0;
@@ -102,7 +102,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Writes what is made from the repository: lower figures of names and prose, and generated texts.
+/// Writes what is computed from the repository: lower counts of names and sentences, and generated texts.
 ///
 /// # Errors
 ///

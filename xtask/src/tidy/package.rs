@@ -1,11 +1,11 @@
-//! What a crate that is published has to have, so that its pages on the registry and on docs.rs tell what it is.
+//! Checks what a published crate needs, so that its pages on the registry and on docs.rs describe it.
 
 use toml::{Table, Value};
 
 use super::Fault;
 use super::repo::Repo;
 
-/// Each crate that is published has a README, both licences, words to be found by, and all features in its documentation.
+/// Checks that each published crate has a README, both licenses, keywords, and documentation with all features.
 pub(super) fn complete(repo: &Repo) -> Vec<Fault> {
     let mut faults = Vec::new();
     for (path, text) in repo.under("crates/").filter(|(path, _)| path.ends_with("/Cargo.toml")) {
@@ -22,7 +22,7 @@ pub(super) fn complete(repo: &Repo) -> Vec<Fault> {
             }
         }
         for list in ["keywords", "categories"] {
-            // The registry takes five of each.
+            // The registry accepts at most five keywords and five categories.
             let words = package.get(list).and_then(Value::as_array).map_or(0, Vec::len);
             if !(1..=5).contains(&words) {
                 lacks(&format!("one to five {list}"));

@@ -1,4 +1,4 @@
-//! Lists that are written twice, once for the compiler and once for people, and must agree in both directions.
+//! Checks lists that exist twice, for the compiler and for people. Both must have the same entries.
 
 use std::collections::BTreeSet;
 
@@ -11,10 +11,10 @@ const ERRORS: &str = "crates/store/src/error.rs";
 const ERROR_PAGES: &str = "docs/reference/errors/";
 const DEPENDENCIES: &str = "docs/reference/dependencies.md";
 
-/// What a page about an error answers, in this order.
+/// The questions that a page about an error answers, in this order.
 const QUESTIONS: [&str; 3] = ["## What happened", "## What state is left", "## What to try"];
 
-/// Every error code has its page, every page its code, and every page answers the three questions.
+/// Checks that every error code has its page and every page its code, and that every page answers the three questions.
 pub(super) fn errors(repo: &Repo) -> Vec<Fault> {
     let codes = error_codes(repo.text(ERRORS).unwrap_or_default());
     if codes.is_empty() {
@@ -48,14 +48,14 @@ pub(super) fn errors(repo: &Repo) -> Vec<Fault> {
     faults
 }
 
-/// Returns the texts that `fn code` maps the kinds to.
+/// Returns the texts to which `fn code` maps the error kinds.
 fn error_codes(text: &str) -> BTreeSet<&str> {
     let function = text.lines().skip_while(|line| !line.contains("fn code(")).skip(1);
     let body = function.take_while(|line| !line.contains("fn "));
     body.filter_map(|line| line.split_once("=> \"")?.1.split_once('"')).map(|(code, _)| code).collect()
 }
 
-/// Every dependency on a crate from elsewhere has its row in the list of reasons, and every row its dependency.
+/// Checks that every dependency on an external crate has a row in the list of reasons, and that every row has its dependency.
 pub(super) fn dependencies(repo: &Repo) -> Vec<Fault> {
     let manifest = match repo.text("Cargo.toml").unwrap_or_default().parse::<Table>() {
         Ok(manifest) => manifest,
@@ -83,7 +83,7 @@ pub(super) fn dependencies(repo: &Repo) -> Vec<Fault> {
     missing.chain(stale).collect()
 }
 
-/// Returns the name in the first cell of a table's row, if that is a name in backquotes and nothing else.
+/// Returns the name in the first cell of a table row, if the cell contains only a name in backquotes.
 fn row_name(line: &str) -> Option<&str> {
     let name = line.strip_prefix('|')?.split('|').next()?.trim().strip_prefix('`')?.strip_suffix('`')?;
     (!name.contains('`')).then_some(name)

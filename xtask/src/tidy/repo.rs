@@ -1,4 +1,4 @@
-//! The files of the repository, in memory: what the checks read, and what a test builds to plant a fault.
+//! The files of the repository in memory. The checks read them, and a test builds such a repository with a fault.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,13 +8,13 @@ use anyhow::{Context, Result};
 
 use super::source::Source;
 
-/// Folders that hold what was made, not what was written.
+/// Folders that contain only generated files.
 const SKIPPED: [&str; 3] = ["target", "node_modules", "dist"];
 
-/// Hidden folders that are part of the repository all the same.
+/// Hidden folders that belong to the repository.
 const HIDDEN: [&str; 3] = [".cargo", ".ci", ".github"];
 
-/// Every file by its path from the root, separated by `/`. A file that is not text counts as an empty one.
+/// Every file by its path from the root, with `/` as the separator. The text of a file that is not UTF-8 is empty.
 #[derive(Debug, Default)]
 pub(super) struct Repo {
     files: BTreeMap<String, String>,
@@ -29,7 +29,7 @@ impl Repo {
     }
 
     fn read_folder(&mut self, folder: &Path, prefix: &str) -> Result<()> {
-        // Cargo marks its target folders so, wherever they are and whatever they are called.
+        // Cargo marks its target folders with this file, wherever they are.
         if folder.join("CACHEDIR.TAG").exists() {
             return Ok(());
         }
@@ -44,7 +44,7 @@ impl Repo {
                 if wanted && !SKIPPED.contains(&name.as_str()) {
                     self.read_folder(&entry.path(), &format!("{path}/"))?;
                 }
-            // The licences of the crates are links to those of the repository.
+            // The licenses of the crates are links to those of the repository.
             } else if kind.is_file() || (kind.is_symlink() && entry.path().is_file()) {
                 let bytes = fs::read(entry.path()).with_context(|| format!("cannot read {path}"))?;
                 self.files.insert(path, String::from_utf8(bytes).unwrap_or_default());
@@ -53,13 +53,13 @@ impl Repo {
         Ok(())
     }
 
-    /// Makes a repository of these files.
+    /// Creates a repository with these files.
     #[cfg(test)]
     pub(super) fn of<const N: usize>(files: [(&str, &str); N]) -> Self {
         Self { files: files.into_iter().map(|(path, text)| (path.to_owned(), text.to_owned())).collect() }
     }
 
-    /// Returns how many files there are.
+    /// Returns the number of files.
     pub(super) fn len(&self) -> usize {
         self.files.len()
     }
@@ -69,7 +69,7 @@ impl Repo {
         self.files.get(path).map(String::as_str)
     }
 
-    /// Tells whether `path` is a file, or a folder with a file in it.
+    /// Returns whether `path` is a file, or a folder that contains a file.
     pub(super) fn exists(&self, path: &str) -> bool {
         let folder = format!("{}/", path.trim_end_matches('/'));
         path.is_empty()
@@ -77,7 +77,7 @@ impl Repo {
             || self.files.range(folder.clone()..).next().is_some_and(|(next, _)| next.starts_with(&folder))
     }
 
-    /// Returns the files under a folder, given with its closing `/`; the empty text is the root.
+    /// Returns the files under a folder. The name of the folder ends in `/`, and an empty text stands for the root.
     pub(super) fn under(&self, folder: &str) -> impl Iterator<Item = (&str, &str)> {
         self.files
             .iter()
@@ -85,7 +85,7 @@ impl Repo {
             .map(|(path, text)| (path.as_str(), text.as_str()))
     }
 
-    /// Returns the files whose name ends so.
+    /// Returns the files whose name has this ending.
     pub(super) fn ending(&self, end: &str) -> impl Iterator<Item = (&str, &str)> {
         self.files
             .iter()
@@ -93,13 +93,13 @@ impl Repo {
             .map(|(path, text)| (path.as_str(), text.as_str()))
     }
 
-    /// Returns the Rust files, taken apart.
+    /// Returns the Rust files, each split into code and comments.
     pub(super) fn rust(&self) -> impl Iterator<Item = (&str, Source<'_>)> {
         self.ending(".rs").map(|(path, text)| (path, Source::new(text)))
     }
 }
 
-/// Tells whether a Rust file is a test as a whole, by where it is.
+/// Returns whether a Rust file contains only tests, according to its path.
 pub(super) fn is_test(path: &str) -> bool {
     path.split('/').any(|part| matches!(part, "tests" | "tests.rs" | "benches"))
 }

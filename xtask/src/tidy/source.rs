@@ -1,38 +1,38 @@
-//! A Rust file taken apart, line by line, into code and comments, and into what is tested and what tests.
+//! Splits a Rust file, line by line, into code and comments, and marks the lines that belong to tests.
 //!
-//! It knows strings, characters, lifetimes and comments, which is what tells a word in a comment from one in a string. It does
-//! not parse; what the compiler refuses anyway may come out in any shape.
+//! The scanner recognizes strings, characters, lifetimes and comments, so it can tell a word in a comment from a word in a string. The scanner is not
+//! a parser: for a file that the compiler rejects, the result is undefined.
 
 /// One line of a Rust file.
 #[derive(Debug, Default)]
 pub(super) struct Line<'a> {
-    /// The line as it is written.
+    /// The line as it is in the file.
     pub(super) raw: &'a str,
-    /// Its code, with a space for each character of a comment or inside a string.
+    /// The code of the line. Characters of comments and in strings are replaced by spaces.
     pub(super) code: String,
-    /// Its comments, with their marks.
+    /// The comments of the line, with their marks.
     pub(super) comment: String,
-    /// Whether its end lies inside a string that goes on in the next line.
+    /// Whether the line ends inside a string that continues in the next line.
     pub(super) open_string: bool,
-    /// Whether it belongs to an item under `#[cfg(test)]`.
+    /// Whether the line belongs to an item under `#[cfg(test)]`.
     pub(super) test: bool,
 }
 
 impl Line<'_> {
-    /// Tells whether the line counts as code: not blank and not only a comment.
+    /// Returns whether the line counts as code: it is not blank and contains more than a comment.
     pub(super) fn is_code(&self) -> bool {
         !self.code.trim().is_empty() || (self.comment.is_empty() && !self.raw.trim().is_empty())
     }
 }
 
-/// A Rust file taken apart.
+/// A Rust file that is split into lines of code and comments.
 #[derive(Debug)]
 pub(super) struct Source<'a> {
     pub(super) lines: Vec<Line<'a>>,
 }
 
 impl<'a> Source<'a> {
-    /// Takes `text` apart.
+    /// Splits `text`.
     pub(super) fn new(text: &'a str) -> Self {
         let mut state = State::Code;
         let mut lines: Vec<Line<'a>> = text
@@ -49,7 +49,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// What the scanner is inside of between two characters.
+/// The state of the scanner between two characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Code,
@@ -58,7 +58,7 @@ enum State {
     RawStr { hashes: usize },
 }
 
-/// Sorts the characters of `line` into code and comment, and returns the state at its end.
+/// Separates the characters of `line` into code and comment. Returns the state at the end of the line.
 fn scan(mut state: State, line: &mut Line<'_>) -> State {
     let chars: Vec<char> = line.raw.chars().collect();
     let mut at = 0;
@@ -89,7 +89,7 @@ fn scan(mut state: State, line: &mut Line<'_>) -> State {
     state
 }
 
-/// What a character is part of.
+/// The kind of text that a character belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     Code,
@@ -97,7 +97,7 @@ enum Class {
     Text,
 }
 
-/// Takes the next piece of code: its length in characters, the state after it, its class.
+/// Reads the next piece of code. Returns its length in characters, the state after it, and its class.
 fn in_code(rest: &[char], before: Option<char>) -> (usize, State, Class) {
     match rest {
         ['/', '/', ..] => (rest.len(), State::Code, Class::Comment),
@@ -110,7 +110,7 @@ fn in_code(rest: &[char], before: Option<char>) -> (usize, State, Class) {
                 _ => (1, State::Code, Class::Code),
             }
         }
-        // `'\''`, `'\u{2026}'`: up to the quote after the escaped character.
+        // For `'\''` or `'\u{2026}'`, read up to the quote after the escaped character.
         ['\'', '\\', _, more @ ..] => {
             let length = more.iter().position(|c| *c == '\'').map_or(rest.len(), |end| end + 4);
             (length, State::Code, Class::Text)
@@ -129,7 +129,7 @@ fn in_block_comment(rest: &[char], depth: usize) -> (usize, State, Class) {
     }
 }
 
-/// Tells whether `c` may be part of a word.
+/// Returns whether `c` may be part of a word.
 pub(super) fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
@@ -152,7 +152,7 @@ fn mark_tests(lines: &mut [Line<'_>]) {
     }
 }
 
-/// Returns the line on which the item that starts at line `start` ends: at its closing brace, or at its semicolon.
+/// Returns the line at which the item that starts at line `start` ends, with its closing brace or its semicolon.
 fn end_of_item(lines: &[Line<'_>], start: usize) -> usize {
     let mut depth = 0_usize;
     for (index, line) in lines.iter().enumerate().skip(start) {

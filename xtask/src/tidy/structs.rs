@@ -1,18 +1,18 @@
-//! How large an object is: its fields, where behaviour lives.
+//! Checks the number of fields of structs that have behavior.
 
 use super::Fault;
 use super::repo::{Repo, is_test};
 
-/// The most fields of a struct with behaviour; more is two objects that have not been told apart yet.
+/// Maximum number of fields of a struct with behavior. A struct with more fields combines two objects and must be split.
 const MOST: usize = 15;
 
-/// Where structs are counted: what changes a run, and what drives it.
+/// The folders in which structs are checked: the code that changes runs, and the code that drives them.
 const ROOTS: [&str; 2] = ["crates/engine/src/engine/", "crates/core/src/runtime/"];
 
-/// Plain data that is stored or shown as it is: its fields are its format.
+/// Structs of plain data that are stored or shown unchanged, so that their fields are a format.
 const PLAIN: &[&str] = &["StoredMachine"];
 
-/// No struct of the engine or the runtime has more fields than that, but for plain data.
+/// Checks that no struct of the engine or the runtime has more fields than the maximum. Plain data is an exception.
 pub(super) fn fields(repo: &Repo) -> Vec<Fault> {
     fields_except(repo, PLAIN)
 }
@@ -23,7 +23,7 @@ fn fields_except(repo: &Repo, plain: &[&str]) -> Vec<Fault> {
         if is_test(path) || !ROOTS.iter().any(|root| path.starts_with(root)) {
             continue;
         }
-        // The struct whose braces are open: its line, its name, how many fields were found.
+        // The struct whose braces are open: its line, its name, and the number of its fields so far.
         let mut open: Option<(usize, String, usize)> = None;
         let mut depth = 0_usize;
         for (index, line) in source.lines.iter().enumerate().filter(|(_, line)| !line.test) {
@@ -63,7 +63,7 @@ fn fields_except(repo: &Repo, plain: &[&str]) -> Vec<Fault> {
     faults
 }
 
-/// Returns the name of the struct that begins in this line.
+/// Returns the name of a struct that begins in this line.
 fn name(code: &str) -> Option<&str> {
     let rest = match code.find("struct ") {
         Some(0) => &code[7..],
@@ -74,7 +74,7 @@ fn name(code: &str) -> Option<&str> {
     (end > 0).then(|| &rest[..end])
 }
 
-/// Tells whether a line inside a struct begins a field: `name:`, perhaps with a visibility before it.
+/// Returns whether a line inside a struct begins a field: `name:`, with or without a visibility before it.
 fn is_field(code: &str) -> bool {
     let Some((before, _)) = code.split_once(':') else { return false };
     let name = before.rsplit([' ', ')']).next().unwrap_or_default();

@@ -1,21 +1,21 @@
-//! What may not stand in a file, whatever the file is about: loose ends, stray space, one machine's paths.
+//! Checks for text that no file may contain: marks of unfinished work, trailing spaces, and paths of one machine.
 
 use super::Fault;
 use super::repo::{Repo, is_test};
 use super::source::is_word;
 
-/// What marks work left undone.
+/// Words that mark unfinished work.
 const MARKERS: [&str; 3] = ["TODO", "FIXME", "XXX"];
 
-/// Top folders that exist on one machine and not on the next, without their slash.
+/// Folders at the root of a file system that exist only on one machine, without their slash.
 const MACHINE_FOLDERS: [&str; 4] = ["home", "root", "tmp", "work"];
 
-/// Files besides Rust and Markdown that people write here.
+/// Returns whether a file is neither Rust nor Markdown but was written by people.
 fn is_config(path: &str) -> bool {
     path.starts_with(".ci/") || [".toml", ".yml", ".yaml", ".sh"].iter().any(|end| path.ends_with(end))
 }
 
-/// No line ends in a space, and no Rust line holds a tab; text inside strings is left alone.
+/// Checks that no line ends in a space, and that no Rust line contains a tab. Text in strings is not checked.
 pub(super) fn space(repo: &Repo) -> Vec<Fault> {
     let mut faults = Vec::new();
     for (path, source) in repo.rust() {
@@ -36,7 +36,7 @@ pub(super) fn space(repo: &Repo) -> Vec<Fault> {
     faults
 }
 
-/// No marker of undone work without the number of its issue. A marker in backquotes is only spoken of.
+/// Checks that each mark of unfinished work names its issue. A mark in backquotes is only mentioned and allowed.
 pub(super) fn markers(repo: &Repo) -> Vec<Fault> {
     let mut faults = Vec::new();
     for (path, source) in repo.rust() {
@@ -67,11 +67,11 @@ fn bare_marker(text: &str) -> Option<&'static str> {
     })
 }
 
-/// What may be added to or taken from a time by no operator, which panics where the result does not fit: callers give times as large
-/// as they like, and `Duration::MAX` for ever.
+/// Times to which code must not add or subtract with an operator, because the operator panics on overflow. Callers may give times of any size, such
+/// as `Duration::MAX` for forever.
 const TIMES: [&str; 4] = ["monotonic() +", "monotonic() -", " now + ", "(now + "];
 
-/// No bare `+` and `-` on the clock's time, outside tests.
+/// Checks that no code outside of tests uses `+` or `-` with the time of the clock.
 pub(super) fn bare_times(repo: &Repo) -> Vec<Fault> {
     let mut faults = Vec::new();
     for (path, source) in repo.rust().filter(|(path, _)| path.starts_with("crates/") && !is_test(path)) {
@@ -85,7 +85,7 @@ pub(super) fn bare_times(repo: &Repo) -> Vec<Fault> {
     faults
 }
 
-/// No quoted path into a folder of one machine, outside tests.
+/// Checks that no code outside of tests contains a quoted path into a folder of one machine.
 pub(super) fn machine_paths(repo: &Repo) -> Vec<Fault> {
     let mut faults = Vec::new();
     for (path, source) in repo.rust().filter(|(path, _)| !is_test(path)) {
@@ -114,7 +114,7 @@ fn machine_folder(line: &str) -> Option<&'static str> {
     })
 }
 
-/// No example in the documentation is kept from the compiler.
+/// Checks that the compiler sees every example in the documentation.
 pub(super) fn ignored_examples(repo: &Repo) -> Vec<Fault> {
     let mut faults = Vec::new();
     for (path, source) in repo.rust() {

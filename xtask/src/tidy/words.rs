@@ -1,10 +1,10 @@
-//! The glossary, as far as a machine can hold it: words for which Ferrata has another one, in the names of public items.
+//! Checks the glossary to the extent that a program can: public items must not be named with words that the glossary replaces by others.
 
 use super::Fault;
 use super::repo::{Repo, is_test};
 use super::source::is_word;
 
-/// A banned word as it reads in `snake_case`, and the word to use. Only words that have no other honest use here.
+/// A banned word in `snake_case`, and the word to use instead. Only words without another proper use are in this list.
 const BANNED: &[(&str, &str)] = &[
     ("savepoint", "checkpoint"),
     ("superstep", "activation"),
@@ -17,11 +17,11 @@ const BANNED: &[(&str, &str)] = &[
     ("fencing_token", "epoch"),
 ];
 
-/// What may stand between `pub` and the name.
+/// Words that may come between `pub` and the name.
 const KEYWORDS: [&str; 11] =
     ["async", "const", "enum", "fn", "mod", "static", "struct", "trait", "type", "union", "unsafe"];
 
-/// No public item, field or module is named with a word the glossary rejects.
+/// Checks that no public item, field or module is named with a banned word.
 pub(super) fn banned(repo: &Repo) -> Vec<Fault> {
     let mut faults = Vec::new();
     for (path, source) in repo.rust().filter(|(path, _)| !is_test(path)) {
@@ -49,7 +49,7 @@ fn public_name(code: &str) -> Option<&str> {
     words.find(|word| !KEYWORDS.contains(word)).filter(|word| *word != "use")
 }
 
-/// Returns `name` in lower case, with an underscore where a new word begins.
+/// Returns `name` in lower case, with an underscore before each new word.
 fn snake_case(name: &str) -> String {
     let (mut snake, mut before) = (String::new(), '_');
     for c in name.chars() {

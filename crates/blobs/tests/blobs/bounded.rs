@@ -1,4 +1,4 @@
-//! A value of any length goes in and out in bounded memory.
+//! Writing and reading values of any length uses bounded memory.
 //!
 //! `FERRATA_BLOB_BYTES=5368709120 cargo test --release -p ferrata-blobs --all-features --test blobs bounded` takes one of 5 GiB.
 

@@ -1,4 +1,4 @@
-//! What no record names is removed, and nothing else, whatever happens meanwhile.
+//! Collection removes exactly the values that no record names, even with concurrent writers and failures.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -232,8 +232,8 @@ async fn collection_refuses_inner_store_of_envelope() {
     }
 }
 
-/// Each time the run that has the name is about to be read, the name is copied to the next one and the run removed: so
-/// many times. Its id may be begun anew at once, by a run that names nothing.
+/// Each time the collection is about to read the run with the name, the name is copied to the next run, and the run is purged, for a fixed number of
+/// times. Its id may be reused at once by a run that names nothing.
 async fn collect_from_runs_that_pass_a_name_on(
     times: u32,
     is_begun_anew: bool,
@@ -283,7 +283,7 @@ async fn reference_passed_on_before_read_is_found() {
     }
 }
 
-/// A run that is read in pieces is removed between them, and its id begun anew.
+/// A run is purged between two reads of its parts, and its id is reused.
 ///
 /// Guarantees: BLOB-4.
 #[tokio::test]

@@ -1,5 +1,5 @@
-//! Crash at every write, of the store and of the place, with all layers on: records compressed and encrypted, labels and users encrypted, values
-//! encrypted beside them. The next process goes on, and nothing stands in the clear.
+//! Crashes at every write of the store and of the object store, with compression and encryption of records, labels and values. The next process
+//! continues, and no plain text is stored.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

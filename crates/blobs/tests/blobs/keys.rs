@@ -1,4 +1,4 @@
-//! With keys: nothing of a value is seen without them, and a key that is missing is named.
+//! Encrypted values: they are unreadable without their key, and an error names a missing key.
 
 use std::sync::Arc;
 

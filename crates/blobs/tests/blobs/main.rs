@@ -1,4 +1,4 @@
-//! Values beside the records: what is read is what was put, and what is collected is what no record names.
+//! Blobs: a read returns the stored value, and collection removes only values that no record names.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

@@ -1,4 +1,4 @@
-//! What reads values, and what moves their names alone.
+//! Calls that read values, and calls that only move their names.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

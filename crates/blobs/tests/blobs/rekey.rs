@@ -1,4 +1,4 @@
-//! Old keys go: values that they encrypted are encrypted anew, and stay what they are.
+//! `rekey` encrypts values under old keys again and does not change their content.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -94,8 +94,8 @@ async fn interrupted_rekey_can_be_repeated() {
     }
 }
 
-/// What happened: a reader had the head of a value, then the value was encrypted anew, and the segments that the reader was given were taken for
-/// damage. A bucket gives the two in two answers.
+/// A reader gets the head of a value, and `rekey` encrypts the value before the reader gets its segments. The mismatch is not reported as damage. A
+/// bucket returns the two in separate answers.
 ///
 /// Guarantees: BLOB-11.
 #[tokio::test]

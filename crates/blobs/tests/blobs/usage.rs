@@ -1,4 +1,4 @@
-//! Which keys the values of a place need.
+//! The keys that the stored values need.
 
 use std::sync::Arc;
 

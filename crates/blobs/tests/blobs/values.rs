@@ -1,4 +1,4 @@
-//! What is put is what is read, whole, in parts and as a stream, and damage is found out.
+//! A stored value is read back whole, in parts and as a stream. Damage is detected.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Runs that name values, changed at random while they are read, and a place that fails at random.
+//! Runs that name values, with random changes, concurrent reads, and an object store with random failures.
 
 use std::collections::HashMap;
 use std::fmt;

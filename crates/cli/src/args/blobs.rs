@@ -1,4 +1,4 @@
-//! What `blobs` takes.
+//! Arguments of `blobs`.
 
 use std::path::PathBuf;
 use std::time::Duration;

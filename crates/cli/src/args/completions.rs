@@ -1,4 +1,4 @@
-//! What `completions` takes.
+//! Arguments of `completions`.
 
 use clap_complete::Shell;
 

@@ -1,4 +1,4 @@
-//! What the verbs take that check, copy and remove logs: `verify`, `export`, `import`, `prune`, `purge`, `sweep`.
+//! Arguments of the commands that check, copy and remove logs: `verify`, `export`, `import`, `prune`, `purge`, `sweep`.
 
 use std::path::PathBuf;
 use std::time::Duration;

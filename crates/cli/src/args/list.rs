@@ -1,4 +1,4 @@
-//! What `ls` takes.
+//! Arguments of `ls`.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub(crate) enum StatusArg {
 }
 
 impl StatusArg {
-    /// Returns the statuses of the library.
+    /// Returns the run statuses that the argument selects.
     pub(crate) fn meant(self) -> &'static [RunStatus] {
         match self {
             Self::InProgress => &[RunStatus::InProgress],
@@ -73,7 +73,7 @@ pub(crate) struct FilterArgs {
     pub(crate) parent: Option<String>,
 }
 
-/// The flags of [`Filter`]. One of them replaces run ids.
+/// The flags of [`FilterArgs`]. At least one of them must be given if no run id is given.
 pub(crate) const FILTERS: [&str; 8] =
     ["status", "workflow", "user", "label", "since", "orphaned", "roots", "parent"];
 
@@ -101,7 +101,7 @@ fn workflow(text: &str) -> Result<WorkflowName, String> {
     WorkflowName::new(text).map_err(|error| error.to_string())
 }
 
-/// Parses `key=value`.
+/// Parses `key=value` into the key and the value.
 pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
     let (key, value) = text
         .split_once('=')

@@ -1,4 +1,4 @@
-//! The command line: the options that every verb takes, and the verbs, one file for each group of them.
+//! The command line: the options that every command takes, and the commands. There is one file for each group of commands.
 
 mod blobs;
 mod completions;
@@ -184,7 +184,7 @@ fn tenant(text: &str) -> Result<TenantId, String> {
     TenantId::new(text).map_err(|error| error.to_string())
 }
 
-/// The table of exit codes at the end of the help.
+/// Returns the table of exit codes for the end of the help.
 fn exit_codes() -> String {
     let mut text = String::from("Exit codes:\n");
     for exit in crate::exit::ExitReason::ALL {

@@ -1,4 +1,4 @@
-//! What the verbs take that look at pipelines: `lint` and `graph`.
+//! Arguments of the commands about pipelines: `lint` and `graph`.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! What `queue` takes.
+//! Arguments of `queue`.
 
 use std::time::Duration;
 
@@ -92,7 +92,7 @@ pub(crate) struct LimitArgs {
     pub(crate) reset: bool,
 }
 
-/// Parses a rate.
+/// Parses a rate such as `100/60s`.
 fn rate(text: &str) -> Result<(u32, Duration), String> {
     let form = || "write a rate as 100/60s".to_owned();
     let (starts, period) = text.split_once('/').ok_or_else(form)?;

@@ -1,4 +1,4 @@
-//! What the verbs take that read one run: `show`, `history`, `state`, `diff`, `logs`, `questions`.
+//! Arguments of the commands that read runs: `show`, `tree`, `history`, `state`, `diff`, `logs`, `questions`, `outbox`.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use ferrata::Position;
 use crate::time;
 use crate::watch::WatchOption;
 
-/// Parses a position in a log; a number may have a `#` before it.
+/// Parses a position in a log. The number of a record may begin with `#`.
 pub(crate) fn position(text: &str) -> Result<Position, String> {
     text.strip_prefix('#').unwrap_or(text).parse().map_err(|error: ferrata::Error| error.to_string())
 }

@@ -1,4 +1,4 @@
-//! What `run` and `resume` take.
+//! Arguments of `run` and `resume`.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What `schedule` takes.
+//! Arguments of `schedule`.
 
 use clap::Subcommand;
 

@@ -1,4 +1,4 @@
-//! What the verbs take that say something to runs: `answer`, `send`, `retry`, `cancel`, `pause`, `unpause`, `edit`, `fork`.
+//! Arguments of the commands that change runs: `answer`, `send`, `retry`, `cancel`, `pause`, `unpause`, `edit`, `goto`, `fork`.
 
 use ferrata::Position;
 
@@ -23,7 +23,7 @@ pub(crate) struct TargetArgs {
 }
 
 impl TargetArgs {
-    /// Returns the run, if the arguments name one.
+    /// Returns the run, if the arguments name exactly one.
     pub(crate) fn only(&mut self) -> Option<&mut String> {
         match self.runs.as_mut_slice() {
             [only] => Some(only),

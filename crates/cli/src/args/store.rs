@@ -1,4 +1,4 @@
-//! What `store` takes.
+//! Arguments of `store`.
 
 #[cfg(feature = "envelope")]
 use std::path::PathBuf;

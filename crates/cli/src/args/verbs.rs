@@ -1,4 +1,4 @@
-//! The verbs in groups: what the help lists them by.
+//! The groups of commands in the help.
 
 use std::fmt::Write;
 
@@ -7,10 +7,10 @@ use clap::{Command, CommandFactory, FromArgMatches};
 
 use super::Cli;
 
-/// Maximum width of the help.
+/// Maximum width of the help in columns.
 const WIDEST: usize = 100;
 
-/// Each verb in its group, in the order of the manual.
+/// The groups of commands, in the order of the manual.
 const GROUPS: [(&str, &[&str]); 5] = [
     (
         "Inspect",
@@ -37,7 +37,7 @@ pub(crate) fn parse() -> Result<Cli, clap::Error> {
     Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
 }
 
-/// Builds the help of the command, with its verbs in groups.
+/// Builds the help of the command, which lists the commands in groups.
 fn template(command: &Command, room: usize) -> StyledStr {
     let styles = Styles::styled();
     let (header, literal) = (styles.get_header(), styles.get_literal());
@@ -61,7 +61,7 @@ fn template(command: &Command, room: usize) -> StyledStr {
     text.into()
 }
 
-/// Wraps a text between words.
+/// Splits a text into lines, between words.
 fn wrapped(text: &str, room: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {

@@ -1,4 +1,4 @@
-//! What `wait` takes.
+//! Arguments of `wait`.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `answer`: answers a question of a run.
+//! The command `answer` answers a question of a run.
 
 use ferrata::ask::{Question, QuestionKind, Shape};
 use ferrata::record::Resolution;
@@ -32,7 +32,7 @@ pub(super) async fn run(context: &CommandContext, args: &AnswerArgs) -> Result<E
         return Err(CommandFailure::usage(message, "ferrata answer --help"));
     }
     let id = match (wanted, open.as_slice()) {
-        // The recorder of the answer decides the full id of the question, and whether it is open.
+        // The runtime finds the full id of the question, and checks that the question is open.
         (Some(wanted), _) => wanted.clone(),
         (None, [only]) => only.id.clone(),
         (None, []) => {
@@ -80,7 +80,7 @@ pub(super) async fn run(context: &CommandContext, args: &AnswerArgs) -> Result<E
     Ok(ExitReason::Done)
 }
 
-/// Returns the open question for an id or a node's name.
+/// Returns the open question with this id, or of the node with this name.
 fn find_question<'a>(open: &'a [Question], id: &str) -> Option<&'a Question> {
     open.iter().find(|question| question.id == id).or_else(|| {
         let begins = |question: &&Question| {
@@ -91,10 +91,10 @@ fn find_question<'a>(open: &'a [Question], id: &str) -> Option<&'a Question> {
     })
 }
 
-/// The resolution with changes of the state.
+/// The resolution that supplies changes of the state.
 const SUPPLY: &str = "supply";
 
-/// Parses a resolution without changes of the state.
+/// Parses a resolution that supplies no changes of the state.
 fn resolution(how: &str, run: &str, question: &str) -> Result<Resolution, CommandFailure> {
     match (how, how.split_once(':')) {
         ("retry", _) => Ok(Resolution::Retry),
@@ -117,7 +117,7 @@ fn resolution(how: &str, run: &str, question: &str) -> Result<Resolution, Comman
     }
 }
 
-/// Returns the resolution for completed work, with its changes of the run's state.
+/// Returns the resolution for work that was completed, with the changes that the work made to the run's state.
 async fn completed_resolution(
     runtime: &Runtime,
     args: &AnswerArgs,
@@ -135,7 +135,7 @@ async fn completed_resolution(
     Ok(Resolution::Supply(args.changes.patch_of_node(run, &state)?))
 }
 
-/// Returns an accepting answer for typed text.
+/// Returns the answer that a typed text stands for.
 fn accepting_answer(
     context: &CommandContext,
     question: Option<&Question>,
@@ -149,7 +149,7 @@ fn accepting_answer(
             format!("`{id}` asks about the unknown outcome of work that must not be repeated; use --resolve");
         return Err(CommandFailure::usage(message, format!("ferrata show {run}")));
     }
-    // Continuing before or after a node needs only a yes.
+    // A question before or after a node needs only a yes.
     let plain = question.is_some_and(|q| matches!(q.kind, QuestionKind::Before | QuestionKind::After));
     let typed = match value {
         Some(value) => input::value(value)?,
@@ -174,7 +174,7 @@ fn accepting_answer(
     Ok(Answer::accept(value)?)
 }
 
-/// Finds the interpretation of a typed word that fits: JSON, the text itself, or the only choice with that prefix.
+/// Finds the value that a typed word stands for: JSON, the text itself, or the only choice that begins with it.
 fn fit_value(shape: &Shape, typed: &str) -> Result<Value, String> {
     let typed = typed.trim_end_matches(['\n', '\r']);
     let as_json = serde_json::from_str::<Value>(typed).ok();
@@ -198,7 +198,7 @@ fn fit_value(shape: &Shape, typed: &str) -> Result<Value, String> {
     if let (Some(only), None) = (options.next(), options.next()) {
         return Ok(Value::String(only.clone()));
     }
-    // Words that people type for a boolean.
+    // Words that people type for yes and no.
     let yes = match lower.as_str() {
         "y" | "yes" => Some(true),
         "n" | "no" => Some(false),

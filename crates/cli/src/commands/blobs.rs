@@ -1,4 +1,4 @@
-//! `blobs gc`: removes large values that no record names.
+//! The command `blobs gc` removes large values that no record names.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::exit::ExitReason;
 use crate::failure::CommandFailure;
 use crate::store;
 
-/// Maximum duration of an upload, whatever the grace.
+/// Maximum duration of an upload, even if the grace period is shorter.
 #[cfg(feature = "postgres")]
 const LONGEST_UPLOAD: Duration = Duration::from_secs(86_400);
 
@@ -25,7 +25,7 @@ pub(super) async fn run(context: &CommandContext, args: &BlobsArgs) -> Result<Ex
     }
 }
 
-/// The tables of values in a database, if a location is a database URL.
+/// Returns the tables for values in a database; `None` if the location is a folder.
 #[cfg(feature = "postgres")]
 fn tables(place: &Path) -> Result<Option<ferrata::PostgresObjects>, CommandFailure> {
     use ferrata::{PostgresOptions, PostgresStore};
@@ -37,7 +37,7 @@ fn tables(place: &Path) -> Result<Option<ferrata::PostgresObjects>, CommandFailu
     }
 }
 
-/// Opens an existing location of values: a folder, or the tables of a database.
+/// Opens an existing location of values: a folder, or tables in a database.
 pub(super) fn open(place: &Path, next: &str) -> Result<Blobs, CommandFailure> {
     #[cfg(feature = "postgres")]
     if let Some(tables) = tables(place)? {
@@ -53,7 +53,7 @@ pub(super) fn open(place: &Path, next: &str) -> Result<Blobs, CommandFailure> {
     Ok(Blobs::in_folder(place)?)
 }
 
-/// Removes the remains of uploads to a database that did not finish.
+/// Removes the parts of unfinished uploads from a database.
 #[cfg(feature = "postgres")]
 async fn sweep(args: &CollectArgs) -> Result<(), CommandFailure> {
     if let Some(tables) = tables(&args.place)? {

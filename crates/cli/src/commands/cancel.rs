@@ -1,4 +1,4 @@
-//! `cancel`: stops runs for good.
+//! The command `cancel` cancels runs.
 
 use ferrata::{RunKey, RunStatus, Runtime};
 
@@ -15,7 +15,7 @@ pub(super) async fn run(context: &CommandContext, args: &CancelArgs) -> Result<E
     let store = context.store()?;
     let chosen = context.select_runs(&*store, &args.target.runs, &args.target.filter, &UNFINISHED).await?;
     if !args.target.dry_run && !chosen.runs.is_empty() {
-        // The same command with a yes, without the names, which may be many.
+        // Suggest the same command with `--yes`. Leave out the names of the runs, which may be many.
         let next = match chosen.by_filter {
             true => "ferrata cancel .. --yes".to_owned(),
             false => format!("ferrata cancel {} --yes", args.target.runs.join(" ")),

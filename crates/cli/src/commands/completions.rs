@@ -1,4 +1,4 @@
-//! `completions`: the completion script for a shell.
+//! The command `completions` prints the completion script for a shell.
 
 use clap::CommandFactory;
 

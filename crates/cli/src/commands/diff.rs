@@ -1,4 +1,4 @@
-//! `diff`: differences between the states at two positions, of one run or of two.
+//! The command `diff` compares the states at two positions, of one run or of two runs.
 
 use anstyle::{AnsiColor, Style};
 use ferrata::runtime::{Change, Diff};
@@ -28,7 +28,7 @@ pub(super) async fn run(context: &CommandContext, args: &DiffArgs) -> Result<Exi
     let to = Value::from(runtime.channels_at(&other, to).await?);
     let diff = match args.reveal {
         true => Diff::between(&from, &to),
-        // A channel that is secret in one run may be public in the other.
+        // A channel that is secret in one of the runs may not be secret in the other.
         false => {
             let all = [runtime.secrets(&run).await?, runtime.secrets(&other).await?];
             Diff::redacted(&from, &to, &all.iter().flat_map(Secrets::iter).map(str::to_owned).collect())

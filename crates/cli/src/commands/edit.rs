@@ -1,4 +1,4 @@
-//! `edit`: changes the state of a run.
+//! The command `edit` changes the state of a run.
 
 use crate::args::EditArgs;
 use crate::bulk_signal::BulkOutcome;

@@ -1,4 +1,4 @@
-//! `export`: a run as a file of JSON lines.
+//! The command `export` writes a run to a file of JSON lines.
 
 use std::io::{ErrorKind, Write};
 

@@ -1,4 +1,4 @@
-//! `fork`: a new run from a position in the log of another, and the list of positions.
+//! The command `fork` starts a new run from a position in the log of another run, and can list these positions.
 
 use std::collections::BTreeMap;
 
@@ -19,10 +19,10 @@ use crate::idle_warnings::PIPELINE;
 use crate::output::quoted;
 use crate::table::Table;
 
-/// Maximum number of listed positions, the last ones: listing reads the state at each.
+/// Maximum number of listed positions. The last positions are listed, and the command reads the state at each of them.
 const PLACES: usize = 200;
 
-/// Maximum number of changed paths in a line.
+/// Maximum number of changed paths that a line names.
 const NAMED: usize = 4;
 
 pub(super) async fn run(context: &CommandContext, args: &ForkArgs) -> Result<ExitReason, CommandFailure> {
@@ -64,12 +64,12 @@ pub(super) async fn run(context: &CommandContext, args: &ForkArgs) -> Result<Exi
     }
     let forked = request.await.map_err(unfit)?;
     if let Some(real) = &context.real_store {
-        // The fork is created in the copy, and belongs next to the original run.
+        // The run was read from a copy of its log. The fork is created there, and must then be moved to the store of the original run.
         let text = runtime.export(&forked).await?;
         let there = ferrata::Runtime::builder_with(crate::store::open(real)?).operator();
         there.import(&text, None).await?;
     }
-    // This command drives a run of a pipeline; a process that serves the workflow drives others.
+    // If the fork is a run of a pipeline, the command tells the user how to resume it. A process that serves the workflow claims any other fork.
     let pipeline = head.facts.labels.get(PIPELINE).is_some();
     if pipeline {
         context.next(&format!("ferrata resume {}", display_key(&forked)));
@@ -84,7 +84,7 @@ pub(super) async fn run(context: &CommandContext, args: &ForkArgs) -> Result<Exi
     Ok(ExitReason::Done)
 }
 
-/// Counts by node the work that a fork may repeat, with the effect of the node.
+/// Counts the work that a fork may repeat, by node and with the effect of the node.
 fn count_repeats(repeats: &[RepeatedEffect]) -> BTreeMap<&str, (&str, usize)> {
     let mut all = BTreeMap::new();
     for repeat in repeats {
@@ -94,7 +94,7 @@ fn count_repeats(repeats: &[RepeatedEffect]) -> BTreeMap<&str, (&str, usize)> {
     all
 }
 
-/// Returns the same command with a yes.
+/// Returns the same command with `--yes`.
 fn command_with_yes(name: &str, args: &ForkArgs) -> String {
     let mut line = format!("ferrata fork {} {}", quoted(name), args.at);
     let mut add = |option: &str, value: &str| {
@@ -110,7 +110,7 @@ fn command_with_yes(name: &str, args: &ForkArgs) -> String {
     line
 }
 
-/// A position to fork from.
+/// A position from which a run can be forked.
 #[derive(Debug, Serialize)]
 struct ForkPosition {
     seq: u64,
@@ -131,7 +131,7 @@ async fn list(
     let mut before: Option<Value> = None;
     let older = now.history.len().saturating_sub(PLACES);
     for past in now.history.iter().skip(older) {
-        // A pruned record is no longer a position.
+        // A fork cannot start at a pruned record.
         let Some(index) = past.index else { continue };
         let state = Value::from(runtime.channels_at(&head.run, index).await?);
         let changed = before.as_ref().map_or_else(Vec::new, |before| {

@@ -1,4 +1,4 @@
-//! `goto`: moves a run to other nodes.
+//! The command `goto` moves a run to other nodes.
 
 use crate::args::GotoArgs;
 use crate::bulk_signal::BulkOutcome;

@@ -1,4 +1,4 @@
-//! `graph`: draws a pipeline, or the path of a run.
+//! The command `graph` draws a pipeline, or the path of a run.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ use crate::{pipeline, store};
 
 pub(super) async fn run(context: &CommandContext, args: &GraphArgs) -> Result<ExitReason, CommandFailure> {
     let path = Path::new(&args.what);
-    // A run's id may look like a file's name, but hardly when that file exists.
+    // The id of a run may look like a file name. If such a file exists, the argument names the file.
     let sketch = if path.is_file() || path.extension().is_some_and(|ext| ext == "dot" || ext == "gv") {
         if args.pipeline.is_some() {
             let message = "--pipeline needs a run, and the argument is a file; leave out --pipeline";
@@ -44,7 +44,7 @@ pub(super) async fn run(context: &CommandContext, args: &GraphArgs) -> Result<Ex
             ),
         };
         let is_of_log = sketch.nodes.is_empty();
-        // In the order of activation, so that the picture reads from start to end.
+        // Add nodes in the order of their activation, so that the picture reads from start to end.
         sketch.color(&checkpoint, ReadMoment::of(&checkpoint, &head, context.now()));
         if is_of_log {
             sketch.add_logged(&logged);
@@ -64,7 +64,8 @@ pub(super) async fn run(context: &CommandContext, args: &GraphArgs) -> Result<Ex
     Ok(ExitReason::Done)
 }
 
-/// Finds the pipeline of a run, for the nodes that it has not reached: the copy in its directory, or its original file.
+/// Finds the pipeline of a run, which has the nodes that the run has not reached. The function reads the copy in the run's directory, or the original
+/// file.
 pub(super) fn find_pipeline(store: &str, run: &RunKey, workflow: &str, labels: &Labels) -> Option<Pipeline> {
     let store = store::folder(store);
     let beside = store.as_deref().and_then(Path::parent).map(Path::to_owned);
@@ -72,6 +73,6 @@ pub(super) fn find_pipeline(store: &str, run: &RunKey, workflow: &str, labels: &
     let started = labels.get(crate::idle_warnings::PIPELINE).map(PathBuf::from);
     let files = directories.map(RunDirectory::source_path).chain(started);
     let read = |path: PathBuf| Pipeline::parse(&crate::input::bytes(path.to_str()?).ok()?).ok();
-    // The file may have another pipeline by now.
+    // The file may contain another pipeline in the meantime.
     files.filter_map(read).find(|pipeline| *pipeline.name() == *workflow)
 }

@@ -1,4 +1,4 @@
-//! `history`: the records of a run's log, without their content.
+//! The command `history` lists the records of a run's log, without their contents.
 
 use ferrata::record::RecordHeader;
 use ferrata::store::{Order, Page};
@@ -15,7 +15,7 @@ pub(super) async fn run(context: &CommandContext, args: &HistoryArgs) -> Result<
     let run = context.find(&**runtime.store(), &args.run).await?.run;
     let limit = if args.all { usize::MAX } else { args.limit };
     let (mut headers, mut cursor) = (Vec::new(), None);
-    // The last ones are found from the end, and shown in the order of the log.
+    // Read the last records backward from the end, and print them in the order of the log.
     while headers.len() < limit {
         let wanted = (limit - headers.len()).min(Page::MAX as usize);
         let mut page = Page::first(u32::try_from(wanted).unwrap_or(Page::MAX)).with_order(Order::NewestFirst);

@@ -1,4 +1,4 @@
-//! `import`: a run from a file into the store.
+//! The command `import` reads a run from a file into the store.
 
 use ferrata::{RunId, RunKey};
 
@@ -18,7 +18,7 @@ pub(super) async fn run(context: &CommandContext, args: &ImportArgs) -> Result<E
             let tenant = context.global.tenant.clone().unwrap_or_default();
             Some(RunKey::new(tenant, RunId::new(id)?))
         }
-        // The caller chooses the store, so a tenant on the command line overrides that of the file.
+        // A tenant on the command line takes precedence over the tenant in the file.
         None => context.global.tenant.clone().zip(named(&text)).map(|(tenant, run)| RunKey::new(tenant, run)),
     };
     runtime.store().setup().await?;
@@ -32,7 +32,7 @@ pub(super) async fn run(context: &CommandContext, args: &ImportArgs) -> Result<E
     Ok(ExitReason::Done)
 }
 
-/// Returns the id of the run in the file, if the first line has one.
+/// Returns the id of the run in the file, if the first line contains it.
 fn named(text: &str) -> Option<RunId> {
     let title: serde_json::Value = serde_json::from_str(text.lines().next()?).ok()?;
     RunId::new(title["run"]["run"].as_str()?).ok()

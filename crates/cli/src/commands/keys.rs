@@ -1,4 +1,4 @@
-//! `store keys`: the keys that the records of the store need, and the large values next to them.
+//! The command `store keys` counts the data of a store by encryption key: its records, and large values outside of the records.
 
 use std::collections::BTreeMap;
 
@@ -15,17 +15,17 @@ use crate::output::OutputFormat;
 use crate::store;
 use crate::table::Table;
 
-/// The label for unencrypted data, for people. No key has this name.
+/// The label of unencrypted data in the table. No key can have this name.
 const PLAIN: &str = "(not encrypted)";
 
-/// The amount of a tenant's data under one key.
+/// The amount of a tenant's data that one key encrypts.
 #[derive(Serialize)]
 struct KeyUsageRow {
     tenant: TenantId,
     key: Option<String>,
     records: u64,
     runs: u64,
-    /// Only if locations of large values were given.
+    /// The number of large values. Present only if locations of large values were given.
     #[serde(skip_serializing_if = "Option::is_none")]
     values: Option<u64>,
 }

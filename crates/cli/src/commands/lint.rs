@@ -1,4 +1,4 @@
-//! `lint`: the mistakes of pipelines, with their locations.
+//! The command `lint` reports the mistakes in pipelines with their locations.
 
 use serde_json::json;
 
@@ -9,7 +9,7 @@ use crate::failure::CommandFailure;
 use crate::output::OutputFormat;
 use crate::pipeline::{self, PipelineFinding, Severity};
 
-/// Maximum number of mistakes per file with a location: people read no more, and each costs a pass over the file.
+/// Maximum number of mistakes of a file that are shown with a location, because each location needs a pass over the file.
 const SHOWN: usize = 50;
 
 pub(super) async fn run(context: &CommandContext, args: &LintArgs) -> Result<ExitReason, CommandFailure> {

@@ -1,4 +1,4 @@
-//! `logs`: the events of a run, record by record, and live.
+//! The command `logs` prints the events of a run, record by record, and can follow the run.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::failure::CommandFailure;
 use crate::output::OutputFormat;
 use crate::table::clean;
 
-/// Poll interval of a followed run.
+/// Interval of the polls for new records of a followed run.
 const LOOK: Duration = Duration::from_millis(200);
 
 pub(super) async fn run(context: &CommandContext, args: &LogsArgs) -> Result<ExitReason, CommandFailure> {
@@ -74,7 +74,7 @@ async fn follow(
     }
 }
 
-/// Reads the requested events from a record on.
+/// Reads the requested events, beginning at a record.
 async fn read(
     context: &CommandContext,
     runtime: &Runtime,
@@ -88,7 +88,7 @@ async fn read(
     });
     let mut lines = runtime.timeline(&head.run, from).await?;
     lines.retain(|line| {
-        // The next poll finds records appended during the read.
+        // Leave records that are appended during the read to the next poll.
         line.header.seq <= head.seq
             && since.is_none_or(|since| line.header.at >= since)
             && args.node.as_ref().is_none_or(|wanted| {

@@ -1,4 +1,4 @@
-//! `ls`: runs, from their heads. For people, it reads the logs of a screenful of unfinished runs.
+//! The command `ls` lists runs from their heads. For a table, it also reads the logs of the first unfinished runs.
 
 use std::collections::HashMap;
 
@@ -23,15 +23,15 @@ use crate::table::{Table, TableCell, of_status};
 use crate::unreadable::UnreadableRuns;
 use crate::watch::PollResult;
 
-/// Maximum number of runs with reasons: a screenful.
+/// Maximum number of runs for which reasons are read: about one screen.
 const EXPLAINED: usize = 50;
 
-/// A run as it is listed.
+/// A run in the listing.
 #[derive(Serialize)]
 struct RunRow {
     #[serde(flatten)]
     head: RunHead,
-    /// The queues in which it waits for a slot.
+    /// The queues in which the run waits for a slot.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     queues: Vec<QueueMembership>,
 }
@@ -114,7 +114,7 @@ async fn list(
     Ok(unreadable.into_poll_result("they are not listed"))
 }
 
-/// Converts the filter flags to a query.
+/// Converts the filter arguments to a query of the store.
 pub(crate) async fn query(
     context: &CommandContext,
     store: &dyn CheckpointStore,
@@ -139,7 +139,7 @@ pub(crate) async fn query(
     Ok(query)
 }
 
-/// Reads the logs of the newest runs for the reasons why they failed, wait or were cancelled.
+/// Reads the logs of the newest runs to find the reasons why these runs failed, wait or were cancelled.
 async fn explain_newest(
     context: &CommandContext,
     runtime: &Runtime,
@@ -165,7 +165,7 @@ async fn explain_newest(
     each(&wanted, |one| Box::pin(explain(one))).filter_map(async |told| told).collect().await
 }
 
-/// Formats a table of runs, with the text of `why` for each.
+/// Formats a table of runs. `why` returns the text of the last column for each run.
 pub(crate) fn table<'a>(
     runs: impl Iterator<Item = &'a RunHead>,
     why: impl Fn(&RunHead) -> Option<String>,

@@ -1,4 +1,4 @@
-//! The verbs, one file for each; `run/` is what executes pipelines.
+//! The commands, one file for each. The folder `run/` contains the code that runs pipelines.
 
 mod answer;
 mod blobs;
@@ -48,7 +48,7 @@ use crate::context::CommandContext;
 use crate::exit::ExitReason;
 use crate::failure::CommandFailure;
 
-/// Runs the command line.
+/// Executes the command of a command line.
 pub(crate) async fn run(context: &CommandContext, command: CliCommand) -> Result<ExitReason, CommandFailure> {
     match command {
         CliCommand::Run(args) => Box::pin(crate::run::run(context, *args)).await,

@@ -1,4 +1,4 @@
-//! Reads the newest runs, one after the other.
+//! Reads the newest runs of a query, one after the other.
 
 use ferrata::store::{Page, RunHead, RunQuery};
 use ferrata::{ErrorKind, Runtime};
@@ -7,8 +7,8 @@ use crate::context::CommandContext;
 use crate::failure::CommandFailure;
 use crate::unreadable::{UnreadableRuns, is_unreadable};
 
-/// Collects the results of `look` for the newest runs of a query and the selected tenant, and the unreadable ones. Reports if there are more than
-/// `limit` runs.
+/// Calls `look` for the newest runs of a query in the selected tenant, and collects the results and the unreadable runs. If there are more than
+/// `limit` runs, prints a note.
 pub(super) async fn of_newest<T>(
     context: &CommandContext,
     runtime: &Runtime,
@@ -34,9 +34,9 @@ pub(super) async fn of_newest<T>(
         for head in &found.items {
             match look(head).await {
                 Ok(some) => all.extend(some),
-                // Purged since it was listed.
+                // The run was purged after it was listed.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
-                // One unreadable run hides no other.
+                // An unreadable run does not prevent the others from being shown.
                 Err(error) if is_unreadable(&error) => unreadable.add(&head.run, error),
                 Err(error) => return Err(error.into()),
             }

@@ -1,4 +1,4 @@
-//! `show --node`: the log's data about one node, or about one visit of it.
+//! The command `show --node` shows one node of a run, or one visit of it.
 
 use std::fmt::Write;
 
@@ -14,7 +14,7 @@ use crate::find::display_key;
 use crate::nodes::{self, ReadMoment};
 use crate::table::{clean, clean_json};
 
-/// Checks that a run has the node `node` or `node@visit`.
+/// Checks that a run has a node or a visit with the name `node` or `node@visit`.
 pub(super) async fn named(runtime: &Runtime, run: &RunKey, wanted: &str) -> Result<(), CommandFailure> {
     let unknown = |error| CommandFailure::from(error).or_type(format!("ferrata show {}", display_key(run)));
     runtime.find_node(run, name(wanted)).await.map(|_| ()).map_err(unknown)
@@ -24,7 +24,7 @@ fn name(wanted: &str) -> &str {
     wanted.rsplit_once('@').map_or(wanted, |(name, _)| name)
 }
 
-/// Prints a checkpoint's data about a node.
+/// Prints what a checkpoint contains about a node.
 pub(super) async fn print(
     context: &CommandContext,
     runtime: &Runtime,

@@ -1,4 +1,4 @@
-//! `outbox`: undelivered outbox messages of runs.
+//! The command `outbox` lists the undelivered outbox messages of runs, and retries or drops rejected ones.
 
 use ferrata::runtime::OutboxMessage;
 use ferrata::store::RunQuery;
@@ -15,7 +15,7 @@ use crate::find::display_key;
 use crate::table::Table;
 use crate::unreadable::UnreadableRuns;
 
-/// An outbox message, for output.
+/// An outbox message in the output.
 #[derive(Debug, Serialize)]
 struct OutboxRow {
     run: RunKey,
@@ -38,7 +38,7 @@ impl From<OutboxMessage> for OutboxRow {
     fn from(message: OutboxMessage) -> Self {
         Self {
             key: message.key(),
-            // As recorded, which is JSON.
+            // The payload as it was recorded, which is JSON.
             payload: RawValue::from_string(message.json().to_owned()).ok(),
             number: message.number,
             topic: message.topic.to_string(),
@@ -72,7 +72,7 @@ pub(super) async fn run(context: &CommandContext, args: &OutboxArgs) -> Result<E
     }
 }
 
-/// Retries or drops the messages of a run, if requested, and returns the remaining ones.
+/// Retries or drops the messages of a run, if requested. Returns the messages that remain.
 async fn of_run(
     context: &CommandContext,
     runtime: &Runtime,
@@ -92,7 +92,7 @@ async fn of_run(
     match runtime.outbox(run).await {
         Ok(messages) => Ok(messages),
         Err(error) => {
-            // The request is recorded, and a script that reads the messages gets those from before.
+            // The request is recorded, so the command succeeds. Its output has the messages as they were before.
             context.warn_unread(&error.into());
             let is_asked = |message: &OutboxMessage| match args.messages.is_empty() {
                 true => message.is_dead,
@@ -141,7 +141,7 @@ fn print(context: &CommandContext, messages: &[OutboxRow]) -> Result<(), Command
     Ok(())
 }
 
-/// Reads the runs that are active, idle, or ended with undelivered messages.
+/// Reads the runs that are active or idle, and the ended runs that have undelivered messages.
 async fn of_all(
     context: &CommandContext,
     runtime: &Runtime,
@@ -179,7 +179,7 @@ mod tests {
         }
     }
 
-    /// If the store is unreachable after the request, nothing was printed, and JSON output is one document.
+    /// If the store becomes unreachable after the request, nothing has been printed, and the JSON output is still a single document.
     ///
     /// Guarantees: CLI-17.
     #[tokio::test]

@@ -1,4 +1,4 @@
-//! `pause`: pauses runs until they are unpaused.
+//! The command `pause` pauses runs until `unpause`.
 
 use ferrata::{RunKey, Runtime};
 

@@ -1,4 +1,4 @@
-//! `prune`: drops old records of one run.
+//! The command `prune` drops old records of one run.
 
 use ferrata::RetentionPolicy;
 use serde_json::json;
@@ -34,7 +34,7 @@ pub(super) async fn run(context: &CommandContext, args: &PruneArgs) -> Result<Ex
     Ok(ExitReason::Done)
 }
 
-/// Returns the retention policy of a log; `None` without options.
+/// Returns the retention policy that the options set; `None` if no option is given.
 pub(super) fn policy(keep: &Keep) -> Option<RetentionPolicy> {
     let mut policy = RetentionPolicy::keep_all();
     if let Some(records) = keep.keep_last {

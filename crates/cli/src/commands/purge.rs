@@ -1,4 +1,4 @@
-//! `purge`: removes runs and every trace of them.
+//! The command `purge` removes runs with all their data and files.
 
 use std::path::Path;
 use std::pin::pin;
@@ -24,7 +24,7 @@ use crate::output::OutputFormat;
 use crate::run::location;
 use crate::table::Table;
 
-/// Maximum number of runs that are listed for people.
+/// Maximum number of runs that a table lists.
 const LISTED: usize = 50;
 
 #[derive(Serialize)]
@@ -52,7 +52,7 @@ pub(super) async fn run(context: &CommandContext, args: &PurgeArgs) -> Result<Ex
             Err(CommandFailure::new(ExitReason::Conflict, message, next)
                 .with_code(ferrata::ErrorKind::WrongStatus))
         }
-        // A damaged run has no head to find it by: its full id is enough to remove it.
+        // The head of a damaged run cannot be read, so `--force` accepts its full id without a head.
         Err(failure) if args.force && failure.code() == Some(ferrata::ErrorKind::Corrupt.code()) => {
             match meant {
                 RunSelector::Named(name) => Ok((context.parse_full_id(name)?, None)),
@@ -77,7 +77,7 @@ pub(super) async fn run(context: &CommandContext, args: &PurgeArgs) -> Result<Ex
     }
     let (meant, mut gone) = (runs.len(), Vec::new());
     let removed = remove(context, args, &runtime, &store, runs, &mut gone).await;
-    // The removed runs are printed even if the next one could not be removed.
+    // Print the removed runs, even if the next run could not be removed.
     let is_long = context.out.format == OutputFormat::Table && gone.len() > LISTED;
     if !context.out.is_stream() && !is_long && (removed.is_ok() || !gone.is_empty()) {
         report_purged(context, &gone)?;
@@ -88,7 +88,7 @@ pub(super) async fn run(context: &CommandContext, args: &PurgeArgs) -> Result<Ex
     removed
 }
 
-/// Returns how many of the selected runs were removed.
+/// Describes how many of the selected runs were removed.
 fn sum(gone: &[PurgedRun], meant: usize) -> String {
     let runs = match gone.len() {
         all if all == meant => count(meant, "run"),
@@ -99,7 +99,7 @@ fn sum(gone: &[PurgedRun], meant: usize) -> String {
     format!("removed {runs}: {records} records, {bytes} bytes")
 }
 
-/// Waits for a signal to stop; forever on a system without such signals.
+/// Waits for a signal that stops the command. On a system without such signals, waits forever.
 async fn wait_for_stop() {
     let Ok(mut terminated) = signal(SignalKind::terminate()) else { return std::future::pending().await };
     tokio::select! {
@@ -119,7 +119,7 @@ async fn remove(
 ) -> Result<ExitReason, CommandFailure> {
     let (progress, meant) = (context.out.progress(), runs.len());
     let mut stopped = pin!(wait_for_stop());
-    // One after the other, the newest first for a filter: later runs may need the earlier ones.
+    // Remove the runs one after the other. If a filter selected them, begin with the newest, because later runs may need earlier ones.
     for (run, expected) in runs {
         if (&mut stopped).now_or_never().is_some() {
             progress.finish_and_clear();
@@ -128,7 +128,7 @@ async fn remove(
         progress.set_message(format!("removed {} of {}", gone.len(), count(meant, "run")));
         progress.tick();
         let nodes = nodes(store, &run).await;
-        // A signal sent to the run during the confirmation is not lost.
+        // If a signal was sent to the run during the confirmation, the run has changed and is not purged, so the signal is not lost.
         let purged = match expected {
             Some(head) => runtime.purge_at(&run, head).await?,
             None => store.purge(&run, None).await?,
@@ -162,7 +162,7 @@ fn report_purged(context: &CommandContext, gone: &[PurgedRun]) -> Result<(), Com
     )
 }
 
-/// Returns the nodes that a run has reached, as far as its log is readable.
+/// Returns the nodes that a run has reached, from the readable part of its log.
 async fn nodes(store: &Arc<dyn CheckpointStore>, run: &RunKey) -> Vec<String> {
     let runtime = Runtime::builder_with(Arc::clone(store)).operator();
     let Ok(checkpoint) = runtime.checkpoint(run, At::Latest).await else { return Vec::new() };
@@ -170,7 +170,7 @@ async fn nodes(store: &Arc<dyn CheckpointStore>, run: &RunKey) -> Vec<String> {
     ended.chain(checkpoint.next.iter().map(|pending| pending.node.to_string())).collect()
 }
 
-/// Removes the files about a run: prompts, answers and outputs are traces, too.
+/// Removes the files with data of a run: prompts, answers and outputs.
 fn remove_views(
     context: &CommandContext,
     args: &PurgeArgs,
@@ -184,7 +184,7 @@ fn remove_views(
     };
     let own = args.directory.clone().or_else(|| Some(usual).filter(|directory| is_its(directory)));
     let Some(directory) = own else { return Ok(()) };
-    // The pipeline fills the gaps of the log: a node that ran when the log was damaged.
+    // The pipeline also names nodes that ran in the damaged part of the log.
     let source = crate::input::bytes(&RunDirectory::source_path(&directory).to_string_lossy());
     let pipeline = source.ok().and_then(|source| Pipeline::parse(&source).ok());
     let named = pipeline.iter().flat_map(|pipeline| pipeline.nodes()).map(ferrata_dot::pipeline::Node::id);
@@ -195,7 +195,7 @@ fn remove_views(
     }
     let inside = RunDirectory::store_directory(&directory);
     if context.global.store == crate::store::of_folder(&inside) && crate::store::remove_empty(&inside) {
-        // It stays if it has other content.
+        // If the directory contains other files, it stays.
         let _ = std::fs::remove_dir(&directory);
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! `questions`: the open questions of runs.
+//! The command `questions` lists the open questions of runs.
 
 use ferrata::ask::Question;
 use ferrata::store::RunQuery;
@@ -17,13 +17,13 @@ use crate::table::Table;
 use crate::unreadable::UnreadableRuns;
 use crate::watch::PollResult;
 
-/// A question and the run that asks it.
+/// An open question, and the run that asks it.
 #[derive(Debug, Serialize)]
 struct OpenQuestion {
     run: RunKey,
     #[serde(flatten)]
     question: Question,
-    /// The JSON Schema of an answer.
+    /// The JSON Schema of the answer.
     schema: Value,
 }
 
@@ -81,7 +81,7 @@ async fn list(
     Ok(seen)
 }
 
-/// Prevents a column from pushing the next off the screen; `show` and JSON have the whole text.
+/// Shortens a text, so that a column does not push the next column off the screen. `show` and JSON have the whole text.
 fn cut(text: &str) -> String {
     const WIDTH: usize = 40;
     if text.chars().count() <= WIDTH {
@@ -101,7 +101,7 @@ async fn of(runtime: &Runtime, run: &RunKey) -> Result<(Vec<OpenQuestion>, Unrea
     Ok((found.questions.into_iter().map(|question| OpenQuestion::new(run, question)).collect(), unreadable))
 }
 
-/// Reads the unfinished runs: a question may be open while other branches run.
+/// Reads the unfinished runs. A run in progress may also have an open question, from one of its branches.
 async fn of_all(
     context: &CommandContext,
     runtime: &Runtime,
@@ -111,7 +111,7 @@ async fn of_all(
     query.statuses = vec![RunStatus::Interrupted, RunStatus::InProgress, RunStatus::AwaitingInput];
     of_newest(context, runtime, query, limit, async |head| {
         let questions = runtime.questions(&head.run).await?.into_iter();
-        // Those of its descendants are listed with them.
+        // Skip the questions of descendants here, because they are listed with the descendants.
         let own = questions.filter(|question| question.asked_by.is_none());
         Ok(own.map(|question| OpenQuestion::new(&head.run, question)).collect())
     })

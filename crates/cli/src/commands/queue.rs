@@ -1,4 +1,4 @@
-//! `queue`: the slots and waiters of queues, through their runs.
+//! The command `queue` shows and changes queues: their limits, the holders of slots, and the waiters.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -75,9 +75,9 @@ async fn list(context: &CommandContext, runtime: &Runtime) -> Result<ExitReason,
     for queue in Queue::list(runtime).await? {
         match queue.status().await {
             Ok(status) => all.push(status),
-            // Purged since it was listed.
+            // The queue was purged after it was listed.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
-            // An unreadable or cancelled one hides no other.
+            // A queue that is unreadable or cancelled does not prevent the others from being shown.
             Err(error) if is_unreadable(&error) || error.kind() == ErrorKind::WrongStatus => {
                 unreadable.add_error(error);
             }
@@ -207,7 +207,7 @@ fn format_queue(context: &CommandContext, one: &QueueStatus) -> String {
     text
 }
 
-/// Reports the act. The queue's run was read before: a later failure would hide that the act succeeded.
+/// Reports a change. The queue's run was read before the change: a read that fails afterwards would hide that the change succeeded.
 fn report_act(
     context: &CommandContext,
     run: RunKey,

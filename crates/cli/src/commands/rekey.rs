@@ -1,4 +1,4 @@
-//! `store rekey`: encrypts data under older keys again.
+//! The command `store rekey` encrypts data again that has older keys.
 
 use ferrata::{EnvelopeOptions, EnvelopeStore, RekeyOptions};
 use serde_json::json;
@@ -10,7 +10,7 @@ use crate::exit::ExitReason;
 use crate::failure::CommandFailure;
 use crate::store::{self, KEYS};
 
-/// The result, or the preview of it.
+/// The result of the command, or a preview of the result.
 #[derive(Default)]
 struct RekeySummary {
     runs: u64,
@@ -19,7 +19,7 @@ struct RekeySummary {
     values: u64,
     rekeyed: u64,
     bytes: u64,
-    /// Failures, with their reasons.
+    /// The data that could not be processed, each with the reason.
     failed: Vec<(String, String)>,
 }
 

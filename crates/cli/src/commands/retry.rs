@@ -1,4 +1,4 @@
-//! `retry`: retries failed nodes.
+//! The command `retry` retries the failed nodes of runs.
 
 use ferrata::RunStatus;
 

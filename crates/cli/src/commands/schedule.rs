@@ -1,4 +1,4 @@
-//! `schedule`: runs that start by the calendar, through the runs of schedules.
+//! The command `schedule` shows schedules, and pauses and unpauses them.
 
 use std::fmt::Write;
 
@@ -16,15 +16,15 @@ use crate::find::{display_key, is_default_tenant};
 use crate::table::{Table, TableCell, clean, of_status};
 use crate::unreadable::{UnreadableRuns, is_unreadable};
 
-/// Number of future ticks in `show`.
+/// Number of future ticks that `show` lists.
 const AHEAD: usize = 3;
 
-/// A schedule, and its next tick.
+/// A schedule and its next ticks in the output.
 #[derive(Debug, Serialize)]
 struct ScheduleRow {
     #[serde(flatten)]
     status: ScheduleStatus,
-    /// No tick starts a run while the schedule is paused.
+    /// The next ticks. While the schedule is paused, they start no runs.
     next: Vec<Timestamp>,
 }
 
@@ -52,7 +52,7 @@ impl ScheduleRow {
     }
 }
 
-/// A future tick.
+/// A future tick in the output.
 #[derive(Debug, Serialize)]
 struct UpcomingTick {
     tick: Timestamp,
@@ -100,9 +100,9 @@ async fn list(context: &CommandContext, runtime: &Runtime) -> Result<ExitReason,
     for schedule in Schedule::list(runtime, context.global.tenant.as_ref()).await? {
         match schedule.status().await {
             Ok(status) => all.push(ScheduleRow::new(context, status)?),
-            // Purged since it was listed.
+            // The schedule was purged after it was listed.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
-            // An unreadable one hides no other.
+            // An unreadable schedule does not prevent the others from being shown.
             Err(error) if is_unreadable(&error) => unreadable.add_error(error),
             Err(error) => return Err(error.into()),
         }
@@ -256,7 +256,7 @@ async fn report_act(
     by: Option<&str>,
     done: &'static str,
 ) -> Result<ExitReason, CommandFailure> {
-    // Read before the act, since a later failure would hide that the act succeeded.
+    // Read the run before the change. A read that fails afterwards would hide that the change succeeded.
     let run: RunKey = schedule.status().await?.run;
     match by {
         Some(by) => request.by(by).await?,

@@ -1,4 +1,4 @@
-//! `send`: sends a message to the next node that receives.
+//! The command `send` sends a message to a run.
 
 use serde_json::Value;
 

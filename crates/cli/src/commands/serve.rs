@@ -1,4 +1,4 @@
-//! `serve`: shows the runs of the store in a browser.
+//! The command `serve` shows the runs of the store in a browser.
 
 use std::fmt::Write as _;
 use std::io::Read as _;
@@ -21,7 +21,7 @@ use crate::output::completed;
 
 pub(super) async fn run(context: &CommandContext, args: &ServeArgs) -> Result<ExitReason, CommandFailure> {
     let runtime = context.runtime()?;
-    // Report an unreachable store here, instead of an empty page.
+    // Report an unreachable store here. Otherwise the page would be empty.
     let probe = ferrata::store::Page::first(1);
     runtime.store().runs(&ferrata::store::RunQuery::default(), probe).await?;
     let listener = TcpListener::bind(args.listen).await.map_err(|error| {
@@ -61,7 +61,7 @@ pub(super) async fn run(context: &CommandContext, args: &ServeArgs) -> Result<Ex
         |_| url.clone(),
         |_| format!("{url}\n"),
     )?;
-    // The server never ends by itself, and its caller does not read its address.
+    // The server does not end by itself. If stdout has no reader, nobody can learn the server's address, so stop.
     if !context.out.is_read() {
         return Ok(ExitReason::Done);
     }
@@ -71,7 +71,7 @@ pub(super) async fn run(context: &CommandContext, args: &ServeArgs) -> Result<Ex
     }
     let served = axum::serve(listener, inspector.into_router());
     tokio::select! {
-        // It ends only with the process.
+        // The server ends only with the process.
         served = async { served.await } => {
             served.map_err(|error| CommandFailure::internal("the server ended", &error))?;
         }
@@ -82,10 +82,10 @@ pub(super) async fn run(context: &CommandContext, args: &ServeArgs) -> Result<Ex
     Ok(ExitReason::Done)
 }
 
-/// Minimum length of a token.
+/// Minimum number of characters of a token.
 const LEAST: usize = 16;
 
-/// Creates an unguessable token.
+/// Creates a token that cannot be guessed.
 fn create_token() -> Result<String, CommandFailure> {
     let mut bytes = [0_u8; 24];
     let mut random = std::fs::File::open("/dev/urandom")
@@ -100,7 +100,7 @@ fn create_token() -> Result<String, CommandFailure> {
     }))
 }
 
-/// Returns the host name in the address itself, unless the address means every interface of the machine.
+/// Returns the host name in the listen address; `None` if the address stands for all interfaces of the machine.
 fn own_name(address: SocketAddr) -> Option<String> {
     match address.ip() {
         ip if ip.is_unspecified() => None,
@@ -109,7 +109,7 @@ fn own_name(address: SocketAddr) -> Option<String> {
     }
 }
 
-/// Returns the viewer: only the tenant of `--tenant` is visible, and acts record the user.
+/// Returns the viewer of the page. With `--tenant`, it sees only this tenant. The records of its acts name the user.
 fn viewer(context: &CommandContext, args: &ServeArgs) -> Viewer {
     let mut viewer = Viewer::new();
     if let Some(by) = &args.by {
@@ -121,12 +121,12 @@ fn viewer(context: &CommandContext, args: &ServeArgs) -> Viewer {
     }
 }
 
-/// Returns the options with which a command on the page addresses this store.
+/// Returns the options that address this store in commands that the page shows.
 fn options(context: &CommandContext) -> String {
     completed("ferrata ls", &context.global).trim_start_matches("ferrata ls").trim().to_owned()
 }
 
-/// Finds the pipeline of a run, for the nodes and edges that it has not reached.
+/// Returns a hook that finds the pipeline of a run, which has the nodes and edges that the run has not reached.
 fn outlines(context: &CommandContext) -> impl Fn(&RunHead) -> Option<Outline> + Send + Sync + 'static {
     let store = context.global.store.clone();
     move |head| {
@@ -147,7 +147,7 @@ fn outline(pipeline: &Pipeline) -> Outline {
 }
 
 fn url(address: SocketAddr, hosts: &[String], token: Option<&str>) -> String {
-    // No browser can open an unspecified address: the URL has the first name of the machine.
+    // A browser cannot open an unspecified address, so the URL contains the first name of the machine.
     let host = match address.ip() {
         ip if ip.is_unspecified() => hosts.first().cloned().unwrap_or_else(|| "localhost".to_owned()),
         IpAddr::V4(ip) => ip.to_string(),
@@ -157,7 +157,7 @@ fn url(address: SocketAddr, hosts: &[String], token: Option<&str>) -> String {
     format!("http://{host}:{}/{token}", address.port())
 }
 
-/// Reports the address of the page, and opens it.
+/// Prints the address of the page, and opens the page if requested.
 fn report_address(context: &CommandContext, args: &ServeArgs, url: &str) {
     let may = if args.allow_writes {
         "writes are allowed"

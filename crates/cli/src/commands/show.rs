@@ -1,4 +1,4 @@
-//! `show`: the status of a run, node by node, and the next command.
+//! The command `show` shows the status of a run, its nodes, and the next command to type.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -34,20 +34,20 @@ use crate::watch::PollResult;
 #[derive(Serialize)]
 struct RunReport {
     head: RunHead,
-    /// The reasons for its status, the most urgent first.
+    /// The reasons for the status of the run, the most urgent first.
     why: Vec<RunReason>,
     checkpoint: Checkpoint,
     lineage: Vec<Value>,
-    /// The node of another run that started it.
+    /// The node of another run that started this run.
     #[serde(skip_serializing_if = "Option::is_none")]
     origin: Option<RunOrigin>,
-    /// The runs that its nodes have started.
+    /// The runs that the nodes of this run have started.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     children: Vec<Value>,
-    /// Questions of its descendants for which it waits.
+    /// Open questions of descendants for which this run waits.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     asked_below: Vec<Question>,
-    /// Its positions in queues, starting with those that it waits for.
+    /// The positions of the run in queues. Queues in which it waits come first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     queues: Vec<QueueMembership>,
 }
@@ -102,7 +102,7 @@ async fn read_report(
     Ok(seen)
 }
 
-/// Returns the reasons for a run's status at an older record, from its log.
+/// Returns the reasons for the status of a run at an older record. These reasons come only from the log of the run.
 fn explain_past(head: &RunHead, then: &Checkpoint) -> RunExplanation {
     let mut head = head.clone();
     (head.status, head.epoch, head.owner, head.wake_at) = (then.status, then.epoch, then.owner, then.wake_at);
@@ -112,7 +112,7 @@ fn explain_past(head: &RunHead, then: &Checkpoint) -> RunExplanation {
     explained
 }
 
-/// Reads a run's positions in queues, if it can have any, and adds them to the reasons for its status.
+/// Reads the positions of a run in queues, if it can have any, and adds them to the reasons for its status.
 async fn explain_queues(
     context: &CommandContext,
     runtime: &Runtime,
@@ -160,7 +160,7 @@ fn format_run(context: &CommandContext, all: &RunReport, moment: ReadMoment) -> 
     }
     line("started", at(now.created));
     line("record", format!("{} ({}) {}", now.index, word(&now.kind), at(now.at)));
-    // The parent of a child follows below.
+    // The label with the parent is printed separately below.
     let told = |key: &str| !is_internal_label(key) || [PIPELINE, BACKEND].contains(&key);
     let labels: Vec<String> = now
         .labels
@@ -199,7 +199,7 @@ fn format_run(context: &CommandContext, all: &RunReport, moment: ReadMoment) -> 
     text
 }
 
-/// Writes a question, the shape of its answer, and the commands that resolve work with an unknown outcome.
+/// Formats a question, the shape of its answer, and the commands that resolve work with an unknown outcome.
 pub(super) fn ask(context: &CommandContext, run: &RunKey, question: &Question) -> String {
     let by = question.asked_by.as_ref().map(|by| format!(" of {}", display_key(by))).unwrap_or_default();
     let mut text = format!("\n? {}{by}  {}\n", question.id, clean(&question.prompt()));
@@ -217,7 +217,7 @@ pub(super) fn ask(context: &CommandContext, run: &RunKey, question: &Question) -
     text
 }
 
-/// Counts the runs that nodes have started, by status.
+/// Counts the runs that the nodes of this run have started, by status.
 fn children(all: &RunReport) -> String {
     let mut by_status: BTreeMap<String, usize> = BTreeMap::new();
     for child in &all.children {
@@ -230,7 +230,7 @@ fn children(all: &RunReport) -> String {
     }
 }
 
-/// Counts the reads of nodes from a memory, and the pending writes.
+/// Counts the nodes' reads of a memory, and the writes that are still pending.
 fn memory(now: &Checkpoint) -> String {
     let counts = [(now.memory.reads.len(), "reads"), (now.memory.pending_writes.len(), "pending writes")];
     let told: Vec<String> = counts
@@ -246,21 +246,21 @@ pub(crate) fn asked(question: &Question) -> String {
     question.prompt()
 }
 
-/// Returns the probable next command for the run.
+/// Returns the command that the user probably needs next for this run.
 fn next(all: &RunReport) -> Option<String> {
     let RunReport { head, checkpoint: now, .. } = all;
     let name = quoted(&display_key(&head.run));
     if head.seq != now.index {
         return Some(format!("ferrata fork {name} {}", now.index));
     }
-    // A run that an operator unpauses, or answers, starts before its turn.
+    // If an operator unpauses or answers such a run, it starts before its turn. So suggest the command that only shows the queue.
     if let Some(waits) = all.queues.iter().find(|one| one.before.is_some()) {
         return Some(format!("ferrata queue show {}", quoted(&waits.queue)));
     }
     let first = all.why.first()?;
     let meant = first.run.as_ref().map_or_else(|| name.clone(), |run| quoted(&display_key(run)));
     match (first.kind, &first.question) {
-        // The resolutions of work with an unknown outcome are next to it: none is right without checking.
+        // The possible resolutions are printed with the question. The user must check the outcome first, so suggest none of them.
         (ReasonKind::Doubt, _) => None,
         (ReasonKind::Child, Some(question)) if is_doubt(all, question, first.run.as_ref()) => None,
         (_, Some(question)) => Some(format!("ferrata answer {meant} {} VALUE", quoted(question))),
@@ -276,7 +276,7 @@ fn next(all: &RunReport) -> Option<String> {
     }
 }
 
-/// Returns whether a question of a descendant is about work that must not repeat.
+/// Returns whether a question of a descendant is about work that must not be repeated.
 fn is_doubt(all: &RunReport, question: &str, run: Option<&RunKey>) -> bool {
     let of_it = |one: &&Question| one.asked_by.as_ref() == run && one.id.ends_with(question);
     all.asked_below.iter().find(of_it).is_some_and(|one| one.kind == QuestionKind::Doubt)

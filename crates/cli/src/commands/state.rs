@@ -1,4 +1,4 @@
-//! `state`: the state of a run at any position in its log.
+//! The command `state` prints the state of a run at a position in its log.
 
 use serde_json::Value;
 

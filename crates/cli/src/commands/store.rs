@@ -1,4 +1,4 @@
-//! `store check`: the reachability, the promises and the latency of the store.
+//! The command `store check` tests whether the store can be reached, and prints its guarantees and its latency.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::failure::CommandFailure;
 use crate::time::short;
 use crate::{probe, store};
 
-/// Number of timed reads.
+/// Number of reads whose time is measured.
 const READS: u32 = 20;
 
-/// The results.
+/// The results of the check.
 #[derive(Serialize)]
 struct StoreReport {
     store: String,
@@ -32,7 +32,7 @@ struct StoreReport {
     conformance: Option<probe::Conformance>,
 }
 
-/// The duration of calls, in microseconds.
+/// The durations of calls, in microseconds.
 #[derive(Serialize)]
 pub(crate) struct CallTiming {
     calls: usize,
@@ -142,7 +142,7 @@ fn people(found: &StoreReport) -> String {
     lines.iter().map(|(name, value)| format!("{name:<10}{value}\n")).collect()
 }
 
-/// Times the smallest listing; the first call, which connects, does not count.
+/// Measures the time of the smallest listing. The first call also connects, so it is not measured.
 async fn reads(
     context: &CommandContext,
     opened: &dyn CheckpointStore,
@@ -161,7 +161,7 @@ async fn reads(
     Ok(took)
 }
 
-/// Times appends to a temporary run, which is purged afterwards even if an append fails.
+/// Measures the time of appends to a temporary run. The run is purged afterwards, even if an append fails.
 async fn writes(
     context: &CommandContext,
     opened: &Arc<dyn CheckpointStore>,
@@ -210,6 +210,6 @@ fn migrations(url: &str) -> Result<String, CommandFailure> {
 
 #[cfg(not(feature = "postgres"))]
 fn migrations(url: &str) -> Result<String, CommandFailure> {
-    // Reports the disabled feature.
+    // The call fails with the error that the feature is disabled.
     store::open(url).map(|_| String::new())
 }

@@ -1,4 +1,4 @@
-//! `sweep`: drops old records of all runs, and whole runs that ended long ago.
+//! The command `sweep` drops old records of all runs, and whole runs that ended long ago.
 
 use ferrata::RetentionPolicy;
 use ferrata::runtime::SweepLimits;

@@ -1,4 +1,4 @@
-//! `tree`: a run and the runs that its nodes have started, level by level.
+//! The command `tree` shows a run and the runs that its nodes have started, level by level.
 
 use std::fmt::Write;
 
@@ -17,7 +17,7 @@ use crate::table::{clean, of_status, paint};
 use crate::unreadable::{UnreadableRuns, is_unreadable};
 use crate::watch::PollResult;
 
-/// A run in its tree.
+/// A run in the tree, with the runs below it.
 #[derive(Debug, Serialize)]
 struct TreeBranch {
     run: RunKey,
@@ -27,12 +27,12 @@ struct TreeBranch {
     updated: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none")]
     origin: Option<RunOrigin>,
-    /// The open activations.
+    /// The open activations of the run.
     at: Vec<String>,
     /// The reason of its pause, if it is paused.
     #[serde(skip_serializing_if = "Option::is_none")]
     paused: Option<String>,
-    /// The reason why its log is unreadable, if it is: its open activations are then unknown.
+    /// The reason why the log of the run is unreadable; `None` if it is readable. For an unreadable log, the open activations are unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     unreadable: Option<String>,
     questions: Vec<Question>,
@@ -66,7 +66,7 @@ async fn read_tree(
     })
 }
 
-/// Draws the tree of a run; `None` if it has no children.
+/// Draws the tree of a run; `None` if the run has no children.
 pub(crate) async fn of_run(
     context: &CommandContext,
     runtime: &Runtime,
@@ -87,7 +87,7 @@ async fn branch(
     unreadable: &mut UnreadableRuns,
 ) -> Result<TreeBranch, CommandFailure> {
     let RunTree { head, children: below } = family;
-    // An ended run has no open activations, so its log is not read.
+    // A run that has ended has no open activations, so do not read its log.
     let (now, why) = match head.status.is_finished() {
         true => (None, None),
         false => match open(runtime, &head.run).await? {
@@ -120,7 +120,7 @@ async fn branch(
     })
 }
 
-/// Reads an unfinished run: `None` if it was purged since it was listed, or the reason why it is unreadable.
+/// Reads an unfinished run. Returns `None` if the run was purged after it was listed, and the error if it is unreadable.
 async fn open(runtime: &Runtime, run: &RunKey) -> Result<Result<Option<Checkpoint>, Error>, CommandFailure> {
     match runtime.checkpoint(run, Position::Latest).await {
         Ok(now) => Ok(Ok(Some(now))),
@@ -140,7 +140,7 @@ fn format_tree(context: &CommandContext, tree: &TreeBranch) -> String {
     text
 }
 
-/// Draws a run and those below it; `first` precedes its own line, `rest` all others.
+/// Draws a run and the runs below it. `first` is printed before the line of the run, and `rest` before all other lines.
 fn draw(context: &CommandContext, tree: &TreeBranch, first: &str, rest: &str, text: &mut String) {
     let status = paint(&tree.status.to_string(), of_status(tree.status), context.out.color);
     let at = if tree.at.is_empty() { String::new() } else { format!("  at {}", tree.at.join(", ")) };

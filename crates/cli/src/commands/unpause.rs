@@ -1,4 +1,4 @@
-//! `unpause`: unpauses runs.
+//! The command `unpause` ends the pause of runs.
 
 use ferrata::RunStatus;
 

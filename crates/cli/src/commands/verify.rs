@@ -1,4 +1,4 @@
-//! `verify`: checks a log for consistency, and against its current pipeline.
+//! The command `verify` checks that a log is consistent and fits its current pipeline.
 
 use serde::Serialize;
 

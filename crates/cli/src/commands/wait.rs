@@ -1,4 +1,4 @@
-//! `wait`: waits until a run is idle or ended.
+//! The command `wait` waits until a run is idle or has ended.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::failure::CommandFailure;
 use crate::find::display_key;
 use crate::idle_warnings::{TAKE_UP, is_idle, why_idle};
 
-/// Poll interval: one small read of the store each time.
+/// Interval of polls. Each poll is one small read of the store.
 const LOOK: Duration = Duration::from_millis(200);
 
 pub(super) async fn run(context: &CommandContext, args: &WaitArgs) -> Result<ExitReason, CommandFailure> {
@@ -45,7 +45,7 @@ pub(super) async fn run(context: &CommandContext, args: &WaitArgs) -> Result<Exi
     Ok(ExitReason::for_status(head.status).unwrap_or(ExitReason::Done))
 }
 
-/// Returns when the run is idle, or with `to_end` only when it has ended.
+/// Returns when the run is idle. With `to_end`, returns only when the run has ended.
 async fn wait_until_idle(
     context: &CommandContext,
     store: &dyn CheckpointStore,

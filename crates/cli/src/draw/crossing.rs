@@ -1,4 +1,4 @@
-//! Tests that no edge of a picture runs through a node or a label: of pipelines of every kind, and of drawn ones.
+//! Tests that no edge of a picture runs through a node or a label, for pipelines of every kind.
 
 #[path = "../../../dot/tests/table/cases.rs"]
 #[expect(dead_code, reason = "only the pipelines are of interest here, not what comes of them")]
@@ -25,12 +25,12 @@ fn sketch(statements: &str) -> GraphSketch {
     GraphSketch::of_pipeline(&Pipeline::parse(format!("digraph G {{ {statements} }}").as_bytes()).unwrap())
 }
 
-/// Checks a pipeline in every direction of its picture.
+/// Checks the picture of a pipeline in each of its directions.
 fn check(statements: &str) {
     ["TB", "BT", "LR", "RL"].iter().for_each(|rankdir| check_one(&format!("rankdir={rankdir} {statements}")));
 }
 
-/// Checks that nodes are apart and within the picture, and that no edge touches another node or another label.
+/// Checks that the nodes of a picture are apart and inside the picture, and that no edge touches a node or a label of another edge.
 fn check_one(statements: &str) {
     let sketch = sketch(statements);
     let GraphLayout { places, ways, labels, width, height } = layout(&sketch);
@@ -39,7 +39,7 @@ fn check_one(statements: &str) {
         let within = across && one.y - HEIGHT / 2 >= 0 && one.y + HEIGHT / 2 <= height;
         assert!(within, "{statements}: {} stands outside", sketch.nodes[at].id);
     }
-    // The occupied areas: nodes by their indices, labels by those of their edges.
+    // The occupied areas. A node is named by its index, and a label by the index of its edge.
     let node = |at: usize| {
         (sketch.nodes[at].id.as_str(), None, places[at].x, places[at].y, places[at].width, HEIGHT)
     };
@@ -52,7 +52,7 @@ fn check_one(statements: &str) {
     for (at, (edge, way)) in sketch.edges.iter().zip(&ways).enumerate() {
         let own = [&sketch.nodes[edge.from].id, &sketch.nodes[edge.to].id];
         for pair in way.windows(2) {
-            // A curve between two points stays in the box around them and its middle, and so does a line.
+            // A curve between two points stays in the box around the points and their middle. So does a line.
             let (x1, x2) = (pair[0].0.min(pair[1].0), pair[0].0.max(pair[1].0));
             let (y1, y2) = (pair[0].1.min(pair[1].1), pair[0].1.max(pair[1].1));
             for &(name, of, x, y, width, height) in &standing {
@@ -74,7 +74,7 @@ fn check_one(statements: &str) {
     }
 }
 
-/// In pipelines by other authors, 421 of the 4,346 edges ran straight through a node, some of them hidden with their label.
+/// In pipelines of other authors, 421 of the 4,346 edges once ran straight through a node. Some of them and their labels were hidden.
 #[test]
 fn foreign_drawing_edges_avoid_nodes() {
     PIPELINES.iter().for_each(|statements| check(statements));

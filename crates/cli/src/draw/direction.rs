@@ -1,23 +1,23 @@
-//! The direction of a picture: `rankdir`, as in Graphviz.
+//! The direction of a picture. The attribute `rankdir` sets it, as in Graphviz.
 
 use super::layout::{HEIGHT, Point};
 
-/// The direction in which layers follow.
+/// The direction in which the layers of a picture follow one another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum LayoutDirection {
-    /// `TB`, and any other value.
+    /// From top to bottom: `TB`, and any unknown value.
     #[default]
     Down,
-    /// `BT`.
+    /// From bottom to top: `BT`.
     Up,
-    /// `LR`.
+    /// From left to right: `LR`.
     Right,
-    /// `RL`.
+    /// From right to left: `RL`.
     Left,
 }
 
 impl LayoutDirection {
-    /// Parses a `rankdir`.
+    /// Parses a value of `rankdir`.
     pub(super) fn of(rankdir: &str) -> Self {
         match rankdir {
             "BT" => Self::Up,
@@ -27,7 +27,7 @@ impl LayoutDirection {
         }
     }
 
-    /// Returns its name.
+    /// Returns the value of `rankdir` for this direction.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Down => "TB",
@@ -37,12 +37,12 @@ impl LayoutDirection {
         }
     }
 
-    /// Returns whether layers are next to one another.
+    /// Returns whether the layers are side by side, and not one below the other.
     pub(super) const fn is_level(self) -> bool {
         matches!(self, Self::Right | Self::Left)
     }
 
-    /// Returns the position in the picture of a point, from its distances across and along its layers and the total depth.
+    /// Returns the position of a point in the picture, from its distance across the layers, its distance along them, and the total depth.
     pub(super) const fn point(self, across: i64, along: i64, all: i64) -> Point {
         match self {
             Self::Down => (across, along),
@@ -52,13 +52,13 @@ impl LayoutDirection {
         }
     }
 
-    /// Returns the extent of a shape from its middle against the layers, or along them, at a distance from the middle.
+    /// Returns the distance from the middle of a shape to its border, along or against the layers, at a given offset from the middle.
     pub(super) fn reach(self, shape: &str, along: bool, offset: i64, width: i64) -> i64 {
         let beside = offset.abs();
         if !self.is_level() {
             return match shape {
                 "diamond" => HEIGHT / 2 - beside * HEIGHT / width.max(1),
-                // The roof.
+                // The roof of the house.
                 "house" if along == (self == Self::Up) => HEIGHT / 2 + 6 - beside * 28 / width.max(1),
                 _ => HEIGHT / 2,
             };

@@ -1,14 +1,14 @@
-//! The path of each edge, from one shape to the other and around those between.
+//! The path of each edge, from one node to another and around the nodes between them.
 
 use super::GraphSketch;
 use super::direction::LayoutDirection;
 use super::layout::{HEIGHT, LayerBounds, LayerItems, Point};
 
-/// The part of a side on which edges begin and end, in tenths: every shape reaches there.
+/// The part of a node's side on which edges begin and end, in tenths. Every shape reaches its box there.
 const UPRIGHT: i64 = 6;
 const LEVEL: i64 = 8;
 
-/// Computes the path of each edge; edges at one side of a node are next to each other.
+/// Computes the path of each edge. Edges at the same side of a node are side by side.
 pub(super) fn ways(
     sketch: &GraphSketch,
     items: &LayerItems,
@@ -16,7 +16,7 @@ pub(super) fn ways(
     x: &[i64],
     turn: LayoutDirection,
 ) -> Vec<Vec<Point>> {
-    // By node and side, the edges there and their horizontal targets.
+    // For each side of each node, the edges that begin or end there, with the horizontal position of their other end.
     let mut ports: Vec<[Vec<(i64, usize)>; 2]> = vec![[Vec::new(), Vec::new()]; sketch.nodes.len()];
     let ends = |edge: usize| {
         let line = &sketch.edges[edge];
@@ -53,7 +53,7 @@ pub(super) fn ways(
         }
         let (upper, lower, along) = ends(edge);
         let [begin, end] = found[edge];
-        // If the shape ends inside the layer, leave the layer first: a curve from there would come near to the neighboring node.
+        // If the shape ends inside its layer, first leave the layer. Otherwise a curve would come close to a node next to it.
         let (below, above) = (layers.end(items.layer[upper]), layers.begin(items.layer[lower]));
         let mut points = vec![begin];
         points.extend(Some((begin.0, below)).filter(|_| begin.1 < below));

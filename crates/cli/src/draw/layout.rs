@@ -1,7 +1,7 @@
-//! The layout of a picture: layers from the longest path, and for each edge a path around the nodes.
+//! The layout of a picture: each node is in a layer that follows from the longest path to it, and each edge has a path around the nodes.
 //!
-//! An edge that is longer than a layer occupies a lane in each layer between, so that it goes around the nodes there. The layers go from top to
-//! bottom here; the picture is [turned](Turn) at the end.
+//! An edge that is longer than one layer occupies a lane in each layer between its ends, so that it runs around the nodes there. In this module, the
+//! layers go from top to bottom. At the end, the picture is turned to its [direction](LayoutDirection).
 
 use unicode_width::UnicodeWidthStr;
 
@@ -11,26 +11,26 @@ use super::order::{SWEEPS, ordered};
 use super::svg::{LINE, cut, label_width};
 use super::{DrawnEdge, GraphSketch};
 
-/// Sizes in pixels. A character of the font is about seven wide.
+/// Sizes in pixels. A character of the font is about seven pixels wide.
 pub(super) const CHAR: i64 = 7;
 pub(super) const HEIGHT: i64 = 36;
 const GAP_X: i64 = 32;
 const GAP_Y: i64 = 48;
-/// Between nodes and the labels next to them.
+/// Distance between nodes and the labels next to them.
 const GAP_LABEL: i64 = 26;
 const MARGIN: i64 = 24;
 
-/// Width of an edge's lane in a layer, and the free space next to it.
+/// Width of an edge's lane in a layer. The next constant is the free space next to it.
 const LANE: i64 = 6;
 const BESIDE: i64 = 14;
 
-/// Size of the loop of a node to itself.
+/// Size of the loop of an edge from a node to itself.
 pub(super) const LOOP: i64 = 30;
 
-/// Maximum number of lanes: further edges are straight. A small file could require quadratically many.
+/// Maximum number of lanes. Without it, a small file could require a quadratic number of lanes. Edges beyond the maximum are straight.
 const LANES: usize = 40_000;
 
-/// The position of a node: the middle of its box, and its width.
+/// The position of a node: the middle of its box, and the width of the box.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct NodePosition {
     pub(super) x: i64,
@@ -41,13 +41,14 @@ pub(super) struct NodePosition {
 /// A point of a path.
 pub(super) type Point = (i64, i64);
 
-/// The layout.
+/// The layout of a graph.
 #[derive(Debug)]
 pub(super) struct GraphLayout {
     pub(super) places: Vec<NodePosition>,
-    /// For each edge, the points on its path; empty for a loop. Between two of them it is in the gap of two layers, or next to the nodes of one.
+    /// For each edge, the points of its path; empty for a loop. Between two points, the edge is in the gap between two layers, or beside the nodes of
+    /// a layer.
     pub(super) ways: Vec<Vec<Point>>,
-    /// For each edge, the middle of its label, if its path passes through the label.
+    /// For each edge, the middle of its label, if its path leads through the label.
     pub(super) labels: Vec<Option<Point>>,
     pub(super) width: i64,
     pub(super) height: i64,
@@ -58,7 +59,7 @@ pub(super) struct GraphLayout {
 pub(super) struct LayerBounds(Vec<(i64, i64)>);
 
 impl LayerBounds {
-    /// As deep as the deepest item in it.
+    /// Computes the layers. Each layer is as deep as the deepest item in it.
     fn of(sketch: &GraphSketch, items: &LayerItems, turn: LayoutDirection) -> Self {
         let count = items.is_label.len();
         let depth = |layer: usize| if items.is_label[layer] { LINE } else { HEIGHT };
@@ -102,21 +103,21 @@ impl LayerBounds {
     }
 }
 
-/// Items that occupy space in a layer: a node, or an edge on its way.
+/// The items that occupy space in the layers: nodes, and lanes of edges.
 #[derive(Debug)]
 pub(super) struct LayerItems {
     pub(super) layer: Vec<usize>,
-    /// The space of each in its layer.
+    /// The space that each item needs in its layer.
     room: Vec<i64>,
     /// The width of each node.
     pub(super) widths: Vec<i64>,
-    /// The items connected with each, in the layer above and in that below.
+    /// For each item, the connected items in the layer above and in the layer below.
     joined: [Vec<Vec<usize>>; 2],
-    /// For each edge, its lanes in the layers between, from top to bottom.
+    /// For each edge, its lanes in the layers between its ends, from top to bottom.
     pub(super) lanes: Vec<Vec<usize>>,
-    /// For each edge, the lane of its label, if it has one.
+    /// For each edge, the lane that contains its label, if it has a label.
     labels: Vec<Option<usize>>,
-    /// Whether each layer is one of labels.
+    /// For each layer, whether it contains only labels.
     is_label: Vec<bool>,
 }
 
@@ -125,7 +126,7 @@ impl LayerItems {
         let (layer, is_label, gaps) = spread(sketch);
         let widths = sketch.nodes.iter().map(|node| {
             let text = i64::try_from(cut(&node.caption()).width()).unwrap_or(0) * CHAR;
-            // Slanted sides leave less space for the text.
+            // A shape with slanted sides has less space for its text.
             let room = match node.shape.as_str() {
                 "diamond" | "hexagon" | "parallelogram" => 52,
                 "component" | "tripleoctagon" => 36,
@@ -136,7 +137,7 @@ impl LayerItems {
         let widths: Vec<i64> = widths.collect();
         let mut room = if turn.is_level() { vec![HEIGHT; widths.len()] } else { widths.clone() };
         for edge in sketch.edges.iter().filter(|edge| edge.from == edge.to) {
-            // The loop and its label are part of the node's space.
+            // The loop of a node and its label are a part of the node's space.
             let label = if turn.is_level() { LINE } else { label_width(&edge.label) };
             room[edge.from] += 2 * LOOP + if edge.label.is_empty() { 0 } else { 2 * label };
         }
@@ -183,14 +184,14 @@ impl LayerItems {
         item >= nodes
     }
 
-    /// Returns the minimum distance between the middles of two neighbors.
+    /// Returns the minimum distance between the middles of two neighbors in a layer.
     fn apart(&self, left: usize, right: usize, nodes: usize) -> i64 {
         let gap = if self.is_lane(left, nodes) || self.is_lane(right, nodes) { BESIDE } else { GAP_X };
         i64::midpoint(self.room[left], self.room[right]) + gap
     }
 }
 
-/// Computes the layout.
+/// Computes the layout of a graph.
 pub(super) fn layout(sketch: &GraphSketch) -> GraphLayout {
     let turn = sketch.turn();
     let nodes = sketch.nodes.len();
@@ -216,7 +217,7 @@ pub(super) fn layout(sketch: &GraphSketch) -> GraphLayout {
     GraphLayout { places: (0..nodes).map(place).collect(), ways, labels, width, height }
 }
 
-/// Computes the horizontal position of each item: near the connected items, and apart from its neighbors.
+/// Computes the horizontal position of each item. The item is near its connected items, and far enough from its neighbors.
 fn across(items: &LayerItems, rows: &[Vec<usize>], nodes: usize) -> Vec<i64> {
     let mut x = vec![0_i64; items.layer.len()];
     for row in rows {
@@ -238,7 +239,7 @@ fn across(items: &LayerItems, rows: &[Vec<usize>], nodes: usize) -> Vec<i64> {
                     sum.checked_div(count).unwrap_or(x[item])
                 })
                 .collect();
-            // As far left as the wishes allow, and as far right; between two valid layouts, any mean is valid.
+            // Compute one layout with all items as far left as possible, and one as far right as possible. Any mean of two valid layouts is valid.
             let (mut least, mut most) = (wanted.clone(), wanted);
             for at in 1..row.len() {
                 least[at] = least[at].max(least[at - 1] + items.apart(row[at - 1], row[at], nodes));
@@ -246,7 +247,7 @@ fn across(items: &LayerItems, rows: &[Vec<usize>], nodes: usize) -> Vec<i64> {
             for at in (1..row.len()).rev() {
                 most[at - 1] = most[at - 1].min(most[at] - items.apart(row[at - 1], row[at], nodes));
             }
-            // Rounded down together, so that no distance shrinks below the minimum.
+            // Round all means down, so that no distance becomes smaller than the minimum.
             row.iter().enumerate().for_each(|(at, &item)| x[item] = (least[at] + most[at]).div_euclid(2));
         };
         if side == 0 {
@@ -258,7 +259,8 @@ fn across(items: &LayerItems, rows: &[Vec<usize>], nodes: usize) -> Vec<i64> {
     x
 }
 
-/// Assigns each node to a layer, marks the layers of labels, and for each edge selects the one with its label: next to the start of the edge.
+/// Assigns each node to a layer and marks the layers for labels. For each edge, selects the layer that contains its label, close to the start of the
+/// edge.
 fn spread(sketch: &GraphSketch) -> (Vec<usize>, Vec<bool>, Vec<Option<usize>>) {
     let mut layer = layers(sketch);
     let count = layer.iter().max().map_or(0, |last| last + 1);
@@ -280,7 +282,7 @@ fn spread(sketch: &GraphSketch) -> (Vec<usize>, Vec<bool>, Vec<Option<usize>>) {
     (layer, is_label, gaps.into_iter().map(|gap| gap.map(|gap| moved[gap] + 1)).collect())
 }
 
-/// Assigns each node to a layer: one below the lowest node that leads to it, ignoring back edges.
+/// Assigns each node to a layer: one below the lowest node that leads to it. Back edges do not count.
 pub(super) fn layers(sketch: &GraphSketch) -> Vec<usize> {
     let count = sketch.nodes.len();
     let mut out: Vec<Vec<usize>> = vec![Vec::new(); count];
@@ -289,7 +291,7 @@ pub(super) fn layers(sketch: &GraphSketch) -> Vec<usize> {
         out[edge.from].push(edge.to);
         into[edge.to] += 1;
     }
-    // Depth first, with an explicit stack: a chain may be as long as a file. An edge to an open node is a back edge.
+    // Search depth first with an explicit stack, because a chain may be as long as the file. An edge to a node that is still open is a back edge.
     let (mut state, mut finished) = (vec![0_u8; count], Vec::with_capacity(count));
     let roots = (0..count).filter(|&node| into[node] == 0).chain(0..count);
     for root in roots.collect::<Vec<_>>() {

@@ -1,4 +1,4 @@
-//! A graph for drawing: of a pipeline, of a run, or of a run over its pipeline.
+//! Graphs for drawing: the graph of a pipeline, of a run, or of both together.
 
 #[cfg(test)]
 mod crossing;
@@ -26,19 +26,19 @@ pub(crate) use text::{dot, mermaid};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum NodeLook {
-    /// Unknown, or not begun.
+    /// The status of the node is unknown, or the node has not started.
     Plain,
-    /// Its last visit succeeded.
+    /// The last visit of the node succeeded.
     Done,
-    /// Its last visit did a part of its work.
+    /// The last visit of the node did a part of its work.
     Partial,
-    /// Its last visit failed, whether the run continued or stopped.
+    /// The last visit of the node failed, whether the run continued or stopped.
     Failed,
-    /// It has begun and not ended.
+    /// The node has started and has not ended.
     Going,
-    /// It waits for an answer or a message, or for other branches.
+    /// The node waits for an answer or a message, or for other branches.
     Waiting,
-    /// It will never run, did nothing, or was abandoned.
+    /// The node will never run, did nothing, or was abandoned.
     Skipped,
 }
 
@@ -56,7 +56,7 @@ impl NodeLook {
         }
     }
 
-    /// Returns a symbol with the same meaning as the color.
+    /// Returns a symbol that has the same meaning as the color.
     pub(crate) const fn sign(self) -> &'static str {
         match self {
             Self::Plain => "",
@@ -73,29 +73,29 @@ impl NodeLook {
 /// A node for drawing.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct DrawnNode {
-    /// Its name.
+    /// The name of the node.
     pub(crate) id: String,
-    /// The text in it.
+    /// The text in the node.
     pub(crate) label: String,
-    /// Its shape in Graphviz.
+    /// The Graphviz shape of the node.
     pub(crate) shape: String,
-    /// The type of its handler, as the dialect knows it; empty if only a run is known.
+    /// The handler type of the node; an empty text if only the run is known.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) kind: String,
-    /// All its attributes in the pipeline, including those of its scopes.
+    /// All attributes of the node in the pipeline, including those of its scopes.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) attributes: BTreeMap<String, String>,
-    /// Its appearance.
+    /// The appearance of the node.
     pub(crate) look: NodeLook,
-    /// The number of its visits.
+    /// The number of visits of the node.
     pub(crate) visits: u32,
-    /// The reason if its last visit did not succeed.
+    /// The reason why the last visit did not succeed; an empty text if it succeeded.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) why: String,
 }
 
 impl DrawnNode {
-    /// Returns the text in it.
+    /// Returns the text in the node, with its symbol and the number of visits.
     pub(crate) fn caption(&self) -> String {
         let times = if self.visits > 1 { format!(" ×{}", self.visits) } else { String::new() };
         format!("{}{}{times}", self.look.sign(), self.label)
@@ -105,24 +105,24 @@ impl DrawnNode {
 /// An edge for drawing.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct DrawnEdge {
-    /// The index of its first node.
+    /// The index of the node where the edge begins.
     pub(crate) from: usize,
-    /// The index of its target.
+    /// The index of the node to which the edge leads.
     pub(crate) to: usize,
-    /// The label next to it.
+    /// The label next to the edge.
     pub(crate) label: String,
-    /// Its condition, if it has one.
+    /// The condition of the edge; an empty text if it has none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) condition: String,
-    /// All its attributes in the pipeline.
+    /// All attributes of the edge in the pipeline.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) attributes: BTreeMap<String, String>,
-    /// How often the run took it.
+    /// The number of times that the run took the edge.
     pub(crate) taken: u32,
 }
 
 impl DrawnEdge {
-    /// Creates an edge with known ends and nothing else.
+    /// Creates an edge between two nodes without further data.
     fn between(from: usize, to: usize) -> Self {
         Self {
             from,
@@ -138,16 +138,16 @@ impl DrawnEdge {
 /// A graph for drawing.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct GraphSketch {
-    /// Its name.
+    /// The name of the graph.
     pub(crate) name: String,
     /// All attributes of the pipeline itself.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) attributes: BTreeMap<String, String>,
-    /// Its nodes.
+    /// The nodes of the graph.
     pub(crate) nodes: Vec<DrawnNode>,
-    /// Its edges.
+    /// The edges of the graph.
     pub(crate) edges: Vec<DrawnEdge>,
-    /// Whether it is that of a run: parts that the run has not reached are faint.
+    /// Whether the graph shows a run. Then the parts that the run has not reached are faint.
     #[serde(skip)]
     pub(crate) is_run: bool,
     #[serde(skip)]
@@ -195,12 +195,12 @@ impl GraphSketch {
         sketch
     }
 
-    /// Returns the direction of its picture.
+    /// Returns the direction of the picture.
     fn turn(&self) -> direction::LayoutDirection {
         direction::LayoutDirection::of(self.attributes.get("rankdir").map_or("", String::as_str))
     }
 
-    /// Returns the index of a node, which is added if it is missing.
+    /// Returns the index of a node. Adds the node if it is missing.
     fn node(&mut self, id: &str) -> usize {
         if let Some(&at) = self.places.get(id) {
             return at;
@@ -221,7 +221,7 @@ impl GraphSketch {
         at
     }
 
-    /// Adds the activations of a run, and the nodes and edges that are missing.
+    /// Adds the activations of a run, and the nodes and edges that are missing in the graph.
     pub(crate) fn color(&mut self, run: &Checkpoint, moment: ReadMoment) {
         self.is_run = true;
         for past in &run.history {
@@ -281,7 +281,7 @@ impl GraphSketch {
     }
 }
 
-/// Lists attributes by their keys.
+/// Returns attributes by their keys.
 fn listed(attributes: &Attributes) -> BTreeMap<String, String> {
     let text = |attribute: &ferrata_dot::syntax::Attribute| {
         (attribute.key.value.to_string(), attribute.value.value.text().into_owned())

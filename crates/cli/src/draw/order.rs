@@ -1,16 +1,16 @@
-//! The order of items in a layer, with few crossings of edges.
+//! The order of the items in a layer, chosen so that few edges cross.
 
-/// Number of passes over order and positions: more makes no picture visibly better.
+/// Number of passes over the order and the positions. More passes make no picture visibly better.
 pub(super) const SWEEPS: usize = 6;
 
-/// Maximum number of connections of two neighbors that are tried in the other order: a trial takes the product of both numbers.
+/// Maximum number of connections of two neighbors that may be swapped. The time of a trial is proportional to the product of both numbers.
 const MOST_JOINED: usize = 1_000;
 
-/// For each item, the connected items in the layer above, and in that below.
+/// For each item, the connected items in the layer above and in the layer below.
 type LayerNeighbors = [Vec<Vec<usize>>; 2];
 
-/// Orders the items of each layer: each in the middle of its connected items, then neighbors swapped if that reduces crossings. The order with the
-/// fewest crossings wins.
+/// Orders the items of each layer. Each item is placed in the middle of its connected items, and then neighbors are swapped if this reduces
+/// crossings. The order with the fewest crossings is returned.
 pub(super) fn ordered(layer: &[usize], joined: &LayerNeighbors) -> Vec<Vec<usize>> {
     let count = layer.iter().max().map_or(0, |last| last + 1);
     let mut rows: Vec<Vec<usize>> = vec![Vec::new(); count];
@@ -23,7 +23,7 @@ pub(super) fn ordered(layer: &[usize], joined: &LayerNeighbors) -> Vec<Vec<usize
     for sweep in 0..2 * SWEEPS {
         let side = sweep % 2;
         let mut arrange = |row: &mut Vec<usize>| {
-            // In thousandths, so that all machines round in the same way.
+            // Compute in thousandths, so that all machines round in the same way.
             row.sort_by_key(|&item| {
                 let joined = &joined[side][item];
                 let sum: usize = joined.iter().map(|&other| order[other] * 1_000).sum();
@@ -52,7 +52,7 @@ fn number(row: &[usize], order: &mut [usize]) {
     row.iter().enumerate().for_each(|(at, &item)| order[item] = at);
 }
 
-/// Swaps neighbors if that reduces crossings.
+/// Swaps neighbors if this reduces the number of crossings.
 fn swap(row: &mut [usize], joined: &LayerNeighbors, order: &mut [usize]) {
     for at in 1..row.len() {
         let (left, right) = (row[at - 1], row[at]);
@@ -74,7 +74,7 @@ fn swap(row: &mut [usize], joined: &LayerNeighbors, order: &mut [usize]) {
     }
 }
 
-/// Counts the crossings between neighboring layers: the inversions of the lower ends relative to the upper ones.
+/// Counts the crossings between neighboring layers. The crossings are the inversions of the lower ends, in the order of the upper ends.
 fn crossings(rows: &[Vec<usize>], joined: &LayerNeighbors, order: &[usize]) -> usize {
     let between = |row: &Vec<usize>| {
         let ends = row.iter().flat_map(|&upper| {
@@ -87,7 +87,7 @@ fn crossings(rows: &[Vec<usize>], joined: &LayerNeighbors, order: &[usize]) -> u
     rows.iter().map(between).sum()
 }
 
-/// Sorts numbers, and returns the number of inverted pairs.
+/// Sorts numbers, and returns the number of inverted pairs before.
 fn inversions(numbers: &mut Vec<usize>) -> usize {
     if numbers.len() < 2 {
         return 0;

@@ -1,4 +1,4 @@
-//! A graph as an SVG picture with our own layout: the same file for the same graph everywhere, without Graphviz.
+//! Draws a graph as an SVG picture without Graphviz. The same graph gives the same file on every machine.
 
 use std::fmt::Write;
 
@@ -9,20 +9,20 @@ use super::layout::{GraphLayout, HEIGHT, LOOP, NodePosition, Point, layout};
 use super::text::entity;
 use super::{DrawnEdge, DrawnNode, GraphSketch, NodeLook};
 
-/// Maximum length of a caption; a longer one is cut.
+/// Maximum number of characters of a caption. A longer caption is shortened.
 const CAPTION: usize = 40;
 
-/// Width of a label's character, and height of its line.
+/// Width of a character of a label. The next constant is the height of its line.
 const SMALL: i64 = 6;
 pub(super) const LINE: i64 = 13;
 
-/// Draws a graph.
+/// Draws a graph as SVG.
 pub(crate) fn svg(sketch: &GraphSketch) -> String {
     let layout = layout(sketch);
     let loops = loops(sketch);
     let labels = labels(sketch, &layout, &loops);
     let GraphLayout { places, ways, width, height, .. } = layout;
-    // A label may extend further than any node.
+    // A label may extend further to the left than any node.
     let left = labels.iter().map(|label| label.x - label.width / 2 - 8).min().unwrap_or(0).min(0);
     let right = labels.iter().map(|label| label.x + label.width / 2 + 8).max().unwrap_or(0).max(width);
     let mut text = format!(
@@ -68,12 +68,12 @@ pub(crate) fn svg(sketch: &GraphSketch) -> String {
     text
 }
 
-/// Writes a path: curves in the gaps between layers, straight lines next to the nodes of one.
+/// Writes a path: curves in the gaps between layers, and straight lines beside the nodes of a layer.
 fn path(way: &[Point], turn: LayoutDirection) -> String {
     let mut path = format!("M{},{}", way[0].0, way[0].1);
     for pair in way.windows(2) {
         let ((x1, y1), (x2, y2)) = (pair[0], pair[1]);
-        // Within a layer a path is straight.
+        // Inside a layer, a path is straight.
         if (turn.is_level() && y1 == y2) || (!turn.is_level() && x1 == x2) {
             let _ = write!(path, " L{x2},{y2}");
         } else if turn.is_level() {
@@ -87,7 +87,7 @@ fn path(way: &[Point], turn: LayoutDirection) -> String {
     path
 }
 
-/// Returns for each loop its number among the loops of its node.
+/// Returns for each loop its number among the loops of the same node.
 fn loops(sketch: &GraphSketch) -> Vec<i64> {
     let mut seen = vec![0; sketch.nodes.len()];
     let mut number = |edge: &DrawnEdge| {
@@ -97,7 +97,7 @@ fn loops(sketch: &GraphSketch) -> Vec<i64> {
     sketch.edges.iter().map(&mut number).collect()
 }
 
-/// Writes the path of a node to itself, next to its other edges; a further loop is larger.
+/// Writes the path of an edge from a node to itself, beside the other edges of the node. Each further loop is larger.
 fn around(shape: &str, place: NodePosition, number: i64, turn: LayoutDirection) -> String {
     let wide = 9 + 2 * (number - 1);
     let NodePosition { x, y, width } = place;
@@ -121,12 +121,12 @@ struct EdgeLabel {
     text: String,
 }
 
-/// Returns the width of a label.
+/// Returns the width of a label in pixels.
 pub(super) fn label_width(label: &str) -> i64 {
     i64::try_from(cut(label).width()).unwrap_or(0) * SMALL + 6
 }
 
-/// Places each label where its edge has space: at its beginning, or next to a loop.
+/// Places each label where its edge has space: near the start of the edge, or beside a loop.
 fn labels(sketch: &GraphSketch, layout: &GraphLayout, loops: &[i64]) -> Vec<EdgeLabel> {
     let label = |at: usize| {
         let edge = &sketch.edges[at];
@@ -137,7 +137,7 @@ fn labels(sketch: &GraphSketch, layout: &GraphLayout, loops: &[i64]) -> Vec<Edge
                 (place.x, place.y + HEIGHT / 2 + LOOP * loops[at] + LINE / 2)
             }
             (None, []) => (place.x + place.width / 2 + LOOP * loops[at] + width / 2, place.y),
-            // An edge above the limit for paths around nodes.
+            // An edge without lanes, because the maximum number of lanes was reached.
             (None, [first, .., last]) => (i64::midpoint(first.0, last.0), i64::midpoint(first.1, last.1)),
             (None, [point]) => *point,
         };
@@ -146,7 +146,7 @@ fn labels(sketch: &GraphSketch, layout: &GraphLayout, loops: &[i64]) -> Vec<Edge
     (0..sketch.edges.len()).filter(|&at| !sketch.edges[at].label.is_empty()).map(label).collect()
 }
 
-/// Returns the colors of a node without a run, by its purpose.
+/// Returns the colors of a node. Without a run, they show the purpose of the node.
 fn colors(node: &DrawnNode, is_run: bool) -> (&'static str, &'static str, &'static str) {
     const TEXT: &str = "#1f2328";
     if node.look != NodeLook::Plain {
@@ -171,7 +171,7 @@ fn colors(node: &DrawnNode, is_run: bool) -> (&'static str, &'static str, &'stat
     (fill, border, text)
 }
 
-/// Draws a node by its shape, so that a gate, a fork, a tool and a decision look different.
+/// Draws a node by its shape, so that a gate, a parallel node, a tool and a decision look different.
 fn draw(text: &mut String, node: &DrawnNode, place: NodePosition, is_run: bool) {
     let (fill, border, ink) = colors(node, is_run);
     let NodePosition { x, y, width } = place;

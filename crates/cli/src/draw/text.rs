@@ -1,4 +1,4 @@
-//! A graph as source text for other programs: Graphviz and Mermaid.
+//! Writes a graph as source text for other programs: Graphviz and Mermaid.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use super::direction::LayoutDirection;
 use super::{GraphSketch, NodeLook};
 use crate::table::is_control_char;
 
-/// Writes Graphviz source. Everything is quoted, so that Graphviz accepts all names of the dialect.
+/// Writes Graphviz source. All names and texts are in quotes, so that Graphviz accepts all names of the dialect.
 pub(crate) fn dot(sketch: &GraphSketch) -> String {
     // Writing to a string never fails.
     let mut text =
@@ -43,7 +43,7 @@ fn quoted(text: &str) -> String {
     format!("\"{text}\"")
 }
 
-/// Writes a control character as a numeric entity, which is drawn as the character: a printed source must not control the terminal.
+/// Writes a control character as a numeric entity, which is drawn as this character. Otherwise a printed source could control the terminal.
 pub(super) fn entity(c: char, begin: &str) -> String {
     if is_control_char(c) && !matches!(c, '\n' | '\t') {
         format!("{begin}{};", u32::from(c))
@@ -52,9 +52,9 @@ pub(super) fn entity(c: char, begin: &str) -> String {
     }
 }
 
-/// Writes Mermaid source. Nodes are numbered, because the valid names in Mermaid are not documented.
+/// Writes Mermaid source. The nodes get numbers as names, because the documentation of Mermaid does not say which names are valid.
 pub(crate) fn mermaid(sketch: &GraphSketch) -> String {
-    // Mermaid usually has TD for the TB of others.
+    // Mermaid calls this direction TD, and other programs call it TB.
     let direction = if sketch.turn() == LayoutDirection::Down { "TD" } else { sketch.turn().name() };
     let mut text = format!("flowchart {direction}\n");
     for (at, node) in sketch.nodes.iter().enumerate() {
@@ -98,7 +98,7 @@ pub(crate) fn mermaid(sketch: &GraphSketch) -> String {
     text
 }
 
-/// Escapes a text for Mermaid between quotes.
+/// Escapes a text that is in quotes in a Mermaid source.
 fn escaped(text: &str) -> String {
     let mut shown = String::new();
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! A store that records the senders of heartbeats, so that a location can be cleaned up completely.
+//! A store that records which processes send heartbeats, so that all data of a probe can be removed.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,15 +8,15 @@ use async_trait::async_trait;
 use ferrata::store::delegate;
 use ferrata::{CheckpointStore, ExecutorId, Result};
 
-/// The senders of heartbeats.
+/// The processes that have sent heartbeats.
 pub(super) type Executors = Arc<Mutex<BTreeSet<ExecutorId>>>;
 
 /// A store that records the senders of heartbeats.
 #[derive(Debug)]
 pub(super) struct HeartbeatProbe {
-    /// The store itself.
+    /// The store that this store wraps.
     pub(super) store: Arc<dyn CheckpointStore>,
-    /// The senders.
+    /// The processes that have sent heartbeats.
     pub(super) executors: Executors,
 }
 

@@ -1,4 +1,4 @@
-//! Probes a store: with records of a temporary run, and with the contract's suite in a location next to it.
+//! Probes a store: writes records of a temporary run, and runs the conformance suite in a temporary location next to the store.
 
 mod heartbeat_probe;
 
@@ -19,7 +19,7 @@ use crate::context::CommandContext;
 use crate::failure::CommandFailure;
 use heartbeat_probe::{Executors, HeartbeatProbe};
 
-/// The tenant of temporary runs for probing a store.
+/// The tenant of the temporary runs that probe a store.
 const TENANT: &str = "ferrata-check";
 
 /// Creates appends of one record each, for a temporary run.
@@ -41,7 +41,7 @@ pub(crate) fn records(
             id: RecordId::from_uuid(ids.next(now)),
             prev: head.map(|head: ferrata::HeadRef| head.id),
             kind: if seq == 0 { RecordKind::Start } else { RecordKind::Base },
-            // Ended, so that no serving process considers it abandoned.
+            // The run has ended, so that no process that serves runs tries to claim it.
             status: RunStatus::Cancelled,
             node: None,
             visit: None,
@@ -61,31 +61,31 @@ pub(crate) fn records(
     Ok((run, appends))
 }
 
-/// The result of the suite.
+/// The result of the conformance suite.
 #[derive(Debug, Serialize)]
 pub(crate) struct Conformance {
-    /// The location of the suite.
+    /// The location in which the suite ran.
     pub(crate) place: String,
-    /// Number of properties that held.
+    /// The number of properties that hold.
     pub(crate) held: usize,
-    /// Those that did not.
+    /// The properties that do not hold.
     pub(crate) failed: Vec<FailedProperty>,
-    /// The groups that need access beyond the store's interface.
+    /// The groups of properties that were not tested, because they need access to the store from outside.
     pub(crate) left_out: Vec<String>,
-    /// The duration, in milliseconds.
+    /// The duration of the suite in milliseconds.
     pub(crate) took_ms: u64,
 }
 
-/// A property that did not hold.
+/// A property that does not hold.
 #[derive(Debug, Serialize)]
 pub(crate) struct FailedProperty {
-    /// Its sentence of the contract.
+    /// The sentence of the contract that describes the property.
     pub(crate) property: String,
-    /// The observed behavior.
+    /// The behavior that was observed.
     pub(crate) why: String,
 }
 
-/// Runs the contract's suite in a location next to the store.
+/// Runs the conformance suite in a temporary location next to the store.
 pub(crate) async fn conformance(context: &CommandContext) -> Result<Conformance, CommandFailure> {
     let url = beside(&context.global.store, &RandomIds::new().next(context.now()).simple().to_string())?;
     let store = ferrata::connect(&url)?;
@@ -97,7 +97,7 @@ pub(crate) async fn conformance(context: &CommandContext) -> Result<Conformance,
         Group::Instances => !promises.shared,
         Group::Durable => !promises.durable,
         Group::Notices => !promises.notices,
-        // They need to change the store from outside.
+        // The other groups change the store from outside.
         _ => true,
     };
     let mut left_out: Vec<String> = Vec::new();
@@ -114,7 +114,7 @@ pub(crate) async fn conformance(context: &CommandContext) -> Result<Conformance,
     }
     let before = context.clock.monotonic();
     let (place, out) = (url.clone(), context.out);
-    // A property drives a runtime of its own, which is not allowed within another's tasks.
+    // Each property creates an async runtime, which is not allowed inside a task of another.
     let run = tokio::task::spawn_blocking(move || try_all(&place, &tried, |text| out.note(text)));
     let (held, failed) =
         run.await.map_err(|error| CommandFailure::internal("the conformance suite panicked", &error))??;
@@ -140,7 +140,7 @@ fn try_all(
         .map_err(|error| CommandFailure::internal("cannot start threads", &error))?;
     let factory = ProbeFactory { url: url.to_owned() };
     let (mut held, mut failed) = (0, Vec::new());
-    // The report contains the message of a failed property, so the panic hook is silenced.
+    // The report contains the message of a failed property, so the panic hook prints nothing.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
     for (at, property) in properties.iter().enumerate() {
@@ -164,7 +164,7 @@ fn try_all(
     Ok((held, failed))
 }
 
-/// Returns a location next to the store: a folder, a schema, a prefix.
+/// Returns a temporary location next to the store: a folder, a schema or a prefix.
 fn beside(url: &str, id: &str) -> Result<String, CommandFailure> {
     let (main, query) = url.split_once('?').map_or((url, ""), |(main, query)| (main, query));
     let name = format!("ferrata_check_{}", &id[id.len().saturating_sub(12)..]);
@@ -196,7 +196,7 @@ fn beside(url: &str, id: &str) -> Result<String, CommandFailure> {
     }
 }
 
-/// One location next to the store, emptied after each property.
+/// A factory of stores in one temporary location. The location is emptied after each property.
 struct ProbeFactory {
     url: String,
 }

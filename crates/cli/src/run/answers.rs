@@ -1,4 +1,4 @@
-//! Local answers to the questions of a run: from a file, from the command itself, or from the person at the terminal.
+//! Local answers to the questions of a run: from a file, from the command itself, or from a person at the terminal.
 
 use std::fmt;
 use std::io::{IsTerminal, stderr, stdin};
@@ -16,7 +16,7 @@ use crate::args::HowArgs;
 use crate::output::{quoted, to_stderr};
 use crate::time::short;
 
-/// The progress output, shared by the code that shows progress and the code that asks.
+/// The progress output. The code that shows progress and the code that asks questions share it.
 pub(super) type SharedVoice = Arc<Mutex<ProgressReporter>>;
 
 /// Locks the progress output. No code panics while it holds the lock.
@@ -24,23 +24,23 @@ pub(super) fn voice(shared: &SharedVoice) -> MutexGuard<'_, ProgressReporter> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Answers from a file, automatically, or from the terminal, in this order; otherwise leaves a question open.
+/// Answers questions from a file, automatically, or from the terminal, in this order. If there is no answer, the question stays open.
 pub(super) struct LocalAnswers {
     file: Answers,
     automatic: bool,
     terminal: Option<Terminal>,
-    /// The notice for a question without a local answer, while the command waits.
+    /// The notice about a question without a local answer, which is shown while the command waits.
     waits: Option<WaitNotice>,
 }
 
-/// The notice for a question that is answered elsewhere.
+/// The notice about a question that must be answered from elsewhere.
 struct WaitNotice {
     voice: SharedVoice,
-    /// The command that answers it, with placeholders for the id and the answer.
+    /// The command that answers the question, with placeholders for the id and the answer.
     answer: String,
 }
 
-/// The placeholder.
+/// The placeholder in the command.
 pub(super) const PLACE: &str = "\u{1}";
 
 impl WaitNotice {
@@ -52,9 +52,9 @@ impl WaitNotice {
 }
 
 impl LocalAnswers {
-    /// Creates the answerer, or `None` if no answers are given.
+    /// Creates the answerer; `None` if there is no source of local answers.
     ///
-    /// `answer` is the command that answers from elsewhere.
+    /// `answer` is the command with which another terminal can answer.
     pub(super) fn new(
         file: Answers,
         how: &HowArgs,
@@ -70,7 +70,7 @@ impl LocalAnswers {
         any.then_some(Self { file, automatic, terminal, waits })
     }
 
-    /// Finds the answer in the file: by the question's id, by `node@visit`, or by the node; in a list by the visit.
+    /// Finds the answer in the file, by the id of the question, by `node@visit`, or by the node. From a list, takes the answer of the visit.
     fn find_in_file(&self, question: &Question) -> Option<Answer> {
         let visit = question.visit.get();
         let single = |key: &str| self.file.get(key)?.of_visit(1);
@@ -82,7 +82,7 @@ impl LocalAnswers {
     }
 }
 
-/// Converts a value to an answer that the question accepts: a text verbatim, or as JSON.
+/// Converts a value to an answer that the question accepts. A text is used verbatim, or else as JSON.
 fn fitting(question: &Question, value: &Json) -> Option<Answer> {
     let fits = |value: &Json| {
         let text = value.to_string();
@@ -107,10 +107,10 @@ impl fmt::Debug for LocalAnswers {
 }
 
 impl LocalAnswers {
-    /// Answers a question of a node, or leaves it to another answerer.
+    /// Answers a question of a node; `None` if another answerer should answer.
     pub(super) async fn decide(&self, question: &Question) -> Option<Answer> {
-        // The person who resumes the run decides whether to continue after `--until`, and a person who has checked resolves work with an unknown
-        // outcome.
+        // The person who resumes the run decides whether it continues after `--until`. A person who has checked the outcome resolves work with an
+        // unknown outcome.
         if question.kind != QuestionKind::Asked {
             return None;
         }
@@ -123,18 +123,18 @@ impl LocalAnswers {
         };
         if let (None, Some(waiting)) = (&answer, &self.waits) {
             waiting.announce(question);
-            // The run stays in this process, which receives an answer from elsewhere, and the end of the question's time.
+            // The run stays in this process. An answer from elsewhere, or the deadline of the question, ends the wait.
             std::future::pending::<()>().await;
         }
         answer
     }
 
-    /// Finds an answer without a person.
+    /// Finds an answer from the file or automatically, without a person.
     fn find_unattended(&self, question: &Question) -> Option<Answer> {
         self.find_in_file(question).or_else(|| self.automatic.then(|| automatic(question)).flatten())
     }
 
-    /// Returns the author of an answer, for the log.
+    /// Returns the author that the log records for an answer.
     pub(super) fn author(&self, question: &Question) -> String {
         if self.find_unattended(question).is_some() {
             return AUTOMATIC.into();
@@ -148,18 +148,18 @@ impl LocalAnswers {
     }
 }
 
-/// Answers with the default, or with the first choice.
+/// Answers with the default, or else with the first choice.
 fn automatic(question: &Question) -> Option<Answer> {
     let default = question.default.as_deref().and_then(|text| serde_json::from_str::<Json>(text).ok());
     let first = question.expects.as_ref()?.options().first().map(|choice| Json::from(choice.as_str()));
-    // A gate that accepts any text lists its choices only in the question.
+    // A gate that accepts any text lists its choices only in its question.
     let first = first.or_else(|| first_choice(question).map(Json::from));
     let any_text = asked_object(question).get("freeform").map(|_| Json::from("auto-approved"));
     let values = [default, first, any_text, Some(Json::Bool(true)), Some(Json::Null)];
     values.into_iter().flatten().find_map(|value| fitting(question, &value))
 }
 
-/// The same, for the runtime.
+/// The local answers, as an answerer of the runtime.
 #[derive(Debug)]
 pub(super) struct SharedAnswers(pub(super) Arc<LocalAnswers>);
 
@@ -178,7 +178,7 @@ impl Answerer for SharedAnswers {
     }
 }
 
-/// The person at the terminal. It asks one question at a time.
+/// The person at the terminal. Only one question is asked at a time.
 struct Terminal {
     voice: SharedVoice,
     lines: tokio::sync::Mutex<Option<mpsc::UnboundedReceiver<String>>>,
@@ -189,11 +189,11 @@ impl Terminal {
         Self { voice, lines: tokio::sync::Mutex::new(None) }
     }
 
-    /// Asks until an answer fits; `None` when the terminal is gone.
+    /// Asks until the person gives an accepted answer; `None` when the terminal is closed.
     async fn ask(&self, question: &Question) -> Option<Answer> {
         let mut lines = self.lines.lock().await;
         let lines = lines.get_or_insert_with(read_lines);
-        // The bar stays hidden while the person types.
+        // The progress bar stays hidden while the person types.
         let _aside = ProgressPause::begin(&self.voice);
         let mut wrong = String::new();
         loop {
@@ -216,7 +216,7 @@ impl Terminal {
     }
 }
 
-/// Hides the bar until it is dropped, even if another answer comes first.
+/// Hides the progress bar until this value is dropped, even if another answer ends the question first.
 struct ProgressPause<'a>(&'a SharedVoice);
 
 impl<'a> ProgressPause<'a> {
@@ -232,7 +232,7 @@ impl Drop for ProgressPause<'_> {
     }
 }
 
-/// Reads lines in a separate thread: a read from a terminal cannot be cancelled.
+/// Reads lines in a separate thread, because a read from a terminal cannot be cancelled.
 fn read_lines() -> mpsc::UnboundedReceiver<String> {
     let (sender, lines) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
@@ -246,12 +246,12 @@ fn read_lines() -> mpsc::UnboundedReceiver<String> {
     lines
 }
 
-/// Formats a question as a prompt for a typed answer.
+/// Formats a question as a prompt on the terminal.
 fn shown(question: &Question) -> String {
     format!("{}\n> ", text(question))
 }
 
-/// Formats a question with its choices.
+/// Formats a question together with its choices.
 fn text(question: &Question) -> String {
     let asked = asked_object(question);
     let text = match (asked.get("text").and_then(Json::as_str), &asked) {
@@ -291,7 +291,7 @@ pub(super) fn clean_lines(text: &str) -> String {
     text.trim_end().lines().map(crate::table::clean).collect::<Vec<_>>().join("\n")
 }
 
-/// Returns the options of a gate.
+/// Returns the choices of a gate; `None` for other questions.
 fn options(question: &Question) -> Option<Vec<(String, String)>> {
     let asked = asked_object(question);
     let text = |option: &Json, key: &str| option.get(key)?.as_str().map(str::to_owned);
@@ -299,7 +299,7 @@ fn options(question: &Question) -> Option<Vec<(String, String)>> {
     Some(options.filter_map(|option| Some((text(option, "key")?, text(option, "label")?))).collect())
 }
 
-/// Returns the choices: the edges of a gate with their accelerators, or the accepted answers.
+/// Returns the choices as texts: the edges of a gate with their accelerators, or the accepted answers.
 pub(super) fn choices(question: &Question) -> Vec<String> {
     let shown = |(key, label): (String, String)| {
         let has_key = label.to_uppercase().starts_with(&format!("[{key}]"));
@@ -311,7 +311,7 @@ pub(super) fn choices(question: &Question) -> Vec<String> {
     }
 }
 
-/// Returns an accepted answer to type.
+/// Returns an accepted answer that the user can type.
 pub(super) fn first_choice(question: &Question) -> Option<String> {
     let first = options(question).and_then(|options| options.into_iter().next());
     first.map(|(_, label)| label).or_else(|| question.expects.as_ref()?.options().first().cloned())

@@ -1,4 +1,4 @@
-//! Driving one run: start, progress, questions, signals, and its directory.
+//! Drives one run of a pipeline: starts it, shows its progress, answers its questions, handles signals, and updates its directory.
 
 use std::future::{Future, ready};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -28,16 +28,16 @@ use crate::exit::ExitReason;
 use crate::failure::CommandFailure;
 use crate::time::short;
 
-/// A run that only waits for time stays in this process: a command that runs a pipeline does not leave it to others.
+/// A run that only waits for a time stays in this process. A command that runs a pipeline does not leave the run to other processes.
 const STAY: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// Maximum number of ancestors of a fork to read: reused ids may form a circle.
+/// Maximum number of ancestors of a fork that are read. Reused ids could otherwise make the chain endless.
 const MOST_PARENTS: u32 = 100;
 
 /// Interval of polls for signals from other processes.
 const POLL: Duration = Duration::from_millis(200);
 
-/// Drives a run until it is idle or ended, and reports its status.
+/// Drives a run until it is idle or has ended, and reports its status.
 pub(super) async fn drive(
     context: &CommandContext,
     job: DriveJob,
@@ -55,7 +55,7 @@ pub(super) async fn drive(
             ready = &mut work => break ready,
             () = signals.next() => match (job.touched.load(Ordering::Relaxed), is_stopping) {
                 (false, _) => break Err(super::left_early_failure()),
-                // Nodes may run before the start returns, so act on the signal after the start.
+                // Nodes may already run before the start returns. So handle the signal after the start.
                 (true, false) => is_stopping = true,
                 (true, true) => {
                     ferrata_dot::handler::kill_commands();
@@ -92,7 +92,7 @@ pub(super) async fn drive(
             loop {
                 tokio::select! {
                     stopped = &mut follow => break stopped,
-                    // The keeper continues until it learns that the run is over.
+                    // The task that updates the directory continues until it learns that the run is over.
                     _ = &mut keeper => {}
                 }
             }
@@ -100,7 +100,7 @@ pub(super) async fn drive(
     };
     voice(&shared).finish();
     if matches!(stopped, Ok(FollowEnd::Left)) {
-        // Exit without waiting: commands would outlive the process otherwise.
+        // The process exits without waiting, so kill the commands, which would otherwise outlive it.
         ferrata_dot::handler::kill_commands();
         return Err(report::stopped_failure(&job));
     }
@@ -111,7 +111,7 @@ pub(super) async fn drive(
     };
     let sum = voice(&shared).summary_text();
     let exit = report::report_status(context, &job, &runtime, stopped, &sum).await;
-    // The next process then need not wait until this one counts as dead.
+    // If the run is released, the next process need not wait until this process counts as dead.
     let released = tokio::select! {
         released = runtime.shutdown(Duration::ZERO) => released,
         () = signals.next() => Ok(()),
@@ -122,13 +122,13 @@ pub(super) async fn drive(
     Ok(exit)
 }
 
-/// The parts for driving a run.
+/// The parts that are needed to drive a run.
 struct DriveParts {
     runtime: Runtime,
     graph: Graph<State>,
     directory: RunDirectory,
     events: EventSubscription,
-    /// Absent if the run has already completed.
+    /// The handle to the run; `None` if the run had already completed.
     handle: Option<RunHandle<State>>,
 }
 
@@ -156,7 +156,7 @@ async fn prepare(
     }
     let current = std::env::current_dir()
         .map_err(|error| CommandFailure::internal("cannot read the current directory", &error))?;
-    // Commands continue in their original directory, if it is on this machine.
+    // Commands continue in the working directory of the start, if it exists on this machine.
     let working = label(DIRECTORY).map(PathBuf::from).filter(|path| path.is_dir()).unwrap_or(current);
     let work = WorkSettings {
         backend: backend.as_deref(),
@@ -165,7 +165,7 @@ async fn prepare(
         until: job.how.until.as_deref(),
     };
     let (compiled, manager) = loaded.compile(&work, &directory)?;
-    // The store in the directory creates itself.
+    // A store inside the directory creates the directory itself.
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&root);
     made.map_err(|error| {
         let message = format!("cannot create the directory `{}`: {error}", root.display());
@@ -187,7 +187,7 @@ async fn prepare(
         let checkpoint = runtime.checkpoint(&job.run, At::Latest).await?;
         take_over(job, &runtime, &directory, &checkpoint).await?;
         voice(shared).recorded(checkpoint.history.into_iter().map(|past| past.node.to_string()));
-        // Before a repeated attempt: it writes to the directory with the views of the previous one.
+        // Do this before an attempt is repeated, because the attempt writes into the directory that contains the views of the previous attempt.
         if let Err(error) = directory.refresh(&runtime, &job.run).await {
             tracing::debug!(%error, "cannot write the directory of the run; will retry");
         }
@@ -205,19 +205,21 @@ async fn prepare(
         loaded.warn(&compiled, |line| voice.write_line(line));
     }
     if done_by == Some(SIMULATED) {
-        // Without a backend, every task succeeds without work: even `--quiet` shows this warning.
+        // Without a backend, every task succeeds without work. So this warning is shown even with `--quiet`.
         voice.write_always("no --backend: tasks are simulated");
     }
     drop(voice);
     Ok(DriveParts { runtime, graph: compiled.graph, directory, events, handle })
 }
 
-/// Returns whether the command waits for answers to these questions: not for that of `--until`, which belongs to the person who resumes the run.
+/// Returns whether the command waits for answers to these questions. The command does not wait for the question of `--until`, which the person who
+/// resumes the run answers.
 fn job_waits(job: &DriveJob, questions: &[Question]) -> bool {
     job.how.wait && questions.iter().any(|question| question.kind != QuestionKind::After)
 }
 
-/// Copies the artifacts in a fork's context into its own directory: an ancestor left them in its directory.
+/// Copies the artifacts in a fork's context into the directory of the fork. The artifacts are in the directory of the run that was forked, or of its
+/// ancestors.
 async fn take_over(
     job: &DriveJob,
     runtime: &Runtime,
@@ -230,13 +232,13 @@ async fn take_over(
         if directory.take_over(&checkpoint.state, job.place.directory(&from))? {
             break;
         }
-        // The chain ends at a removed run.
+        // The chain of ancestors ends at a run that was removed.
         parent = runtime.checkpoint(&from, At::Latest).await.ok().and_then(|before| before.parent);
     }
     Ok(())
 }
 
-/// A run in progress.
+/// A run that this command drives.
 struct DrivenRun<'a> {
     job: &'a DriveJob,
     runtime: &'a Runtime,
@@ -246,7 +248,7 @@ struct DrivenRun<'a> {
 }
 
 impl DrivenRun<'_> {
-    /// Follows the run until it is idle or ended.
+    /// Follows the run until it is idle or has ended.
     async fn follow(
         &self,
         mut handle: RunHandle<State>,
@@ -266,7 +268,7 @@ impl DrivenRun<'_> {
         }
         loop {
             match self.follow_once(&handle, events, signals, time.as_mut()).await? {
-                // No process claims a waiting run, so this command asks the local answerers.
+                // No process drives a waiting run, so this command itself asks the local answerers.
                 FollowEnd::Rests(Outcome::Interrupted(questions)) => {
                     let answered = tokio::select! {
                         answered = self.answer(here, &questions) => answered?,
@@ -275,7 +277,7 @@ impl DrivenRun<'_> {
                         () = time.as_mut() => return Ok(FollowEnd::Late),
                     };
                     if !answered && job_waits(self.job, &questions) {
-                        // Questions without a local answerer, such as work with an unknown outcome, can be answered elsewhere, too.
+                        // Questions that have no local answer, such as those about work with an unknown outcome, can be answered from elsewhere.
                         tokio::select! {
                             heard = self.wait_for_change(context) => heard?,
                             () = signals.next() => return Ok(FollowEnd::Asked),
@@ -300,7 +302,7 @@ impl DrivenRun<'_> {
         }
     }
 
-    /// Answers the questions with local answers; returns whether there were any.
+    /// Answers the questions that have local answers. Returns whether there were any.
     async fn answer(
         &self,
         here: Option<&LocalAnswers>,
@@ -312,7 +314,7 @@ impl DrivenRun<'_> {
             let Some(answer) = here.decide(question).await else { continue };
             match self.runtime.respond(&self.job.run, &question.id, answer).by(here.author(question)).await {
                 Ok(()) => answered = true,
-                // Another answer may have been faster and different.
+                // Another answer may have been recorded first.
                 Err(error) => match error.kind() {
                     ErrorKind::NotFound | ErrorKind::WrongStatus | ErrorKind::AlreadyExists => {
                         answered = true
@@ -324,7 +326,7 @@ impl DrivenRun<'_> {
         Ok(answered)
     }
 
-    /// Waits until another process moves the run: by an answer, a message, or its end.
+    /// Waits until another process changes the run, by an answer, a message, or its end.
     async fn wait_for_change(&self, context: &CommandContext) -> Result<(), CommandFailure> {
         loop {
             let head = self.runtime.head(&self.job.run).await?;
@@ -341,7 +343,7 @@ impl DrivenRun<'_> {
         Ok(head.is_some_and(|head| head.owner_alive && head.owner != Some(self.runtime.executor())))
     }
 
-    /// Follows one stretch of the run.
+    /// Follows the run until it becomes idle or ends once.
     async fn follow_once(
         &self,
         handle: &RunHandle<State>,
@@ -353,7 +355,7 @@ impl DrivenRun<'_> {
         let mut asked = None;
         let outcome = loop {
             tokio::select! {
-                // A second signal takes precedence over the end of the grace period, however late this task runs.
+                // Poll the signals first: a second signal must have an effect even if the grace period ends at the same time.
                 biased;
                 () = signals.next() => {
                     if asked.is_some() {
@@ -382,7 +384,7 @@ impl DrivenRun<'_> {
             }
         }
         match (outcome?, asked) {
-            // A command that stops waits neither for answers nor for time.
+            // A command that was told to stop waits neither for answers nor for a time.
             (Outcome::Released | Outcome::Interrupted(_) | Outcome::Sleeping { .. }, Some(stopped)) => {
                 Ok(stopped)
             }
@@ -390,7 +392,7 @@ impl DrivenRun<'_> {
         }
     }
 
-    /// Asks the runtime to release the run, without waiting for it.
+    /// Asks the runtime to release the run, and does not wait for the release.
     async fn begin_to_stop(&self) {
         tokio::select! {
             biased;

@@ -1,4 +1,4 @@
-//! `--dry-run`: walks through a pipeline without execution, questions or storage.
+//! The option `--dry-run`: follows the path through a pipeline without executing, asking or storing anything.
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ use crate::context::CommandContext;
 use crate::exit::ExitReason;
 use crate::failure::CommandFailure;
 
-/// Default visit limit of a node: an endless loop would otherwise run forever.
+/// Default limit for visits of a node. Without it, an endless loop would run forever.
 const VISITS: i64 = 10;
 
-/// Succeeds without work.
+/// A backend whose tasks succeed without work.
 #[derive(Debug)]
 struct DryRunBackend;
 
@@ -37,13 +37,13 @@ impl Handler for DryRunBackend {
     }
 }
 
-/// Walks through a pipeline and prints the path.
+/// Follows the path through a pipeline and prints it.
 pub(super) async fn run(
     context: &CommandContext,
     mut loaded: LoadedPipeline,
     input: ferrata::Context,
 ) -> Result<ExitReason, CommandFailure> {
-    // The handlers check their nodes first, as for a run.
+    // The handlers first check their nodes, as for a real run.
     let manager =
         Manager::with(Registry::default(), Transforms::in_directory(loaded.folder()), loaded.folder());
     let judged = loaded.with(Registry::default().with("stack.manager_loop", manager), None)?;

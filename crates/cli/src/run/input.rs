@@ -1,4 +1,4 @@
-//! The input of a run: `--input`, `--label`, and a file of answers.
+//! The input of a run: `--input`, `--label`, and the file of answers.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::failure::CommandFailure;
 
 const HELP: &str = "ferrata run --help";
 
-/// The key for the goal of a run; an input `goal` sets it, too.
+/// The context key of the goal of a run. An input `goal` sets it, too.
 const GOAL: &str = "graph.goal";
 
 /// Formats a goal as an input.
@@ -20,7 +20,7 @@ pub(super) fn goal(text: &str) -> String {
     format!("{GOAL}={text}")
 }
 
-/// Parses `key=value` and `@file.json`; later ones replace earlier ones.
+/// Parses inputs of the form `key=value` and `@file.json`. A later input replaces an earlier one with the same key.
 pub(super) fn input(parts: &[String]) -> Result<State, CommandFailure> {
     let mut state = State::new();
     for part in parts {
@@ -54,7 +54,7 @@ fn set(state: &mut State, key: String, value: &Json) -> Result<(), CommandFailur
     state.set(key, value).map_err(|error| CommandFailure::from(error).or_type(HELP))
 }
 
-/// Parses `key=value` of labels.
+/// Parses labels of the form `key=value`.
 pub(super) fn labels(parts: &[String]) -> Result<Vec<(String, String)>, CommandFailure> {
     parts.iter().map(|part| pair(part, "--label")).collect()
 }
@@ -69,7 +69,7 @@ fn pair(text: &str, option: &str) -> Result<(String, String), CommandFailure> {
     }
 }
 
-/// Reads a file with a JSON object.
+/// Reads a file that contains a JSON object.
 fn object(path: &Path, what: &str) -> Result<Map<String, Json>, CommandFailure> {
     let text = std::fs::read(path).map_err(|error| {
         let exit = if error.kind() == std::io::ErrorKind::NotFound {
@@ -86,17 +86,17 @@ fn object(path: &Path, what: &str) -> Result<Map<String, Json>, CommandFailure> 
     })
 }
 
-/// The answers of a file for a node.
+/// The answers in a file for a node.
 #[derive(Debug)]
 pub(super) enum FileAnswer {
-    /// One answer, for every visit.
+    /// One answer for all visits.
     Always(Json),
-    /// One for each visit.
+    /// A list with one answer for each visit.
     Each(Vec<Json>),
 }
 
 impl FileAnswer {
-    /// Returns the answer of a visit, which count from 1.
+    /// Returns the answer for a visit. Visits are counted from 1.
     pub(super) fn of_visit(&self, visit: u32) -> Option<&Json> {
         match self {
             Self::Always(value) => Some(value),
@@ -105,10 +105,10 @@ impl FileAnswer {
     }
 }
 
-/// Answers by the node that asks.
+/// The answers in a file, by the node that asks.
 pub(super) type Answers = BTreeMap<String, FileAnswer>;
 
-/// Reads a file of answers.
+/// Reads the file of answers.
 pub(super) fn answers(path: &Path) -> Result<Answers, CommandFailure> {
     let listed = object(path, "a file of answers")?;
     let each = |value: Json| match value {

@@ -1,4 +1,4 @@
-//! A run to drive: the pipeline, its place, and how the run begins.
+//! A run that the command drives: its pipeline, its location, and how it starts.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,7 +10,7 @@ use super::location::RunLocation;
 use crate::args::HowArgs;
 use crate::output::quoted;
 
-/// A run to drive.
+/// A run that the command drives.
 #[derive(Debug)]
 pub(super) struct DriveJob {
     pub(super) loaded: LoadedPipeline,
@@ -18,12 +18,12 @@ pub(super) struct DriveJob {
     pub(super) run: RunKey,
     pub(super) kind: StartKind,
     pub(super) how: HowArgs,
-    /// Whether this process has sent a start or a claim of the run, which may take effect.
+    /// Whether this process has sent a start or a claim of the run. The start or the claim may take effect even if the call failed.
     pub(super) touched: AtomicBool,
 }
 
 impl DriveJob {
-    /// Creates a job that has not touched its run.
+    /// Creates a job that has not sent a start or a claim yet.
     pub(super) fn new(
         loaded: LoadedPipeline,
         place: RunLocation,
@@ -34,7 +34,7 @@ impl DriveJob {
         Self { loaded, place, run, kind, how, touched: AtomicBool::new(false) }
     }
 
-    /// Records that this process starts or claims the run next.
+    /// Records that this process is about to start or claim the run.
     pub(super) fn touch(&self) {
         self.touched.store(true, Ordering::Relaxed);
     }
@@ -42,7 +42,7 @@ impl DriveJob {
     /// Returns the command that resumes the run with the same options.
     pub(super) fn resume(&self) -> String {
         let resume = self.place.resume(&self.run);
-        // Values from the environment or the graph apply again without options.
+        // A backend from the environment or the graph applies again, so its option can be omitted.
         let implied = std::env::var("FERRATA_BACKEND").ok();
         match self.how.backend.as_deref().filter(|given| implied.as_deref() != Some(given)) {
             Some(backend) => format!("{resume} --backend {}", quoted(backend)),
@@ -51,7 +51,7 @@ impl DriveJob {
     }
 }
 
-/// How the run begins.
+/// How the command starts to drive the run.
 #[derive(Debug)]
 pub(super) enum StartKind {
     Start {
@@ -59,6 +59,6 @@ pub(super) enum StartKind {
         labels: Vec<(String, String)>,
     },
     Resume,
-    /// From a checkpoint alone.
+    /// Starts a new run from a checkpoint file, because no log exists.
     Restore(Box<RestorePoint>),
 }

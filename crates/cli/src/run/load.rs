@@ -1,4 +1,4 @@
-//! A pipeline from its file: parsed, checked and compiled.
+//! Loads a pipeline from its file: parses, checks and compiles it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(super) struct LoadedPipeline {
     pub(super) path: PathBuf,
     pub(super) source: Vec<u8>,
     pub(super) pipeline: Arc<Pipeline>,
-    /// The folder of the files that it names.
+    /// The folder of the files that the pipeline names.
     folder: Option<PathBuf>,
 }
 
@@ -34,30 +34,30 @@ pub(super) struct CompiledPipeline {
     warnings: Vec<String>,
 }
 
-/// Maximum number of warnings at the start of a run; lint shows the others.
+/// Maximum number of warnings at the start of a run. `ferrata lint` shows the others.
 const SHOWN: usize = 8;
 
-/// The settings for the work of nodes.
+/// The settings for the work of the pipeline's nodes.
 #[derive(Debug)]
 pub(super) struct WorkSettings<'a> {
-    /// The command for tasks.
+    /// The command that performs tasks.
     pub(super) backend: Option<&'a str>,
-    /// The directory of commands.
+    /// The directory in which commands run.
     pub(super) directory: &'a Path,
-    /// Additional environment variables that tools inherit.
+    /// Further environment variables that tools inherit.
     pub(super) inherited: &'a [String],
     /// The node after which the run stops.
     pub(super) until: Option<&'a str>,
 }
 
-/// The directory of attempts: that of the run, or that of the parent for children.
+/// The directory of attempts: in the directory of the run itself, or, for children, in that of the parent.
 enum StageFolder<'a> {
     Own(&'a Path),
     OfChildren(&'a Path),
 }
 
 impl WorkSettings<'_> {
-    /// Returns the handlers; `stages` selects the directory of attempts.
+    /// Returns the handlers. `stages` selects the directory of attempts.
     fn registry(&self, stages: &StageFolder<'_>) -> Registry {
         let tool = Tool::default().with_directory(self.directory).with_inherited(self.inherited);
         let tool = match stages {
@@ -76,7 +76,7 @@ impl WorkSettings<'_> {
 }
 
 impl LoadedPipeline {
-    /// Reads a file. Files that it names are in `folder`, or in the folder of the file.
+    /// Reads a pipeline file. The files that the pipeline names are in `folder`, or else in the folder of the pipeline file.
     pub(super) fn read(path: &Path, folder: Option<PathBuf>) -> Result<Self, CommandFailure> {
         let folder = folder.or_else(|| path.parent().map(Path::to_owned));
         let lint = || format!("ferrata lint {}", quoted(&path.display().to_string()));
@@ -104,21 +104,21 @@ impl LoadedPipeline {
         Ok(Self { path: path.to_owned(), source, pipeline: Arc::new(pipeline), folder })
     }
 
-    /// Returns the command for tasks: the given one, or that of the graph.
+    /// Returns the command that performs tasks: the given command, or else the command that the graph sets.
     pub(super) fn backend(&self, given: Option<&str>) -> Option<String> {
         let of_graph = self.pipeline.attributes.text("backend");
         let given = given.map(str::to_owned).filter(|given| !given.trim().is_empty());
         given.or_else(|| (!of_graph.is_empty()).then(|| of_graph.into_owned()))
     }
 
-    /// Compiles a graph with attempts that store their output in a run's directory, and the manager for supervised pipelines, which needs the
-    /// runtime.
+    /// Compiles a graph whose attempts store their output in the directory of the run. Also returns the manager for supervised pipelines, which must
+    /// be attached to the runtime.
     pub(super) fn compile(
         &self,
         work: &WorkSettings<'_>,
         directory: &RunDirectory,
     ) -> Result<(CompiledPipeline, Manager), CommandFailure> {
-        // The logs of children have their output; their attempts work in directories apart from those of the run itself.
+        // The output of children is in their logs. Their attempts work in separate directories from those of the run itself.
         let of_children = work.registry(&StageFolder::OfChildren(directory.root()));
         let manager = Manager::with(of_children, Transforms::in_directory(self.folder()), self.folder());
         let registry =
@@ -131,7 +131,7 @@ impl LoadedPipeline {
         self.folder.clone()
     }
 
-    /// Compiles a graph with these handlers.
+    /// Compiles a graph with the handlers of `registry`.
     pub(super) fn with(
         &self,
         registry: Registry,
@@ -155,7 +155,7 @@ impl LoadedPipeline {
         Ok(CompiledPipeline { graph, warnings: warnings.collect() })
     }
 
-    /// Shows the warnings of lint, in a few lines.
+    /// Prints the warnings of lint, in a few lines.
     pub(super) fn warn(&self, compiled: &CompiledPipeline, say: impl Fn(&str)) {
         for warning in compiled.warnings.iter().take(SHOWN) {
             say(&clean(warning));

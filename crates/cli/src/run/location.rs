@@ -1,4 +1,4 @@
-//! The location of a run: its log, and its directory for people.
+//! The location of a run: the store with its log, and its directory with files for people.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,23 +20,23 @@ use crate::store;
 /// The default folder for directories of runs.
 const RUNS: &str = ".ferrata/runs";
 
-/// Number of runs among which to find an unfinished one.
+/// Number of the newest runs among which an unfinished run is searched.
 const LOOKED_AT: u32 = 20;
 
 /// The location of a run.
 #[derive(Debug)]
 pub(super) struct RunLocation {
     pub(super) store: Arc<dyn CheckpointStore>,
-    /// The named directory.
+    /// The directory that the command line names.
     given: Option<PathBuf>,
-    /// The URL of the store, if it is in the directory.
+    /// The URL of the store, if the store is inside the directory.
     inside: Option<String>,
-    /// The run of the directory, from its manifest.
+    /// The run to which the directory belongs, according to its manifest.
     of: Option<RunKey>,
 }
 
 impl RunLocation {
-    /// Finds the location for the options, without writing.
+    /// Finds the location from the options. Nothing is written.
     pub(super) fn of(context: &CommandContext, run_dir: Option<&Path>) -> Result<Self, CommandFailure> {
         let Some(directory) = run_dir else {
             return Ok(Self {
@@ -47,7 +47,7 @@ impl RunLocation {
             });
         };
         let given = Some(directory.to_owned());
-        // A damaged manifest names no run; if there may be several, a person who resumes without an id is asked which one.
+        // A damaged manifest names no run. If the store has several runs, the user must choose one with `--id`.
         let of =
             RunDirectory::manifest(directory).ok().flatten().map(|manifest| key(&manifest)).transpose()?;
         let implied = std::env::var("FERRATA_STORE").unwrap_or_else(|_| store::DEFAULT.to_owned());
@@ -61,14 +61,14 @@ impl RunLocation {
     /// Returns the directory of a run.
     pub(super) fn directory(&self, run: &RunKey) -> PathBuf {
         match (&self.given, &self.of) {
-            // The views of the directory's own run stay.
+            // Another run gets a directory next to it, so that the views of the directory's own run stay unchanged.
             (Some(directory), Some(of)) if of != run => RunDirectory::beside(directory, run),
             (Some(directory), _) => directory.clone(),
             (None, _) => default_directory(run),
         }
     }
 
-    /// Returns a command about a run, with the options to find it.
+    /// Returns a command about a run, with the options that find the run again.
     pub(super) fn command(&self, verb: &str, run: &RunKey, more: &str) -> String {
         let mut command = format!("ferrata {verb} {}", quoted(&display_key(run)));
         if !more.is_empty() {
@@ -98,11 +98,11 @@ impl RunLocation {
         }
     }
 
-    /// Finds the run of the directory; `None` if there is none yet.
+    /// Finds the run of the directory; `None` if the directory has no run yet.
     pub(super) async fn only(&self, context: &CommandContext) -> Result<Option<RunHead>, CommandFailure> {
         let Some(directory) = &self.given else { return Ok(None) };
         if let Some(of) = &self.of {
-            // It is exactly that run, even if it is unreadable and its forks are readable.
+            // Use exactly this run, even if it is unreadable and one of its forks is readable.
             return match self.store.head(of).await? {
                 Some(head) => Ok(Some(head)),
                 None if self.inside.is_none() => Ok(None),
@@ -120,7 +120,7 @@ impl RunLocation {
             return Ok(None);
         }
         let mut found = runs(&*self.store, context, None).await?;
-        // The original run of a directory has no parent: a lone fork in it may be next to an unreadable run.
+        // The original run of a directory has no parent. A single fork may be there because the original run is unreadable.
         let forked = match found.as_slice() {
             [only] => self.is_fork(only).await?,
             _ => false,
@@ -142,7 +142,7 @@ impl RunLocation {
         Ok(found.pop())
     }
 
-    /// Returns whether a run was forked from another.
+    /// Returns whether a run was forked from another run.
     async fn is_fork(&self, head: &RunHead) -> Result<bool, CommandFailure> {
         let runtime = Runtime::builder_with(Arc::clone(&self.store)).operator();
         Ok(runtime.checkpoint(&head.run, At::Latest).await?.parent.is_some())
@@ -156,7 +156,7 @@ impl RunLocation {
         }
     }
 
-    /// Finds the newest unfinished run of a pipeline without a process.
+    /// Finds the newest unfinished run of a pipeline that no process drives.
     pub(super) async fn find_resumable(
         &self,
         context: &CommandContext,
@@ -171,7 +171,7 @@ impl RunLocation {
         Ok(found.items.into_iter().find(|head| !head.owner_alive))
     }
 
-    /// Finds the only unfinished run of a pipeline.
+    /// Finds the unfinished run of a pipeline, if there is exactly one.
     pub(super) async fn unfinished(
         &self,
         context: &CommandContext,
@@ -197,7 +197,7 @@ impl RunLocation {
     }
 }
 
-/// Returns the run in a manifest.
+/// Returns the key of the run that a manifest names.
 pub(crate) fn key(manifest: &Manifest) -> Result<RunKey, CommandFailure> {
     Ok(RunKey::new(TenantId::new(&*manifest.tenant)?, RunId::new(&*manifest.run_id)?))
 }
@@ -231,7 +231,7 @@ async fn runs(
     }
 }
 
-/// Creates an id for a run: readable, and short enough to type.
+/// Creates the id of a new run. The id is readable and short enough to type.
 pub(super) fn new_id(pipeline: &str) -> Result<RunId, CommandFailure> {
     let clock = SystemClock::new();
     let random = RandomIds::new().next(clock.now()).simple().to_string();

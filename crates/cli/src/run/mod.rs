@@ -1,4 +1,4 @@
-//! Running pipelines: `run` and `resume`.
+//! The commands `run` and `resume`, which run pipelines.
 
 mod answers;
 mod drive;
@@ -35,11 +35,11 @@ const FILE: &str = "ferrata.file";
 const DIRECTORY: &str = "ferrata.dir";
 pub(crate) const BACKEND: &str = "ferrata.backend";
 
-/// Values of the last one: tasks go to a command, or to no backend.
+/// Values of the last label: a command performs the tasks, or there is no backend.
 const BY_COMMAND: &str = "command";
 const SIMULATED: &str = "simulated";
 
-/// Runs a pipeline, or continues a run of it.
+/// Runs a pipeline, or continues an unfinished run of it.
 pub(crate) async fn run(context: &CommandContext, mut args: RunArgs) -> Result<ExitReason, CommandFailure> {
     let mut signals = Signals::listen()?;
     let (file, directory, resumes) = places(&mut args)?;
@@ -99,7 +99,7 @@ pub(crate) async fn run(context: &CommandContext, mut args: RunArgs) -> Result<E
                 && directory.is_none()
                 && offer_resume(context, &place, &loaded, &args).await?.is_some() =>
             {
-                // The person who was asked agreed.
+                // The user was asked and agreed.
                 let head = place.find_resumable(context, loaded.pipeline.name()).await?;
                 (head.ok_or_else(|| nothing_to_resume(None, &file))?.run, StartKind::Resume)
             }
@@ -120,7 +120,7 @@ pub(crate) async fn run(context: &CommandContext, mut args: RunArgs) -> Result<E
     Box::pin(drive::drive(context, DriveJob::new(loaded, place, run, kind, args.how), signals)).await
 }
 
-/// Starts again from the checkpoint of a directory without its log; `why` is the store's error.
+/// Starts the run again from the checkpoint in a directory whose log does not exist. `why` is the error of the store.
 async fn restart_from_checkpoint(
     context: &CommandContext,
     loaded: &LoadedPipeline,
@@ -138,14 +138,14 @@ async fn restart_from_checkpoint(
     Ok(Some((run, StartKind::Restore(Box::new(restored)))))
 }
 
-/// Finds an unfinished run of the pipeline, and asks whether to continue it; without a terminal, it only reports the run.
+/// Finds an unfinished run of the pipeline, and asks whether to continue it. Without a terminal, only reports the run.
 async fn offer_resume(
     context: &CommandContext,
     place: &RunLocation,
     loaded: &LoadedPipeline,
     args: &RunArgs,
 ) -> Result<Option<()>, CommandFailure> {
-    // A start with an input is another run; and the start reports an unreachable store.
+    // A start with an input is a different run. If the store cannot be reached, the start reports it.
     if !args.input.is_empty() || !args.label.is_empty() {
         return Ok(None);
     }
@@ -182,7 +182,7 @@ pub(crate) async fn resume(context: &CommandContext, args: ResumeArgs) -> Result
                     return Err(found.err().unwrap_or_else(missing));
                 };
                 let folder = kept_folder(&file, Some(directory));
-                // An existing but unreadable log is no reason to start again.
+                // If the log exists but is unreadable, do not start the run again.
                 let loaded = LoadedPipeline::read(&file, folder)?;
                 let begun =
                     restart_from_checkpoint(context, &loaded, &place, Some(directory), found.err()).await?;
@@ -214,12 +214,12 @@ pub(crate) async fn resume(context: &CommandContext, args: ResumeArgs) -> Result
     Box::pin(drive::drive(context, DriveJob::new(loaded, place, run, kind, args.how), signals)).await
 }
 
-/// Distinguishes the file and the directory among the words of the command line.
+/// Finds out which words of the command line are the file and the directory.
 fn places(args: &mut RunArgs) -> Result<(PathBuf, Option<PathBuf>, bool), CommandFailure> {
     let (mut file, mut directory) = (args.file.take(), args.run_dir.take());
     let resumes = args.resume.is_some();
     if let Some(Some(named)) = args.resume.take() {
-        // `--resume FILE.dot` with nothing after it: the option takes the next word.
+        // If `--resume FILE.dot` ends the command line, the option has taken the file as its value.
         if file.is_none() && !named.is_dir() {
             file = Some(named);
         } else if directory.as_ref().is_some_and(|directory| *directory != named) {
@@ -240,7 +240,8 @@ fn places(args: &mut RunArgs) -> Result<(PathBuf, Option<PathBuf>, bool), Comman
     }
 }
 
-/// Finds the file to continue a run with, and the folder of the files that it names: that of the original file, since a copy is elsewhere.
+/// Finds the pipeline file with which to continue a run, and the folder of the files that it names. The folder is that of the original file, because
+/// a copy is elsewhere.
 fn source(
     args: &ResumeArgs,
     head: &RunHead,
@@ -252,7 +253,7 @@ fn source(
     let of_start = head.facts.labels.get(FILE).map(PathBuf::from);
     let folder = of_start.as_deref().and_then(Path::parent).map(Path::to_owned);
     let directory = place.directory(&head.run);
-    // A run next to the directory's own usually has the same pipeline.
+    // A run in a directory next to another run's directory usually has the same pipeline.
     let kept = [Some(directory.as_path()), directory.parent().and_then(Path::parent)];
     let kept = kept.into_iter().flatten().map(RunDirectory::source_path).find(|path| path.is_file());
     if let Some(found) = kept.or_else(|| of_start.filter(|path| path.is_file())) {
@@ -266,7 +267,7 @@ fn source(
     ))
 }
 
-/// Returns the folder of the run's original file, if `file` is the copy in its directory.
+/// Returns the folder of the run's original file, if `file` is the copy in the run's directory.
 fn kept_folder(file: &Path, directory: Option<&Path>) -> Option<PathBuf> {
     let directory = directory.filter(|directory| RunDirectory::source_path(directory) == file)?;
     let manifest = RunDirectory::manifest(directory).ok()??;
@@ -294,7 +295,7 @@ fn nothing_to_resume(directory: Option<&Path>, file: &Path) -> CommandFailure {
     CommandFailure::new(ExitReason::NotFound, message, start)
 }
 
-/// The directory already has a run.
+/// Creates the failure for a directory that already belongs to a run.
 fn taken_failure(head: &RunHead, place: &RunLocation) -> CommandFailure {
     let (run, status) = (&head.run.run, head.status);
     let message = format!(

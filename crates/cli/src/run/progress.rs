@@ -1,4 +1,4 @@
-//! The only writer to the terminal during a run: a progress bar, or lines, and notes in between.
+//! Shows the progress of a run as a bar or as lines, and prints notes in between. During a run, only this module writes to the terminal.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{IsTerminal, stderr};
@@ -15,10 +15,10 @@ use crate::table::{clean, paint, safe};
 use crate::time::short;
 use crate::verdict::NodeVerdict;
 
-/// Refresh interval of the bar without events.
+/// Interval at which the bar is drawn again if there are no events.
 const TICK: Duration = Duration::from_millis(120);
 
-/// Width of node names in lines; longer names shift the rest.
+/// Width of the names of nodes in lines. A longer name shifts the rest of its line.
 const NAMES: usize = 12;
 
 /// Shows the progress of a run.
@@ -31,21 +31,21 @@ pub(super) struct ProgressReporter {
     ended: BTreeSet<String>,
     working: BTreeMap<String, Duration>,
     began: Duration,
-    /// Events during a question, which would disturb the typed answer.
+    /// Events that happened during a question. These events are printed later, because they would disturb the person who types.
     held: Vec<String>,
 }
 
 #[derive(Debug)]
 enum ReporterStyle {
     Bar(ProgressBar),
-    /// A bar that is temporarily hidden.
+    /// The bar is hidden for a moment.
     Away,
     Lines,
     None,
 }
 
 impl ProgressReporter {
-    /// Creates the progress of a run; `nodes` is the size of its pipeline.
+    /// Creates the progress output of a run. `nodes` is the number of nodes in its pipeline.
     pub(super) fn new(context: &CommandContext, wanted: ProgressFace, nodes: usize) -> Self {
         let face = match wanted {
             _ if context.global.quiet => ReporterStyle::None,
@@ -69,12 +69,12 @@ impl ProgressReporter {
         }
     }
 
-    /// Writes a line, with or without a bar.
+    /// Writes a line, whether or not a bar is shown.
     pub(super) fn write_line(&self, line: &str) {
         match &self.face {
-            // Next to a question that the person is about to answer.
+            // The person is about to answer a question, so begin a new line.
             ReporterStyle::Away => to_stderr(&format!("\n{line}\n"), self.color),
-            // A hidden bar, for example without a terminal, would swallow the line.
+            // A hidden bar, for example without a terminal, would not print the line.
             ReporterStyle::Bar(bar) if !bar.is_hidden() => bar.println(safe(line, self.color)),
             ReporterStyle::Bar(_) | ReporterStyle::Lines => to_stderr(&format!("{line}\n"), self.color),
             ReporterStyle::None => {}
@@ -89,7 +89,7 @@ impl ProgressReporter {
         }
     }
 
-    /// Hides the bar during a question; notes become lines meanwhile.
+    /// Hides the bar during a question. Notes are printed as lines in the meantime.
     pub(super) fn pause(&mut self) {
         if let ReporterStyle::Bar(bar) = &self.face {
             bar.finish_and_clear();
@@ -97,7 +97,7 @@ impl ProgressReporter {
         }
     }
 
-    /// Shows it again.
+    /// Shows the bar again.
     pub(super) fn unpause(&mut self) {
         if matches!(self.face, ReporterStyle::Away) {
             let took = self.clock.monotonic().saturating_sub(self.began);
@@ -127,13 +127,13 @@ impl ProgressReporter {
         self.write_held();
     }
 
-    /// Counts earlier records.
+    /// Counts the nodes that earlier records show as ended.
     pub(super) fn recorded(&mut self, nodes: impl IntoIterator<Item = String>) {
         self.ended.extend(nodes);
         self.draw();
     }
 
-    /// Processes an event; `None` if some were missed. Events of a child show its run, and do not count.
+    /// Shows an event; `None` means that events were missed. An event of a child is shown with the child's run, and does not count.
     pub(super) fn show_event(&mut self, event: Option<&Event>, child: Option<&str>) {
         let called = |node: &str, visit: u32| match child {
             Some(child) => format!("{child}:{}", activation_name(node, visit)),
@@ -154,7 +154,7 @@ impl ProgressReporter {
                 let name = called(node.as_str(), visit.get());
                 self.working.insert(name.clone(), self.clock.monotonic());
                 let more = if *attempt > 1 { format!("attempt {attempt}") } else { String::new() };
-                // A bar itself shows running nodes.
+                // The bar itself shows the running nodes.
                 if matches!(self.face, ReporterStyle::Lines) {
                     self.line("start", &name, &more);
                 }
@@ -205,7 +205,7 @@ impl ProgressReporter {
             "retry" | "wait" | "part" => AnsiColor::Yellow,
             _ => AnsiColor::Cyan,
         };
-        // A failure may contain any output of a command.
+        // The text of a failure may contain any output of a command.
         let more = clean(more);
         let painted = paint(&format!("{word:<6}"), Style::new().fg_color(Some(color.into())), self.color);
         let text = match &self.face {
@@ -232,21 +232,21 @@ impl ProgressReporter {
         }
     }
 
-    /// Returns the number of ended nodes and the duration.
+    /// Returns a text with the number of ended nodes and the duration.
     pub(super) fn summary_text(&self) -> String {
         let took = self.clock.monotonic().saturating_sub(self.began);
         format!("{} of {} nodes, {}", self.ended.len(), self.nodes, short(took))
     }
 }
 
-/// Returns the name of an activation: the node, and its visit from the second on.
+/// Returns the name of an activation: the name of its node, and from the second visit on the number of the visit.
 fn activation_name(node: &str, visit: u32) -> String {
     if visit > 1 { format!("{node}@{visit}") } else { node.to_owned() }
 }
 
 fn bar(nodes: usize) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(nodes as u64), ProgressDrawTarget::stderr());
-    // Without the style it is a plainer bar.
+    // If the style cannot be used, the bar is plainer.
     if let Ok(style) = ProgressStyle::with_template(" {bar:12} {pos}/{len} nodes  {elapsed}  {msg}") {
         bar.set_style(style);
     }

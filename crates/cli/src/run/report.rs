@@ -1,4 +1,4 @@
-//! The end of the command: the result on stdout, the next command on stderr, and the exit code.
+//! The end of the command. This module writes the result to stdout and the next command to stderr, and returns the exit code.
 
 use std::io::IsTerminal as _;
 
@@ -19,25 +19,25 @@ use crate::output::{OutputFormat, quoted};
 use crate::resolution_help;
 use crate::table::{clean, clean_json};
 
-/// The reason for no longer following the run.
+/// The reason why the command stopped following the run.
 #[derive(Debug)]
 pub(super) enum FollowEnd {
-    /// The run is idle or ended.
+    /// The run is idle or has ended.
     Rests(Outcome<State>),
-    /// It had already completed.
+    /// The run had already completed before.
     Already,
-    /// A signal requested it, and the process released the run.
+    /// A signal asked the command to stop, and the process released the run.
     Asked,
-    /// The time expired, and the process released the run.
+    /// The time of `--timeout` passed, and the process released the run.
     Late,
-    /// A second signal: the command did not wait.
+    /// A second signal came, and the command did not wait for the release.
     Left,
 }
 
-/// Maximum number of lines of the latest answer before a question.
+/// Maximum number of lines of the latest answer that are printed before a question.
 const BEFORE: usize = 20;
 
-/// Writes a result.
+/// Writes the result of a run to stdout.
 pub(super) fn result(context: &CommandContext, value: &Json, id: &str) -> Result<(), CommandFailure> {
     let pretty = |value: &Json| clean_json(&format!("{value:#}\n"));
     context.out.one(value, |_| id.to_owned(), pretty)
@@ -185,24 +185,24 @@ pub(super) async fn report_status(
     }
 }
 
-/// Returns whether the run started without a backend for its tasks.
+/// Returns whether the run was started without a backend for its tasks.
 fn is_simulated(checkpoint: &Checkpoint) -> bool {
     checkpoint.labels.get(BACKEND).is_some_and(|by| by == SIMULATED)
 }
 
-/// A signal stopped the command.
+/// Creates the failure for a command that a signal stopped.
 pub(super) fn stopped_failure(job: &DriveJob) -> CommandFailure {
     let message = format!("run {} was stopped; recorded results are kept", job.run.run);
     CommandFailure::new(ExitReason::Interrupted, message, job.resume())
 }
 
-/// The run is safe, but its directory is out of date.
+/// Creates the failure for a run whose records are safe but whose directory is outdated.
 pub(super) fn stale_directory_failure(job: &DriveJob, error: &ferrata::Error) -> CommandFailure {
     let message = format!("the log of run {} is complete, but its directory is not: {error}", job.run.run);
     CommandFailure::new(ExitReason::Internal, message, job.place.resume(&job.run))
 }
 
-/// Names the files with more about the failed node.
+/// Lists the files that contain more about the failed node.
 fn files(job: &DriveJob, node: Option<&ferrata::NodeName>, checkpoint: &Checkpoint) -> Vec<String> {
     let Some(last) = node.and_then(|node| checkpoint.history.iter().rev().find(|past| past.node == *node))
     else {
@@ -217,7 +217,7 @@ fn files(job: &DriveJob, node: Option<&ferrata::NodeName>, checkpoint: &Checkpoi
     told.map(|path| format!("see {}", path.display())).collect()
 }
 
-/// Writes the status of the run for people, in a few lines: the progress stays on the screen.
+/// Formats the status of the run in a few lines for people. The progress stays visible above them.
 fn summary(job: &DriveJob, checkpoint: &Checkpoint) -> String {
     let keys = match &checkpoint.state {
         Json::Object(state) => state.keys().filter(|key| !key.starts_with("internal.")).count(),
@@ -234,7 +234,7 @@ fn summary(job: &DriveJob, checkpoint: &Checkpoint) -> String {
     )
 }
 
-/// Writes the status of the run as JSON.
+/// Returns the status of the run as JSON.
 fn of(job: &DriveJob, checkpoint: &Checkpoint) -> Json {
     let context: Map<String, Json> = match &checkpoint.state {
         Json::Object(state) => state

@@ -1,4 +1,4 @@
-//! Restores a run from `checkpoint.json` alone: a new run begins at the node of the checkpoint, with its context and its goal gates.
+//! Restores a run that has only a `checkpoint.json`. A new run begins at the node of the checkpoint, with its context and its goal gates.
 
 use std::path::Path;
 
@@ -17,24 +17,24 @@ use crate::context::CommandContext;
 use crate::exit::ExitReason;
 use crate::failure::CommandFailure;
 
-/// Values that the start of a run sets, and that a continued run must find unchanged.
+/// Values that are set at the start of a run. These values must not change when the run is continued.
 const OF_START: [&str; 6] =
     ["current_node", "outcome", "preferred_label", "failure_reason", "internal.input", "graph.goal"];
 
-/// Returns handlers that do no work, to compile the pipeline.
+/// Returns handlers that do no work. These handlers are only used to compile the pipeline.
 fn registry(loaded: &LoadedPipeline) -> Registry {
     let transforms = Transforms::in_directory(loaded.folder());
     let manager = Manager::with(Registry::default(), transforms, loaded.folder());
     Registry::default().with("stack.manager_loop", manager)
 }
 
-/// Reads the checkpoint of a directory without its log.
+/// Reads the checkpoint in a directory whose log does not exist.
 pub(super) fn read(
     loaded: &LoadedPipeline,
     directory: Option<&Path>,
 ) -> Result<Option<RestorePoint>, CommandFailure> {
     let Some(directory) = directory else { return Ok(None) };
-    // Mistakes of the pipeline are reported as for any run.
+    // Report mistakes in the pipeline in the same way as for any other run.
     loaded.with(registry(loaded), None)?;
     let compiler = Compiler::new(registry(loaded));
     let restored = RunDirectory::restore(directory, &loaded.pipeline, &compiler);
@@ -44,7 +44,7 @@ pub(super) fn read(
     })
 }
 
-/// Returns the run for a checkpoint: with the same id, unless it is taken.
+/// Returns the key of the new run. The new run has the same id as the old run, unless this id is in use.
 pub(super) async fn run(
     context: &CommandContext,
     place: &RunLocation,
@@ -61,7 +61,7 @@ pub(super) async fn run(
     Ok(RunKey::new(tenant, new_id(loaded.pipeline.name())?))
 }
 
-/// Begins the run. It is a fork of a temporary run that ends at its start and is then removed.
+/// Starts the new run. The new run is a fork of a temporary run that ends at its start and is then removed.
 pub(super) async fn begin(
     context: &CommandContext,
     job: &DriveJob,

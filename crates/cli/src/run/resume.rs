@@ -1,4 +1,4 @@
-//! Claims a run: starts it, or resumes it.
+//! Starts a run, or resumes an existing one, so that this process drives it.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use crate::context::CommandContext;
 use crate::exit::ExitReason;
 use crate::failure::CommandFailure;
 
-/// How long a process counts as alive after its last sign of life. Short, since people wait for it after a `kill -9` if the store cannot know better.
-/// A process considered dead loses the run, but no records.
+/// Time after its last heartbeat for which a process counts as alive. The time is short, because after a `kill -9` people wait for it, if the store
+/// has no faster way to know. If a process is wrongly considered dead, it loses the run, but no records are lost.
 pub(super) const TTL: Duration = Duration::from_secs(6);
 
-/// Interval of the check whether the previous process is gone.
+/// Interval of the checks whether the previous process is dead.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Maximum length of a label's value.
+/// Maximum length of the value of a label.
 const LABEL: usize = 256;
 
-/// Starts or resumes the run. `None` if it has already completed.
+/// Starts or resumes the run; `None` if the run has already completed.
 pub(super) async fn start_or_resume(
     context: &CommandContext,
     job: &DriveJob,
@@ -89,7 +89,7 @@ async fn resume_head(
         _ => {}
     }
     job.touch();
-    // A person who resumes a run stopped by `--until` agrees to continue.
+    // A person who resumes a run that `--until` stopped agrees that it continues.
     for question in runtime.questions(&job.run).await? {
         if question.kind == QuestionKind::After {
             runtime.respond(&job.run, &question.id, Answer::accept(true)?).by("ferrata resume").await?;
@@ -98,7 +98,7 @@ async fn resume_head(
     resume(job, runtime, graph).await.map(Some)
 }
 
-/// Resumes the run with the options.
+/// Resumes the run with the options of the command line.
 pub(super) async fn resume(
     job: &DriveJob,
     runtime: &Runtime,
@@ -124,14 +124,14 @@ fn changed_failure(error: ferrata::Error, job: &DriveJob) -> CommandFailure {
     CommandFailure::from(error).or_type(next)
 }
 
-/// Another process has the run.
+/// Creates the failure for a run that another process drives.
 pub(super) fn held_failure(job: &DriveJob) -> CommandFailure {
     let message =
         format!("another process drives run {}; wait for it, or claim the run with --take-over", job.run.run);
     CommandFailure::new(ExitReason::Conflict, message, job.place.command("wait", &job.run, ""))
 }
 
-/// Waits until the previous process counts as dead, which takes a moment after a `kill -9`.
+/// Waits until the previous process counts as dead. After a `kill -9`, this takes some seconds.
 async fn wait_until_free(
     context: &CommandContext,
     job: &DriveJob,

@@ -1,21 +1,21 @@
-//! Ctrl-C, and the signals that request the end of a process.
+//! Handles Ctrl-C and the other signals that ask a process to end.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::failure::CommandFailure;
 
-/// The signals that request a stop.
+/// The signals that ask the command to stop.
 #[derive(Debug)]
 pub(super) struct Signals {
     interrupt: Signal,
     terminate: Signal,
     hangup: Signal,
-    /// Whether a signal was put back.
+    /// Whether a signal was put back and is still to be handled.
     is_due: bool,
 }
 
 impl Signals {
-    /// Starts to listen.
+    /// Starts to listen for the signals.
     pub(super) fn listen() -> Result<Self, CommandFailure> {
         let listen = |kind| {
             signal(kind).map_err(|error| CommandFailure::internal("cannot listen for signals", &error))
@@ -28,7 +28,7 @@ impl Signals {
         })
     }
 
-    /// Waits for the next one.
+    /// Waits for the next signal.
     pub(super) async fn next(&mut self) {
         if std::mem::take(&mut self.is_due) {
             return;
@@ -40,7 +40,7 @@ impl Signals {
         }
     }
 
-    /// Puts a signal back: the next wait returns at once.
+    /// Puts a signal back, so that the next call of [`next`](Self::next) returns at once.
     pub(super) fn put_back(&mut self) {
         self.is_due = true;
     }

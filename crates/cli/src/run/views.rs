@@ -1,4 +1,4 @@
-//! Keeps a run's directory up to date while the run is active.
+//! Keeps the directory of a run up to date while the run is active.
 
 use std::time::Duration;
 
@@ -6,17 +6,17 @@ use ferrata::{Clock, RunKey, Runtime, SystemClock};
 use ferrata_dot::run_dir::RunDirectory;
 use tokio::sync::{Notify, watch};
 
-/// Minimum time between two writes: too short for readers of the files to notice.
+/// Minimum time between two updates. The time is too short for readers of the files to notice.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Ratio of the pause to the duration of the last write, so that a long run does not write its history all the time.
+/// Minimum ratio of the pause to the duration of the last update, so that a long run does not spend all its time on writing its history.
 const SHARE: u32 = 10;
 
-/// Writes the views after each record, until `over` is true; then once more.
+/// Updates the files after each record, until `over` becomes true. Then updates them a last time.
 ///
 /// # Errors
 ///
-/// Returns the error of the last write. Later writes repair earlier failures.
+/// Returns the error of the last update. A later update repairs what an earlier one failed to write.
 pub(super) async fn keep_views_current(
     mut directory: RunDirectory,
     runtime: &Runtime,

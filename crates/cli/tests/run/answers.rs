@@ -1,4 +1,4 @@
-//! Answers of tasks and people: kept, shown, simulated, and waited for.
+//! Answers of tasks and people: stored, shown, simulated and awaited.
 
 use serde_json::{Value as Json, json};
 

@@ -1,4 +1,4 @@
-//! Things that are wrong: a clear error, the documented code, nothing lost and no process left.
+//! Invalid input: a clear error and the documented exit code. No data is lost, and no process remains.
 
 use std::fmt::Write as _;
 
@@ -48,7 +48,7 @@ fn pipeline_with_lint_errors_is_refused() {
     assert!(said.err.contains("next: ferrata lint N.dot"), "{}", said.err);
     place.pipeline("E", "a start -> a -> exit");
     let said = place.call(&["run", "E.dot"]).ends(3);
-    assert!(said.err.contains("a tool has no command"), "{}", said.err);
+    assert!(said.err.contains("the tool has no command"), "{}", said.err);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The pipelines of the examples as the README runs them, also killed and on a server.
+//! The example pipelines as in the README, including kills and a server store.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! What lint says, `run` says: one judgement, before anything is begun.
+//! `run` refuses exactly what `lint` refuses, before anything starts.
 
 use serde_json::json;
 
@@ -16,9 +16,9 @@ fn run_refuses_what_lint_does() {
             r#"s [type="subgraph", shape=box, label="Deploy"]"#,
             "there is no handler for the type `subgraph`",
         ),
-        ("Prompt", "s [tool_command=true, prompt=x]", "`prompt` does nothing on `s`"),
+        ("Prompt", "s [tool_command=true, prompt=x]", "`prompt` has no effect on `s`"),
         ("Import", r#"s [shape=box, import="other.fabro"]"#, "an attribute of another dialect"),
-        ("Template", r#"s [shape=box, prompt="{% if x %}"]"#, "holds the statement"),
+        ("Template", r#"s [shape=box, prompt="{% if x %}"]"#, "contains the template statement"),
     ] {
         place.pipeline(name, &format!("{statements} start -> s -> exit"));
         let file = format!("{name}.dot");
@@ -82,7 +82,7 @@ fn goal_is_given_from_outside() {
     );
     place.pipeline("N", r#"t [tool_command="rm -rf ./$goal"] start -> t -> exit"#);
     let said = place.call(&["run", "N.dot"]).ends(1);
-    assert!(said.err.contains("give the graph a `goal`, or the run by `--goal`"), "{}", said.err);
+    assert!(said.err.contains("set `goal` in the graph, or pass `--goal`"), "{}", said.err);
 }
 
 /// The value of `--var` was in prompts alone: the command ran on `/build`.

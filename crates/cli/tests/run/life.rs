@@ -1,4 +1,4 @@
-//! Runs that are killed, interrupted and resumed.
+//! Killed, interrupted and resumed runs.
 
 use rustix::process::Signal;
 

@@ -1,4 +1,4 @@
-//! Running pipelines as a shell does it: killed, interrupted, answered, and given things that are wrong.
+//! Running pipelines as a shell does: kills, interrupts, answers, and invalid input.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod answers;

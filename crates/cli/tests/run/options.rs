@@ -1,4 +1,4 @@
-//! What the options of `run` do.
+//! The options of `run`.
 
 use serde_json::json;
 

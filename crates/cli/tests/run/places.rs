@@ -1,4 +1,4 @@
-//! A run's directory: of which run it is, who may read it, and what is left when the run is purged.
+//! The directory of a run: the run that it belongs to, its permissions, and its content after a purge.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -276,7 +276,7 @@ fn node_files_are_stored_and_visible_to_successors() {
     assert_eq!(place.read(&format!("d/{}", left[0]["path"].as_str().unwrap())), "first\n");
     let status = place.read("d/a/1.1/status.json");
     assert!(
-        status.contains("not kept as artifacts: `.hidden`, `link`: ") && status.contains("`pipe`: "),
+        status.contains("not stored as artifacts: `.hidden`, `link`: ") && status.contains("`pipe`: "),
         "{status}"
     );
     // The log tells of them as well, so that the command shows where they are.

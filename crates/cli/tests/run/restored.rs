@@ -1,4 +1,4 @@
-//! Runs that begin again with nothing but `checkpoint.json`.
+//! Runs that restart from `checkpoint.json` alone.
 
 use crate::support::{Place, history};
 

@@ -1,4 +1,4 @@
-//! A folder with pipelines, and the command as a process that is waited for, told and killed.
+//! A folder with pipelines, and the command as a child process.
 
 use std::io::{PipeReader, Read, Write};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! On a real terminal: a bar, and questions that are asked.
+//! A real terminal: the progress bar and interactive questions.
 
 use std::fs::{File, OpenOptions};
 use std::io::Read;

@@ -1,4 +1,4 @@
-//! What came of each node, in every view: none shows success where there was none.
+//! The result of each node in every view. No view shows a failed node as successful.
 
 use crate::support::Place;
 

@@ -111,7 +111,8 @@ impl<S: State> Graph<S> {
     }
 
     /// Returns the fingerprint of a node, or `None` if there is no such node.
-    pub fn node_fingerprint(&self, name: &str) -> Option<Fingerprint> {
+    #[cfg(test)]
+    pub(crate) fn node_fingerprint(&self, name: &str) -> Option<Fingerprint> {
         self.plan().find(name).map(|node| self.plan().node(node).fingerprint)
     }
 

@@ -333,7 +333,6 @@ impl RuntimeBuilder {
     ///
     /// A recorder of metrics keeps each series forever, so use this only if the set of node names is small and fixed. Each node has about twenty
     /// series, and each bucket of a histogram counts as a series. At most 500 nodes of each workflow get their own series.
-    #[cfg(feature = "metrics")]
     #[must_use]
     pub fn metrics_by_node(mut self) -> Self {
         self.by_node = true;

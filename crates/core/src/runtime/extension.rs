@@ -180,8 +180,8 @@ impl Runtime {
         self.shared().registry.news()
     }
 
-    /// Records metrics of a library's queue: the number of waiters, the number of held slots, and the longest wait. Without the feature `metrics`,
-    /// the call does nothing. Only the first 500 queues of a runtime are recorded, because a recorder of metrics keeps each series forever.
+    /// Records metrics of a library's queue: the number of waiters, the number of held slots, and the longest wait. Only the first 500 queues of a
+    /// runtime are recorded, because a recorder of metrics keeps each series forever.
     pub fn report_queue(&self, name: &str, waiting: usize, held: usize, oldest: Duration) {
         self.shared().telemetry().queue(name, waiting, held, oldest);
     }

@@ -17,12 +17,13 @@ use crate::past::retention::{self, RetentionPolicy};
 use crate::past::sweep::{SweepLimits, SweepReport};
 use crate::past::{
     self, Ancestor, CheckedLog, Checkpoint, Diff, LoggedGraph, Position, ReasonCache, RunExplanation,
-    TimelineEntry, Verified,
+    TimelineEntry,
 };
 use crate::record::RecordHeader;
 use crate::record::body::SignalKind;
 use crate::state::{Channels, Secrets, State};
 use crate::store::{At, Page, Paged, Removed, RunHead};
+use crate::verify::{Verified, verify};
 
 impl Runtime {
     /// Lists the headers of a run's records page by page, without reading the bodies. The newest records come first, unless `page` asks for the
@@ -345,7 +346,7 @@ impl Runtime {
     ///
     /// Cancel safe: the call changes nothing.
     pub async fn verify<S: State>(&self, graph: &Graph<S>, run: &RunKey) -> Result<Verified> {
-        past::verify(&**self.store(), graph, run).await
+        verify(&**self.store(), graph, run).await
     }
 
     /// Checks the whole remaining log of a run for consistency, without application code. It verifies all checksums and links, that each record

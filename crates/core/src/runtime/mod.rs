@@ -42,13 +42,14 @@ pub use self::requests::{
 };
 pub use self::runtime::Runtime;
 pub use self::watch::{
-    Chunk, LiveEvent, RecordedEvent, RunsCursor, RunsWatch, RunsWatchRequest, SseFrames, StreamWriter, Watch,
-    WatchCursor, WatchEvent, WatchEventKind, WatchKind, WatchRequest,
+    Chunk, LiveEvent, RecordedEvent, SseFrames, StreamWriter, Watch, WatchCursor, WatchEvent, WatchEventKind,
+    WatchKind, WatchRequest,
 };
 pub use crate::past::{
-    ActivationPhase, Ancestor, Change, CheckedLog, Checkpoint, Diagnostic, Diff, Divergence, LoggedGraph,
-    MemorySnapshot, OpenQuestions, PastActivation, PendingActivation, PendingChild, Position, ReasonCache,
-    ReasonKind, ReplanEntry, RetentionPolicy, RunExplanation, RunOrigin, RunReason, SweepLimits, SweepReport,
-    TimelineEntry, Verdict, Verified, WaitingToken,
+    ActivationPhase, Ancestor, Change, CheckedLog, Checkpoint, Diagnostic, Diff, LoggedGraph, MemorySnapshot,
+    OpenQuestions, PastActivation, PendingActivation, PendingChild, Position, ReasonCache, ReasonKind,
+    ReplanEntry, RetentionPolicy, RunExplanation, RunOrigin, RunReason, SweepLimits, SweepReport,
+    TimelineEntry, Verdict, WaitingToken,
 };
 pub use crate::telemetry::{TraceContext, TraceParent};
+pub use crate::verify::{Divergence, Verified};

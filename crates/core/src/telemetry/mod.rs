@@ -1,30 +1,18 @@
 //! The metrics and spans of the library, with every name, unit and label.
 //!
-//! The driver, the committer, the fleet module and the store wrapper record metrics by calling small typed functions. Without the feature `metrics`
-//! these functions are empty (`off.rs`), so a runtime without metrics reads no clock and stores no data for them.
+//! The driver, the committer, the fleet and the store wrapper call small typed functions of a meter. A meter holds handles of the
+//! recorder that the application installed. Without a recorder, the handles are empty.
 
-#[cfg(feature = "metrics")]
 pub mod catalogue;
-#[cfg(feature = "metrics")]
 mod instrument;
-#[cfg(not(feature = "metrics"))]
-mod off;
-#[cfg(feature = "metrics")]
 mod runs;
-#[cfg(feature = "metrics")]
 mod runtime;
 pub(crate) mod spans;
-#[cfg(feature = "metrics")]
 mod stores;
 mod trace;
 
-#[cfg(not(feature = "metrics"))]
-pub(crate) use self::off::{AttemptMeter, CommitterMeter, QueueMeter, RunMeter, StoreMeter, Telemetry};
-#[cfg(feature = "metrics")]
 pub(crate) use self::runs::{AttemptMeter, RunMeter};
-#[cfg(feature = "metrics")]
 pub(crate) use self::runtime::{QueueMeter, Telemetry};
-#[cfg(feature = "metrics")]
 pub(crate) use self::stores::{CommitterMeter, StoreMeter};
 
 pub use self::trace::{TraceContext, TraceParent};

@@ -1,4 +1,4 @@
-//! A parent that needs as many of its children as come first: whatever a process dies at, it gets them, and the others are cancelled.
+//! A parent that needs its first `n` children: after a crash at any write, it gets `n` results and cancels the other children.
 
 use std::time::Duration;
 

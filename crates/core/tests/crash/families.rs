@@ -1,5 +1,4 @@
-//! Crash at every write of a whole family: whatever a process dies at, each child is started once, and its parent gets what came of it
-//! once.
+//! Crashes at every write of a whole run tree: each child starts once, and its parent gets its result once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};

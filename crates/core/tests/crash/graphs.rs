@@ -1,4 +1,4 @@
-//! The graphs that crash. Every node tells the ledger first; what it returns does not depend on how often or when it ran.
+//! The graphs of the crash tests. Every node first writes to the ledger, and its return value does not depend on its number of executions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,12 +17,12 @@ pub(crate) struct Case {
     pub(crate) script: Script,
 }
 
-/// What is done to a run from outside beside answering what it asks.
+/// External operations on a run besides answers.
 #[derive(Clone, Default)]
 pub(crate) struct Script {
     /// What is sent to it, in order.
     pub(crate) messages: Vec<serde_json::Value>,
-    /// Whether it is edited and paused when it first comes to rest, and let go on later.
+    /// Whether the run is edited and paused when it first becomes idle, and unpaused later.
     pub(crate) is_held: bool,
     /// Nodes that do not tell the ledger, because no code of the test is in them.
     pub(crate) silent: Vec<&'static str>,
@@ -32,7 +32,7 @@ pub(crate) fn all() -> Vec<Case> {
     vec![chain(), diamond(), rounds(), replans(), fan_out(), flaky(), external(), hazards()]
 }
 
-/// What a node adds to the state: also what an operator supplies in its place.
+/// The changes of a node, which an operator can also supply.
 pub(crate) fn trace(node: &str, visit: u32) -> Op {
     Op::Append("trace".into(), vec![format!("{node}@{visit}").into()])
 }

@@ -1,4 +1,4 @@
-//! What the nodes did, outside of the store, and what the log says they did.
+//! Effects of the nodes outside the store, compared with the log.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! What the log of a run says, read as plain JSON.
+//! Reads the log of a run as plain JSON.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -115,7 +115,7 @@ impl Stored {
         self.signals.contains_key(what)
     }
 
-    /// Whether a question was answered or has expired; one that was asked anew is open again.
+    /// Whether a question was answered or has expired. A repeated question is open again.
     pub(crate) fn is_closed(&self, id: &str) -> bool {
         self.questions.iter().rev().find(|(known, _)| known == id).is_some_and(|&(_, answered)| answered)
     }

@@ -1,4 +1,4 @@
-//! Crash at every write: whatever a process dies at, the next one goes on, and nothing recorded is done again.
+//! Crashes at every write: the next process continues the run, and recorded work never runs again.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! A second process says something at every write of the first: nothing that was said is lost, and no work is done twice.
+//! A second process signals the run at every write of the first: no signal is lost, and no work runs twice.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,5 +1,5 @@
-//! Families that are paused at any write, and let go on, by processes that die at any write: a parent that rests as paused has paused its
-//! children, nothing of the family moves until it is let go on, and then it comes to what it comes to without a pause.
+//! Run trees that are paused and unpaused around crashes at every write. A paused parent has paused its children, no run of the tree advances until
+//! the unpause, and the result equals that without a pause.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

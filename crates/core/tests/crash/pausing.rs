@@ -1,4 +1,4 @@
-//! The graphs that ask, listen, do steps and sleep: what they were given must be on record, and never be got twice.
+//! Graphs with questions, messages, steps and timers. Each value that a node received is recorded, and is never received twice.
 
 use std::sync::Arc;
 use std::time::Duration;

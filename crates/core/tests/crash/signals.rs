@@ -1,4 +1,4 @@
-//! Others write first: answers, cancellations and takeovers that meet the owner at every write.
+//! Answers, cancellations and takeovers by other processes that conflict with the owner at every write.
 
 use std::sync::Arc;
 

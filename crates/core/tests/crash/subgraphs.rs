@@ -1,4 +1,4 @@
-//! Graphs within graphs that crash: a loop, a question, a quorum and a failure that is taken outside.
+//! Crashes in subgraphs: a loop, a question, a quorum, and a failure that the outer graph handles.
 
 use std::time::Duration;
 

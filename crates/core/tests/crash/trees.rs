@@ -1,4 +1,4 @@
-//! Random trees of runs with random faults, against a plain model: what a tree comes to is a sum that no crash can change.
+//! Random run trees with random faults, compared with a plain model. The result of a tree is a sum that no crash may change.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};

@@ -1,4 +1,4 @@
-//! One store, and the processes that live and die on it.
+//! One store and its processes, which crash and restart.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -75,7 +75,7 @@ impl World {
         self
     }
 
-    /// Lets others speak to the run: what it comes to rest with may be past by then.
+    /// Permits signals of other processes. The status at which a process stops may then be outdated.
     pub(crate) fn shared(mut self) -> Self {
         self.is_shared = true;
         self

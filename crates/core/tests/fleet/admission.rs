@@ -1,4 +1,4 @@
-//! Runs that are started beyond what a process may do at once are recorded, wait their turn, and are lost by nobody.
+//! Runs above the capacity of a process are recorded, wait in order, and are never lost.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

@@ -1,4 +1,4 @@
-//! Parents that end before their children, by a cancellation or by their deadline: each child is told, however many there are and whatever crashes.
+//! Parents that end before their children, by a cancellation or a deadline: every child is notified, for any number of children and after any crash.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
@@ -224,7 +224,7 @@ async fn slow_store_delays_cancel() {
     until_all(&world, 5, RunStatus::Cancelled).await;
 }
 
-/// A child that came to rest after its parent had ended is claimed by nobody: it waits for an answer that nobody wants. It is found all the same.
+/// A child becomes idle after its parent has ended. No process claims it, because it waits for an answer, but it is still found and cancelled.
 ///
 /// Guarantees: CHILD-10.
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! A process that does not know whether it started or claimed a run finds out, whatever becomes of the name meanwhile.
+//! A process finds out the unknown outcome of its start or claim, even if the run id was purged and reused.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

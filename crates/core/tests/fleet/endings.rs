@@ -1,4 +1,4 @@
-//! How a process ends: it is drained, shut down, or dies; and what those who watch its runs hear.
+//! The end of a process by drain, shutdown or crash, and the events that watchers of its runs receive.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
@@ -242,7 +242,7 @@ async fn run_continues_after_store_recovers() {
     assert_eq!(gate.began.load(Ordering::SeqCst), 2);
 }
 
-/// A run in line was watched for ever by whoever did not hold its place, also when nobody alive would have begun with it.
+/// A watcher without the run's handle gets an error for a queued run that no living process would start, and does not wait forever.
 ///
 /// Guarantees: FLEET-11.
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! A process that cannot say that it is alive stops its runs before others take them, and goes on when it can.
+//! A process without heartbeats stops its runs before other processes claim them, and continues after its heartbeats succeed again.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -116,8 +116,8 @@ async fn process_releases_fenced_run() {
     assert!(!told.iter().any(|text| text.contains("FENCED")), "{told:?}");
 }
 
-/// A process is stopped for a minute between the record of its intent and the act, as by `SIGSTOP`. Whoever takes the run
-/// over meanwhile asks what became of it; the act must not follow then. While a machine sleeps, its monotonic clock stands still.
+/// A process is suspended for a minute between the record of its intent and the effect, as by `SIGSTOP`. The new owner asks for the outcome, so the
+/// effect must not follow. While a machine sleeps, its monotonic clock stands still.
 ///
 /// Guarantees: FLEET-6.
 #[tokio::test]
@@ -189,8 +189,7 @@ async fn wall_clock_jump_preserves_run_ownership() {
     assert_eq!((gate.began.load(Ordering::SeqCst), head.epoch.get()), (1, 1));
 }
 
-/// Another task of the service keeps the thread for a minute when an attempt is about to have its first turn: the look at who owns the run
-/// is as old as that, and a successor has it by then.
+/// Another task blocks the thread for a minute before the first poll of an attempt: the ownership check is outdated, and a successor owns the run.
 ///
 /// Guarantees: FLEET-6.
 #[tokio::test]
@@ -233,7 +232,7 @@ async fn external_node_rechecks_owner_after_first_poll_delay() {
     }
 }
 
-/// What stands around an `External` node, a limit say, waits for longer than a heartbeat lives before the work begins.
+/// Middleware of an `External` node, such as a rate limit, waits longer than a heartbeat is valid before the work starts.
 ///
 /// Guarantees: FLEET-6.
 #[tokio::test]

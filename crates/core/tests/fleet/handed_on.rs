@@ -1,4 +1,4 @@
-//! What it costs the store when the process that speaks to a run at rest also goes on with it.
+//! Store calls for a signal to an idle run, if the same process then continues the run.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

@@ -1,4 +1,4 @@
-//! What a fleet costs its store while there is nothing to do.
+//! Store calls of an idle fleet.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

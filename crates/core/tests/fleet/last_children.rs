@@ -1,4 +1,4 @@
-//! Nodes that start runs while their process drains or shuts down, as every deployment has some.
+//! Nodes that start children while their process drains or shuts down.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

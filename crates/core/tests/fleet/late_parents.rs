@@ -1,4 +1,4 @@
-//! What a process does to children whose parent is another process's by then: it was suspended, or cut off, and knows it late.
+//! A process that was suspended or cut off affects the children of a parent that another process has claimed.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
@@ -127,8 +127,8 @@ async fn a_process_in_doubt_cancels_no_child() {
     }
 }
 
-/// A process whose note of a child came too late looks at the parent, which has not come so far; what the next owner starts after that look
-/// is not what the look was about.
+/// A process with a late note of a child reads the parent, which has not noted the child yet. The result of that read does not apply to children that
+/// the next owner starts afterwards.
 ///
 /// Guarantees: CHILD-11.
 #[tokio::test]

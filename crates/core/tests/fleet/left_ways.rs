@@ -1,4 +1,4 @@
-//! Another writer has the run take another way, while attempts are on the way of before.
+//! Another writer moves the run to another path while attempts of the old path are running.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -1,5 +1,4 @@
-//! Several processes on one store: what each of them does when it cannot say that it is alive, when another ends, and when it has
-//! no room.
+//! Several processes on one store: lost heartbeats, the end of other processes, and full capacity.
 
 mod admission;
 mod cancelled_families;

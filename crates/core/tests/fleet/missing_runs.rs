@@ -1,4 +1,4 @@
-//! A store that has no runs for a while, such as a folder that is unmounted and mounted again: its runs go on when they are back.
+//! A store that temporarily has no runs, such as an unmounted folder: its runs continue when they are back.
 
 use std::time::Duration;
 

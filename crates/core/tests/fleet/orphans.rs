@@ -1,4 +1,4 @@
-//! Many orphans at once: all of them are taken up, by whoever is there, whatever is wrong with some of them.
+//! Many orphans at once: the remaining processes claim all of them, even if some are unreadable.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
@@ -103,7 +103,7 @@ async fn ten_thousand_orphans_are_shared_by_the_fleet() {
     assert!(reads < u64::from(RUNS) * 5 / 4, "{reads} logs were read for {RUNS} runs");
 }
 
-/// Rows that cannot be read, of a workflow that nobody serves, and of a graph that does not fit hold up nobody.
+/// Unreadable rows, unserved workflows and unfit graphs do not delay the recovery of other runs.
 ///
 /// Guarantees: FLEET-8.
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! A driver that panics: its run is let go of while its process lives, whoever waits hears why, and nobody tries it for ever.
+//! A panicking driver: the live process releases its run, waiters receive the cause, and the run is not retried forever.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

@@ -1,4 +1,4 @@
-//! Whoever holds a run that waits for room hears what becomes of it, wherever that is; and a line outlives what was let go of.
+//! A handle of a run that waits for capacity receives the run's result, whichever process runs it. The queue survives releases.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

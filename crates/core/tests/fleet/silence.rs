@@ -1,7 +1,7 @@
-//! A call to the store that is never answered, one after the other: the run goes on, and in its own process.
+//! One store call after another is never answered: the run still continues in its own process.
 //!
-//! A connection that a proxy swallows closes nothing, so an append waited for its answer for ever, while heartbeats went over other
-//! connections and kept everybody else away. No test saw it: every fault of the tests had an end, as an error or a delay.
+//! A proxy can swallow traffic without closing the connection. Only a time limit around each call ends such a wait, because heartbeats over other
+//! connections still succeed.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -180,8 +180,7 @@ impl Drop for Leaving {
     }
 }
 
-/// A driver that waited for the store, for its look at the head of the run say, heard nothing else: its node went on until the store's call
-/// was given up, beside the one in the process that had taken the run.
+/// A driver that waits for a store call, such as its read of the head, still stops its node when another process has claimed the run.
 ///
 /// Guarantees: FLEET-3.
 #[tokio::test]

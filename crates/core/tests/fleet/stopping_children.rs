@@ -1,4 +1,4 @@
-//! Children of an attempt before: that were told to stop and have not yet, or that go on.
+//! Children of an earlier attempt that are still stopping, or still running.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -71,7 +71,7 @@ async fn retry_restarts_child_that_is_still_stopping() {
     assert_eq!(world.store.head(&key("kid-2")).await.unwrap().unwrap().status, RunStatus::Completed);
 }
 
-/// The run came to rest on the sleep while the second attempt was still looking at the child, so that nothing told it of the end.
+/// The run must not become idle on the timer while the second attempt still reads the child, so that the end of the child reaches the attempt.
 ///
 /// Guarantees: CHILD-2.
 #[tokio::test]

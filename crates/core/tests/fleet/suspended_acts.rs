@@ -1,4 +1,4 @@
-//! A process that is suspended in the middle of an `External` node, at an `.await` of the node's own.
+//! A process that is suspended inside an `External` node, at an `.await` of the node.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

@@ -1,4 +1,4 @@
-//! A sweeper: what a policy does not keep goes by itself, in whatever processes it is switched on.
+//! The retention sweeper removes runs by its policy, in every process that enables it.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

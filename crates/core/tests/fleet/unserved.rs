@@ -1,4 +1,4 @@
-//! Waiting for a run that no process serves: the caller is told, and does not wait for ever.
+//! Waiting for a run that no process serves: the caller gets an error instead of waiting forever.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
@@ -79,7 +79,7 @@ fn sleeping() -> Graph<Context> {
         .unwrap()
 }
 
-/// `completed` hung for ever and said nothing where nobody served the workflow: after an answer, and after a sleep that was too long to stay in memory.
+/// `completed` returns an error if no process serves the workflow: after an answer, and after a timer that was too long to stay in memory.
 ///
 /// Guarantees: CONTROL-19.
 #[tokio::test]

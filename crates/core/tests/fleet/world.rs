@@ -1,4 +1,4 @@
-//! Several processes on one store and one clock, and what stands between each of them and the store.
+//! Several processes on one store and one clock, with a fault layer between each process and the store.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

@@ -1,4 +1,4 @@
-//! A golden log of a join that counts: tokens that came too late and were dropped, and a next round.
+//! A golden log of a counting join: late tokens that are dropped, and a second round.
 
 use ferrata_core::graph::{Graph, Join};
 use ferrata_core::runtime::Runtime;

@@ -1,5 +1,4 @@
-//! A golden log of attempts that must not be repeated: one that said that nothing was done, one that is in doubt, one that failed
-//! for good.
+//! A golden log of attempts that must not repeat: one that was not done, one with unknown outcome, and one that failed for good.
 
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use ferrata_core::state::{Context, Draft, Reducer};
 use super::waits::prefix;
 use super::{key, notes, read};
 
-/// What was done when the log was written: nothing, and then nobody knows.
+/// The reports of the attempts when the log was written: first that nothing was done, then an unknown outcome.
 async fn pay(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
     match cx.attempt() {
         1 => Err(NodeError::new("the bank is closed").not_done()),
@@ -41,7 +40,7 @@ fn order() -> Graph<Context> {
         .unwrap()
 }
 
-/// Goes on from some record, and says of what is in doubt that it was done. Returns what was asked on the way, and the end.
+/// Continues from a record, and resolves unknown outcomes as done. Returns the questions and the outcome.
 async fn finish(name: &str, records: usize) -> (Vec<String>, Vec<String>) {
     let runtime = Runtime::builder(prefix(name, records).await).build().await.unwrap();
     let mut asked = Vec::new();

@@ -1,4 +1,4 @@
-//! Golden logs of a run that was configured, started with a message and sent another by its key, and of a fork of it, which has them in a base.
+//! Golden logs of a run with a configuration, a first message and a keyed message, and of its fork, which has them in a base.
 
 use ferrata_core::graph::Graph;
 use ferrata_core::node::{Conversation, NodeContext};

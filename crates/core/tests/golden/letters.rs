@@ -1,5 +1,4 @@
-//! Golden logs of a run that sent letters, named artifacts and noted what it read from a memory: as records, and with a base in each record
-//! up to its end.
+//! Golden logs of a run with outbox messages, artifacts and memory reads: as records, and with a base in each record.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -125,7 +124,7 @@ async fn every_record_restores_outbox_messages_and_notes() {
     assert_eq!(came, all);
 }
 
-/// Every form of what is said of letters, and every field of what waits, is in some log.
+/// The logs contain every kind of outbox record, and every field of a waiting message.
 ///
 /// Guarantees: FORMAT-5.
 #[test]

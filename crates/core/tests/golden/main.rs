@@ -1,4 +1,4 @@
-//! Logs that format 1 wrote: later versions read them. Files in `golden/` are added and never edited.
+//! Logs that format 1 wrote, which later versions must read. Files in `golden/` are added and never edited.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

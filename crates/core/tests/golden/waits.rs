@@ -1,4 +1,4 @@
-//! Golden logs of runs that asked, listened, slept, were paused and edited: as records, and with a base in each record.
+//! Golden logs of runs with questions, messages, timers, pauses and edits: as records, and with a base in each record.
 
 use std::sync::Arc;
 use std::time::Duration;

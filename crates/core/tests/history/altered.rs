@@ -1,5 +1,4 @@
-//! Logs that were altered by somebody who seals what they change: whatever is in them, a reader says what it finds or that the
-//! log is corrupt, with the run and the record, and never panics.
+//! Altered logs with valid checksums: a reader returns their content or a corruption error with the run and the record, and never panics.
 
 use ferrata_core::ask::Answer;
 use ferrata_core::record::{Record, RecordKind, Resolution, RunStatus};

@@ -1,4 +1,4 @@
-//! What another process does between two reads of a log that is read in several.
+//! Changes by another process between two reads of one log.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

@@ -1,4 +1,4 @@
-//! Numbers drawn from a seed, the same on every machine.
+//! Random numbers from a seed, equal on every machine.
 
 /// xorshift64*.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! A run that was written down and read again is the run, also after a prune; only its records are numbered anew then.
+//! An exported and imported run equals the original, even after a prune. Only its records get new numbers.
 
 use ferrata_core::Clock as _;
 use ferrata_core::graph::Graph;
@@ -24,7 +24,7 @@ fn unnumbered(record: &Record) -> (RecordHeader, Vec<u8>) {
     (header, record.body.to_vec())
 }
 
-/// What an import makes of records: whoever drove the run that was written down drives no copy of it.
+/// The effect of an import on records: the owner of the exported run does not own the copy.
 fn let_go(mut records: Vec<Record>) -> Vec<Record> {
     let head = &mut records.last_mut().unwrap().header;
     if !matches!(head.status, RunStatus::Completed | RunStatus::Cancelled) {
@@ -273,8 +273,8 @@ async fn facts_and_claims_of_a_file_are_checked() {
         ("the user", facts(&|facts| facts["user"] = "a\u{0}b".into())),
         ("the user", facts(&|facts| facts["user"] = "\u{9b}31m".into())),
         ("the user", facts(&|facts| facts["user"] = "x".repeat(257).into())),
-        ("the time of the start", facts(&|facts| facts["created"] = i64::MAX.into())),
-        ("the time of the start", facts(&|facts| facts["created"] = i64::MIN.into())),
+        ("the start time", facts(&|facts| facts["created"] = i64::MAX.into())),
+        ("the start time", facts(&|facts| facts["created"] = i64::MIN.into())),
         ("line 1", facts(&|facts| facts["labels"] = serde_json::json!({ "k": "a\rb" }))),
         ("an epoch that is out of range", text.replacen("\"epoch\":1", "\"epoch\":4294967295", 2)),
     ];
@@ -286,7 +286,7 @@ async fn facts_and_claims_of_a_file_are_checked() {
     }
 }
 
-/// What is written down goes to terminals, so nothing in it may steer one; and it is read back byte for byte.
+/// An export may be printed to a terminal, so it has no control characters, and it is read back byte for byte.
 ///
 /// Guarantees: COPY-3.
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! What differs between two values, applied to the one, gives the other; and backwards it is what was there before.
+//! The diff of two values, applied to the first, gives the second, and the reverse diff gives the first.
 
 use ferrata_core::runtime::{Change, Diff};
 use proptest::prelude::*;
@@ -81,7 +81,7 @@ proptest! {
         }
     }
 
-    /// What is kept as JSON is read again.
+    /// A stored JSON value is read back.
     ///
     /// Guarantees: HISTORY-4.
     #[test]

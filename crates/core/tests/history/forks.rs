@@ -1,4 +1,4 @@
-//! A fork goes on as the run itself would have gone on from there, and its source stays as it was.
+//! A fork continues as the run would have continued from that record, and its source does not change.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -259,7 +259,7 @@ async fn fork_without_checkpoints_lists_repeated_effects() {
     }
 }
 
-/// What was at work, and what had failed once, was told only of a node that must not be repeated.
+/// A fork reports running and once failed attempts of all nodes, not only of those that must not repeat.
 ///
 /// Guarantees: FORK-3.
 #[tokio::test]

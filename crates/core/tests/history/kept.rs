@@ -1,4 +1,4 @@
-//! What a prune must keep, what a policy says, and what looking at a pruned, failed or cancelled run tells.
+//! Data that a prune must keep, retention policies, and the views of pruned, failed and cancelled runs.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! A process dies at every write of what keeps logs small or copies them: nothing is lost, and the next one finishes it.
+//! Crashes at every write of a prune, purge or copy: no data is lost, and the next process finishes the work.
 //!
-//! The stores are anyone's: `crates/store-fs/tests` runs the same file.
+//! `crates/store-fs/tests` includes this file.
 
 use std::future::Future;
 use std::pin::Pin;

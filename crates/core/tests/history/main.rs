@@ -1,6 +1,6 @@
-//! What must hold of a run's past, whatever the run: laws over random lives, kills, races, and what a prune must keep.
+//! Properties of every run's past: random runs, crashes, races, and the data that a prune must keep.
 //!
-//! The seeds are fixed; a failure names its own. `HISTORY_SEEDS=from..to` tries others.
+//! The seeds are fixed, and a failure prints its seed. `HISTORY_SEEDS=from..to` runs others.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

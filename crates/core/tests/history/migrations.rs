@@ -1,4 +1,4 @@
-//! State of another version: brought forward by steps, or refused in words with the run left as it was.
+//! State of another version: migrated step by step, or rejected with an error that leaves the run unchanged.
 
 use std::sync::Arc;
 use std::time::Duration;

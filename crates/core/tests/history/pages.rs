@@ -1,4 +1,4 @@
-//! Looking costs what is looked at: the history of a long run is read a page at a time, and no body for a list.
+//! The cost of reading history: a long run is read page by page, and a list reads no record bodies.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! Pruning changes nothing that is kept: for every cut and every record behind it, the fold is the same.
+//! Pruning does not change retained records: for every cut and every later record, the fold is equal.
 
 use std::sync::Arc;
 
@@ -141,7 +141,7 @@ async fn prune_spares_restarted_run() {
     assert_eq!((head.first.get(), head.seq.get()), (0, end));
 }
 
-/// A look came only once so many records had been written since the run was taken up: one that rests sooner kept its whole log.
+/// Retention is checked even for a run that becomes idle after a few records.
 ///
 /// Guarantees: RETAIN-4.
 #[tokio::test]

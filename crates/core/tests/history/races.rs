@@ -1,7 +1,7 @@
-//! Retention beside whatever else goes on: nothing is lost, nothing is dropped twice, and no reader sees a hole.
+//! Retention concurrent with other operations: no data is lost, no record is dropped twice, and no reader sees a gap.
 //!
-//! Tasks take turns by chance, drawn from a seed, at every call of the store. The clock stands still: what a process does now and then would
-//! draw, too, and no seed would come to the same twice.
+//! At every call of the store, a seed chooses the next task. The clock stands still, because timed work would also draw numbers and make a seed
+//! unrepeatable.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -271,8 +271,8 @@ async fn concurrent_sweeps_count_each_removed_run_once() {
     }
 }
 
-/// Whoever reads a whole log while it is cut reads what is kept, and not two ends with a hole between them. An export used to
-/// join them, and its import numbered the hole away; a verification used to find a difference that was none.
+/// A reader of a whole log during a prune gets the retained records without a gap. Otherwise an export would join two separate parts, and a
+/// verification would report a false difference.
 ///
 /// Guarantees: HISTORY-3.
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Random lives of runs: a graph, a policy and everything that may happen to a run, all drawn from a seed.
+//! Random runs: graph, policy and events all come from a seed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -306,7 +306,7 @@ fn name(at: usize) -> String {
     format!("n{at}")
 }
 
-/// What anybody would answer.
+/// A valid answer.
 pub(crate) fn answer(question: &Question) -> Answer {
     match question.kind {
         QuestionKind::Doubt => Resolution::Retry.into(),

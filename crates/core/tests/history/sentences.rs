@@ -1,4 +1,4 @@
-//! Sentences of the page on a run's past, each with the smallest run that could make it false.
+//! Statements of the page about a run's past, each with the smallest run that could make it false.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -87,7 +87,7 @@ async fn a_fork_that_starts_elsewhere_runs_its_joins() {
     }
 }
 
-/// What an operator said became of an attempt used to stay behind: the fork did it again.
+/// An operator's resolution of an attempt is part of a fork, so the fork does not run the attempt again.
 ///
 /// Guarantees: FORK-4.
 #[tokio::test]

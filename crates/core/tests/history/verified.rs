@@ -1,4 +1,4 @@
-//! A graph that did not change would have done the same, whatever the run; one that did is found out, at the record.
+//! `verify` accepts every run with an unchanged graph, and finds the record where a changed graph differs.
 
 use ferrata_core::ask::Answer;
 use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Graph, Join};

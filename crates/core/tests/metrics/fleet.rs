@@ -1,4 +1,4 @@
-//! What is told of claims, of recovery and of heartbeats.
+//! Metrics of claims, recovery and heartbeats.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

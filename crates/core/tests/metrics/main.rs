@@ -1,4 +1,4 @@
-//! What an operator reads of a runtime: every metric moves when it should, under the names of the catalogue, and tells nothing of a run.
+//! Metrics of a runtime: every metric of the catalogue changes when it should, and none contains data of a run.
 
 mod fleet;
 mod pages;

@@ -1,4 +1,4 @@
-//! The page, the alerts and the dashboard say what the library records, and nothing else.
+//! The documentation, the alerts and the dashboard name exactly the metrics that the library records.
 
 use std::collections::BTreeSet;
 use std::path::Path;

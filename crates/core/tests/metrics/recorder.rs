@@ -1,4 +1,4 @@
-//! A recorder that remembers how each series moved.
+//! A recorder that stores the changes of each series.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
@@ -11,7 +11,7 @@ use metrics::{
     SharedString, Unit,
 };
 
-/// What a series came to.
+/// The value of a series.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Series {
     /// The sum of a histogram, or the value.

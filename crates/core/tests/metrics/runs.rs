@@ -1,4 +1,4 @@
-//! What is told of runs, activations and attempts.
+//! Metrics of runs, activations and attempts.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

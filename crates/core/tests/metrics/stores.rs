@@ -1,4 +1,4 @@
-//! What is told of the store, and of the way there.
+//! Metrics of the store and of its calls.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

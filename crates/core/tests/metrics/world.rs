@@ -1,4 +1,4 @@
-//! A store in memory, a clock that the test moves, and a recorder.
+//! A store in memory, a clock under the test's control, and a recorder.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

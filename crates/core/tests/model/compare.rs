@@ -1,4 +1,4 @@
-//! What can be seen of a run, held against the oracle.
+//! Compares the visible state of a run with the oracle.
 
 use ferrata_core::runtime::Outcome;
 use ferrata_core::state::Context;

@@ -1,4 +1,4 @@
-//! What the random sequences came past: a model test that never gets somewhere proves nothing about it.
+//! Checks that the random sequences reach every situation that the model covers.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};

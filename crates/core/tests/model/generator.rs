@@ -1,4 +1,4 @@
-//! How a random sequence of operations is drawn.
+//! Generates random sequences of operations.
 
 use proptest::prelude::*;
 
@@ -78,7 +78,7 @@ fn ops() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Somebody else writes just as work or the time brings about a record.
+/// Another writer writes just as work or a timer causes a record.
 fn met() -> impl Strategy<Value = [Op; 2]> {
     let meets = Op::Weather { slot: 0, fault: Fault::Meets };
     let times = prop::sample::select(vec![TIMES[3], TIMES[5]]);

@@ -1,4 +1,4 @@
-//! What is promised whatever happens: held after every operation, also where nobody can tell what a process had finished when it ended.
+//! Properties that hold after every operation, even if the progress of a dead process is unknown.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

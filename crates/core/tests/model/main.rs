@@ -1,8 +1,7 @@
-//! Random sequences of all public operations against a plain model of what the documentation says: after each, status, state,
-//! open questions, inbox, outcome and error are the same.
+//! Random sequences of all public operations, compared with a plain model of the documentation. After each operation, status, state, open questions,
+//! inbox, outcome and error are equal.
 //!
-//! `FERRATA_MODEL_CASES` sets how many sequences are tried, `FERRATA_MODEL_SEED` the seed that they are drawn from, and
-//! `FERRATA_MODEL_FAMILY` tries one family of graphs only.
+//! `FERRATA_MODEL_CASES` sets the number of sequences, `FERRATA_MODEL_SEED` their seed, and `FERRATA_MODEL_FAMILY` selects one family of graphs.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

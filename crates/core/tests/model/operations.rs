@@ -1,4 +1,4 @@
-//! What is done to a run.
+//! The operations on a run.
 
 use ferrata_core::ErrorKind;
 use proptest::prelude::prop;
@@ -128,7 +128,7 @@ pub(crate) enum Kind {
     Resolve(Resolving),
 }
 
-/// What became of an activation in doubt.
+/// The resolution of an activation with unknown outcome.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Resolving {
     Retry,

@@ -1,4 +1,4 @@
-//! The processes of a world, and where they keep their runs.
+//! The processes of a world and their handles of runs.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What stands between a process and the store: replies that are lost, calls without an answer, and others who write first.
+//! Faults between a process and the store: lost replies, unanswered calls and conflicting writers.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,7 +20,7 @@ pub(crate) enum Fault {
     LosesReply,
     /// There is no answer, ever; it is written or not.
     Hangs { done: bool },
-    /// Somebody else edits the run just before.
+    /// Another writer edits the run just before.
     Meets,
     /// The head is not read.
     FailsRead,

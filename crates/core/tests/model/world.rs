@@ -1,4 +1,4 @@
-//! The processes as they are, beside the oracle: each operation is done to both, and then both are compared.
+//! The real processes next to the oracle: each operation runs on both, and then both are compared.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -42,7 +42,7 @@ const ROUNDS: u32 = 2_000;
 /// How often a process goes on without anything happening before it counts as quiet. One turn runs all that is ready.
 const TURNS: usize = 4;
 
-/// What an operation is called, what it came to, and what by the oracle.
+/// The name of an operation, its result, and the oracle's result.
 type Did = (&'static str, Result<(), Error>, Result<(), Refused>);
 
 pub(crate) type Checked = Result<(), String>;
@@ -60,7 +60,7 @@ pub(crate) struct World {
     pub(crate) number: usize,
     /// The last record of a run when a handle was first seen to have ended with a claim.
     pub(crate) end_heads: BTreeMap<(usize, u64), Option<HeadRef>>,
-    /// What is on record, as far as it was read.
+    /// The records that were read so far.
     pub(crate) seen: Seen,
     /// How often somebody else was first to write, and how often the oracle knows of that.
     pub(crate) met: Arc<AtomicU32>,

@@ -1,5 +1,5 @@
-//! Each request dropped after each of its polls, as the handler of a web service is when its client hangs up: it is carried out, or it
-//! was never polled. No run is left that a living executor owns and nobody drives, and nothing runs twice.
+//! Each request is dropped after each of its polls, as if the client of a web service disconnects. The request takes full effect or none, every owned
+//! run has a driver, and no work runs twice.
 
 use std::collections::BTreeMap;
 use std::future::{IntoFuture as _, poll_fn};
@@ -288,8 +288,7 @@ fn requests() -> Vec<Request> {
     ]
 }
 
-/// A web handler that was dropped inside `start`, `resume` or `fork` left a run that its living executor owned and nobody drove, until the
-/// process ended: the append became durable, and nobody was left to go on from it. 247 of 400 starts that timed out ended so.
+/// A web handler that is dropped inside `start`, `resume` or `fork` must not leave a run that its living process owns and does not drive.
 ///
 /// Guarantees: DURABLE-13.
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! What is raced on: small graphs that ask, listen, do steps, sleep, fail and lead elsewhere after an edit.
+//! The graphs of the races: small graphs with questions, messages, steps, timers, failures and edited routes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -26,7 +26,7 @@ pub(crate) struct Witness {
     pub(crate) failures: Mutex<u64>,
     /// Whether nodes send letters out of the run.
     pub(crate) sends: bool,
-    /// What came of them.
+    /// Their results.
     pub(crate) received: Mutex<Received>,
     /// How often each activation began.
     pub(crate) began: Mutex<BTreeMap<String, u32>>,

@@ -1,4 +1,4 @@
-//! What hands do to the run, and how it may be taken.
+//! The operations of the concurrent callers, and their permitted results.
 
 use ferrata_core::ask::{Answer, QuestionKind};
 use ferrata_core::runtime::Runtime;

@@ -1,7 +1,7 @@
-//! Races: everything that can be done to a run, done at once by several hands in two processes, in an order drawn from a seed.
+//! Races: all operations on a run, made by several concurrent callers in two processes, in an order from a seed.
 //!
-//! `FERRATA_RACES` sets how many seeds are tried, `FERRATA_RACE_SEED` tries only one and shows what happened. Everything is in one
-//! thread and every call to the store gives way to others a drawn number of times, so a seed always gives the same log.
+//! `FERRATA_RACES` sets the number of seeds, and `FERRATA_RACE_SEED` runs only one seed and prints its events. Everything runs in one thread, and
+//! every store call yields a random number of times from the seed, so a seed always gives the same log.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a race that fails shows its seed and its log")]

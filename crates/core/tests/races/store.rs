@@ -1,4 +1,4 @@
-//! A store whose every call gives way to others before and after, as one over a network does.
+//! A store with a yield before and after every call, like a store over a network.
 
 use std::any::Any;
 use std::error::Error as StdError;

@@ -1,4 +1,4 @@
-//! One race: two processes on a run, the hands that reach for it, and what is checked when it is over.
+//! One race: two processes on a run, concurrent callers, and the final checks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -40,7 +40,7 @@ pub(crate) enum Race {
     Lossy,
 }
 
-/// What became of races.
+/// Results of races.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     pub(crate) log: Vec<String>,
@@ -87,7 +87,7 @@ impl Report {
     }
 }
 
-/// What a hand did, and what it was told.
+/// An operation of a caller, and its result.
 struct Told {
     deed: Deed,
     by: String,
@@ -372,7 +372,7 @@ impl World {
         }
     }
 
-    /// Whoever drove the run was told how it went on, or that somebody else has it.
+    /// Every driver of the run learned its end, or that another process owns it.
     async fn check_waits(&self, report: &mut Report) {
         let mut waits = std::mem::take(&mut *self.waits.lock().unwrap());
         while let Some(ended) = waits.join_next().await {

@@ -1,4 +1,4 @@
-//! Who answers by itself, and conversations that count what they heard.
+//! Automatic answerers, and conversations that count the messages they received.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
@@ -52,8 +52,7 @@ impl Answerer for Desk {
     }
 }
 
-/// The answerer was still at it when a person had answered. So the run, which waited for nothing but a message by then, stayed in memory
-/// for ever, and the answerer's own answer was taken for one that counted.
+/// A person answers while the answerer is still working. The run must become idle afterwards, and the answerer's own answer must not count.
 ///
 /// Guarantees: QUESTION-10.
 #[tokio::test]
@@ -98,7 +97,7 @@ impl AnswerShape for Even {
     }
 }
 
-/// The first answer could not be read, and the question was asked again: of people alone, so that the run came to rest over it.
+/// If the automatic answer cannot be decoded, the question is asked again, and the answerer gets the new question, too.
 #[tokio::test]
 async fn repeated_question_goes_to_answerer_again() {
     let graph = Graph::<Context>::builder("even")
@@ -227,7 +226,7 @@ fn talks(turns: u32) -> Graph<Context> {
         .unwrap()
 }
 
-/// What a conversation of so many turns hears of what is sent to it, and what stays unread.
+/// The messages that a conversation of a given number of turns receives, and the unread ones.
 async fn hears(turns: u32, sent: &[&str]) -> (Vec<String>, usize) {
     let store = MemoryStore::new();
     let runtime = Runtime::builder(store.clone()).build().await.unwrap();

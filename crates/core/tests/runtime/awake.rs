@@ -1,4 +1,4 @@
-//! A run does not rest on a wait that something else is about to end.
+//! A run does not become idle while another part of it is about to end its wait.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,7 @@ struct Shared {
     awake: Mutex<Option<KeepAwakeGuard>>,
 }
 
-/// One branch asks, unless it is told that nobody need answer; the route of the other tells it so.
+/// One branch asks unless no answer is needed; the route of the other branch decides this.
 fn graph(shared: &Arc<Shared>, keep_awake: bool) -> Graph<Context> {
     let (tell, told) = watch::channel(false);
     let (here, there) = (Arc::clone(shared), Arc::clone(shared));

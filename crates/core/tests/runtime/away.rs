@@ -1,4 +1,4 @@
-//! A database that is away when a transaction is to begin.
+//! A database that is down when a transaction starts.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Values of the application whose `Serialize` panics or fails: the request fails, and its caller goes on.
+//! Values with a `Serialize` that panics or fails: the request fails, and its caller continues.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

@@ -1,4 +1,4 @@
-//! One verb for all runs of a listing.
+//! Bulk operations on all runs of a listing.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

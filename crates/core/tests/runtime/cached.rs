@@ -1,4 +1,4 @@
-//! Results of nodes that other runs of the process take again.
+//! Cached node results that other runs of the process reuse.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

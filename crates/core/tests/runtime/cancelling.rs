@@ -1,4 +1,4 @@
-//! A run that is cancelled twice, by call and by answer.
+//! Repeated cancellations of a run, by call and by answer.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

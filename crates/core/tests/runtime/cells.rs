@@ -1,5 +1,4 @@
-//! What libraries build on: a run that begins paused, its state as a thing that several processes change, and the way from a node to its
-//! runtime.
+//! APIs for libraries: runs that start paused, state that several processes change, and a node's access to its runtime.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

@@ -1,4 +1,4 @@
-//! A pause of a parent reaches the children that would be cancelled with it, at any depth, and no others; they go on with it.
+//! A pause of a parent pauses the children that would be cancelled with it, at any depth, and no others. The unpause reaches them, too.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
@@ -145,7 +145,7 @@ async fn child_pauses_separately_from_parent_pause() {
     world.pass(run.completed()).await.unwrap();
 }
 
-/// A parent whose node starts a child when it is told to, and waits for it when it is told to.
+/// A parent with a node that starts a child and waits for it, each on request.
 fn working(child: &Graph<Context>, go: &[Arc<AtomicBool>; 2]) -> Graph<Context> {
     let (child, [start, wait]) = (child.clone(), go.clone());
     Graph::<Context>::builder("working")

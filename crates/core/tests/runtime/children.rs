@@ -1,4 +1,4 @@
-//! Runs within runs: what a parent gets from its children, whatever happens to either.
+//! Child runs: the results that a parent receives, for every way in which parent or child can end.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

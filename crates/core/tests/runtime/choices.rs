@@ -1,4 +1,4 @@
-//! Waits beside waits: what a node saw before a crash or a rest, it sees again, in the same order.
+//! Concurrent waits: after a crash or an idle period, a node sees the same results in the same order.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
@@ -52,9 +52,8 @@ fn saw(outcome: Outcome<Context>) -> Vec<String> {
     state.get("saw").unwrap().unwrap()
 }
 
-/// A question was answered long before the timer beside it was due, and its answer was used. The node then asked something else, and
-/// was begun again for the answer to that. By then the timer was due as well, so that `select!` drew, and the run ended with "nobody
-/// answered" as often as not. The first answer was lost.
+/// A question is answered long before a concurrent timer expires, and the node uses the answer. The node then asks another question, and restarts for
+/// its answer after the timer expired. `select!` must choose the first answer again, not the timer.
 ///
 /// Guarantees: TIMER-10.
 #[test]
@@ -140,7 +139,7 @@ fn timers_beside_each_other_keep_their_times() {
     });
 }
 
-/// `late` is declared first, and came to wait last. In memory `early` took the message; after a rest, whoever was declared first.
+/// `late` is declared first, and waits last. `early` must get the message in memory and after an idle period.
 ///
 /// Guarantees: MESSAGE-9.
 #[test]
@@ -175,7 +174,7 @@ fn longest_waiter_receives_next_message_after_idle() {
     });
 }
 
-/// What a node does: waits of every kind, beside and behind each other. The numbers are names.
+/// The operations of a node: waits of every kind, concurrent and in sequence. The numbers are names.
 #[derive(Clone, Debug)]
 enum Program {
     Ask(u32),

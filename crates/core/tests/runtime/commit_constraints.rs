@@ -1,4 +1,4 @@
-//! A constraint that the database checks at the commit: what it refuses is a failed attempt of the node, as a statement that fails is.
+//! Deferred database constraints: a rejection at the commit is a failed attempt of the node, like a failed statement.
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
 use std::sync::Arc;
@@ -80,6 +80,6 @@ async fn refused_commit_fails_run_with_reason() {
     let Outcome::Failed { failure, .. } = outcome(&store, withdrawing(&attempts, u32::MAX)).await else {
         panic!("a constraint that always refuses fails the run")
     };
-    assert!(failure.to_string().contains("a constraint that is checked at the commit"), "{failure}");
+    assert!(failure.to_string().contains("a deferred constraint rejected the rows"), "{failure}");
     assert_eq!(store.row("cash").await, 5);
 }

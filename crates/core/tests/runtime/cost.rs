@@ -1,4 +1,4 @@
-//! What a run and a child cost the store: calls are counted, so that none comes in unseen.
+//! Store calls of a run and of a child, counted exactly.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
@@ -44,12 +44,6 @@ pub(crate) struct Counting {
 impl Counting {
     pub(crate) fn of(store: &MemoryStore) -> Self {
         Self { inner: store.clone(), counts: Arc::default(), tells: false }
-    }
-
-    /// How often it was read from.
-    pub(crate) fn reads(&self) -> usize {
-        let Counts { heads, loads, lists, .. } = &*self.counts;
-        [heads, loads, lists].into_iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 }
 

@@ -1,4 +1,4 @@
-//! A store that counts the bytes that are read from it.
+//! A store that counts the bytes of its reads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! The crash test of the kit: it crashes everywhere, finds what is wrong there, and does not pass without running.
+//! The crash test of the testing kit: it crashes at every write, finds faults, and does not pass without running.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use ferrata_testing::{CrashTest, Fault, LedgerDatabase, LedgerRows, ScriptedAnsw
 
 use super::worlds::panic_of;
 
-/// Asks, sleeps a day, receives, and pays as often as it is told to.
+/// Asks, sleeps a day, receives, and pays the given number of times.
 fn pays(paid: &Arc<AtomicU32>, effect: Effect) -> Graph<Context> {
     let paid = Arc::clone(paid);
     Graph::<Context>::builder("pays")

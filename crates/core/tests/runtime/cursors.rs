@@ -1,4 +1,4 @@
-//! A cursor of a run that was purged is never taken for a place in the next run of its name.
+//! A cursor of a purged run is never valid for the next run with the same id.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

@@ -1,5 +1,5 @@
-//! A store that loses the end of its log by itself, as a replica does that is promoted behind its primary: whoever was told that the
-//! records were durable says so, and what must not be repeated is asked about.
+//! A store that loses the end of its log, as a promoted replica does: a process that knew durable records reports their loss, and work that must not
+//! repeat becomes a question.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

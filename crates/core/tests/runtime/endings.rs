@@ -1,4 +1,4 @@
-//! How an attempt ends: what its timeout counts, what it lacks, and what its destructors do.
+//! The end of an attempt: its timeout, missing outputs, and destructors.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
@@ -22,8 +22,7 @@ const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// A resource that nobody lends was a plain panic: tried again as often as the node's policy said, and told without the types that
-/// there are.
+/// A missing resource fails the node without retries, with an error that lists the available types.
 #[tokio::test]
 async fn missing_resource_fails_at_once_with_types() {
     for effect in [Effect::Pure, Effect::Read, Effect::Write, Effect::Human, Effect::External] {

@@ -1,7 +1,6 @@
-//! Every setting at its extremes: no time and no number that a caller can give panics anywhere.
+//! Extreme settings: no duration and no number causes a panic.
 //!
-//! A setting that is `Duration::MAX` for "never" or `u64::MAX` for "as many as you like" met an addition somewhere, and ended whatever
-//! was driving a run, or looking for runs to take up.
+//! Values such as `Duration::MAX` for "never" or `u64::MAX` for "unlimited" must not overflow in an addition.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

@@ -1,4 +1,4 @@
-//! Graphs of families, and what is seen of them in the store.
+//! Graphs of run trees, and helpers that read the trees from the store.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

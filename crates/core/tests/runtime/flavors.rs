@@ -1,4 +1,4 @@
-//! Tests of an order, on a runtime with one thread and again and again on one with four: what holds on one thread alone does not hold.
+//! Tests of an order on a single-threaded runtime, and repeatedly on one with four threads.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

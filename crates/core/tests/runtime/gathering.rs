@@ -1,4 +1,4 @@
-//! When the appends of many runs leave together, and when nobody waits for anybody.
+//! Batching of appends: when the appends of many runs leave together, and when an append leaves alone.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -120,7 +120,7 @@ async fn a_crowd_shares_its_batches() {
     assert!(batches.len() <= 30, "{} batches: {batches:?}", batches.len());
 }
 
-/// A batch that hangs is nobody's measure: after a while the next one leaves beside it, however small.
+/// A hanging batch does not delay others forever: after a time limit the next batch leaves next to it, however small.
 #[tokio::test]
 async fn nobody_waits_for_a_batch_that_hangs() {
     let gate = Gate::new();

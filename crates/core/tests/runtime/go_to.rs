@@ -1,4 +1,4 @@
-//! An operator has a run go on elsewhere than where it is, for a reason.
+//! An operator moves a run to other nodes, with a reason.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
@@ -166,7 +166,7 @@ async fn refused_goto_leaves_run_unchanged() {
     assert_eq!(one.go_to(&stranger, "d", "why").await.unwrap_err().kind(), ErrorKind::NotFound);
 }
 
-/// What must not be done twice is not left behind without a word, and neither is a child that goes on.
+/// `go_to` refuses to leave work with unknown outcome, and active children.
 ///
 /// Guarantees: CONTROL-9.
 #[tokio::test]

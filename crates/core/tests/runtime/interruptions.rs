@@ -1,4 +1,4 @@
-//! What moves a run moves it whatever else comes to the run at the same time.
+//! A run advances even if its wake-up coincides with any other event.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
@@ -99,7 +99,7 @@ enum Order {
     Interrupted,
 }
 
-/// What comes to the run while it is moved.
+/// The event that reaches the run during its move.
 #[derive(Clone, Copy, Debug)]
 enum Interruption {
     Shutdown(Duration),
@@ -256,9 +256,8 @@ async fn time_to_hear(wait: Wait, interruption: Interruption, order: Order, turn
     }
 }
 
-/// What a driver had taken in, and had not handed to its node when its runtime was shut down, moved the run no more: a parent looked for
-/// the end of a child that was in its log, ever less often, and an answer or a message waited for the time at which its node gives up. And
-/// a run whose process died lay there until the time for which its node waited beside a child.
+/// A shutdown between the receipt of an event and its delivery to the node does not delay the run: the next driver delivers a child's end, an answer
+/// or a message at once, also after a crash.
 ///
 /// With `FERRATA_EACH_TURN=1`, each interruption comes after each number of turns, which takes minutes.
 ///

@@ -1,4 +1,4 @@
-//! What tasks say in the name of a node that has ended: an error tells them that nobody hears it.
+//! Calls of tasks after the end of their node return an error.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

@@ -1,4 +1,4 @@
-//! Letters: what nodes send out of their runs is delivered after its record, in order, at least once, by whichever process.
+//! Outbox messages are delivered after their record, in order, at least once, by any process.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ pub(crate) fn key() -> RunKey {
     RunKey::try_from(RUN).unwrap()
 }
 
-/// What receives letters: notes each, and can be told to fail.
+/// A receiver of messages: it records each message, and fails on request.
 #[derive(Clone, Default)]
 struct Receiver {
     seen: Arc<Mutex<Vec<(String, String)>>>,
@@ -449,7 +449,7 @@ async fn idle_run_delivers_outbox_without_waking() {
     assert_eq!(ran.load(Ordering::Relaxed), 1, "it was not claimed");
 }
 
-/// What became of a letter waits for the transaction that is open, and does not break it off.
+/// The result of a message waits for the open transaction and does not interrupt it.
 ///
 /// Guarantees: OUTBOX-6.
 #[tokio::test]

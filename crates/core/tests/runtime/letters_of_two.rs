@@ -1,4 +1,4 @@
-//! Letters that two processes deliver at the same time, or that an operator decides on meanwhile.
+//! Outbox messages with two delivering processes, or with an operator's decision during delivery.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::{BTreeSet, VecDeque};
@@ -50,8 +50,8 @@ impl OutboxSink for Gate {
     }
 }
 
-/// One process had said of a letter that it failed and is tried again, when another one refused it. That was not recorded, as the first one
-/// had come before; and yet the other went on behind the letter, which was delivered after all that should have come later.
+/// One process records that a message failed and is retried while another process's sink rejects it. The rejection loses the conflict, so the second
+/// process must not deliver later messages first.
 ///
 /// Guarantees: OUTBOX-3.
 #[tokio::test]
@@ -78,8 +78,7 @@ async fn failing_outbox_message_blocks_later_ones_across_processes() {
     assert_eq!(*two.0.seen.lock().unwrap(), ALL);
 }
 
-/// What was due again, because an operator said so or its process had died, stayed due when a process took it: each of the others took it at its
-/// next look, and the receiver had it from all of them at once.
+/// A message that becomes due again, by an operator or after a crash, is claimed by one process only. The others do not deliver it, too.
 ///
 /// Guarantees: OUTBOX-4.
 #[tokio::test]
@@ -222,7 +221,7 @@ impl OutboxSink for Failing {
     }
 }
 
-/// It waited for the next try of the letter behind it, which may be minutes away.
+/// A message that an operator retries does not wait for the next retry of a later message, which may be minutes away.
 ///
 /// Guarantees: OUTBOX-3.
 #[tokio::test]
@@ -264,7 +263,8 @@ async fn retried_outbox_message_ignores_later_messages() {
     run.completed().await.unwrap();
 }
 
-/// The numbers of letters begin anew in each run, and so the letters of all runs came back to a receiver that was down in the same moment.
+/// Message numbers start at 1 in each run. The retry delays must still differ between runs, so that a receiver that was down does not get all retries
+/// at once.
 #[tokio::test]
 async fn outbox_retries_of_many_runs_spread_out() {
     const RUNS: usize = 8;

@@ -1,4 +1,4 @@
-//! Through the levels of a family: what is asked below is seen and answered above.
+//! Questions of descendants are visible and answerable at every ancestor.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

@@ -1,4 +1,4 @@
-//! The graph of a run as its log tells it, without the code of the service.
+//! The graph of a run, read from its log without the code of the service.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

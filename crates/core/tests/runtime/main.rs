@@ -1,6 +1,6 @@
-//! The runtime as its users see it, one module for each thing that it promises.
+//! The runtime through its public API, with one module per capability.
 //!
-//! One program, because each of its own would compile the driver of a run anew: four seconds of processor time.
+//! All modules are one program, because each program would compile the driver of a run again, which takes 4 s of CPU time.
 
 mod answerers;
 mod awake;
@@ -84,6 +84,5 @@ mod waits;
 mod watching;
 mod watching_families;
 mod watching_live;
-mod watching_runs;
 mod world;
 mod worlds;

@@ -1,4 +1,4 @@
-//! One child for each of many items, and how long one may take.
+//! One child per item of a list, and deadlines of children.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

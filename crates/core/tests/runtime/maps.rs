@@ -1,4 +1,4 @@
-//! Runs as nodes: one child for each activation, and maps over children.
+//! Runs as nodes: one child per activation, and maps over children.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
@@ -159,7 +159,7 @@ async fn the_bound_of_a_map_holds_over_restarts() {
     bound_holds_over_restarts(map(5, |graph| over(&gate())(graph).max_running(2))).await;
 }
 
-/// Those that had begun had a time, and began behind those that had none and had waited for their start.
+/// The concurrency limit of a map holds across restarts, for children with and without a recorded start.
 ///
 /// Guarantees: COMPOSE-14.
 #[tokio::test]

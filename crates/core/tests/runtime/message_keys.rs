@@ -1,4 +1,4 @@
-//! Messages with a key: sent twice, they are one.
+//! Messages with a key: two sends deliver one message.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

@@ -1,4 +1,4 @@
-//! More messages than nodes take: how many wait in a run is bounded, wherever the run is.
+//! The number of waiting messages of a run is bounded, in every process.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

@@ -1,4 +1,4 @@
-//! Families that are verified, and copied to another store.
+//! Verification of run trees, and their copies in another store.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

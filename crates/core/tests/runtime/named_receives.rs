@@ -1,4 +1,4 @@
-//! Waits for messages that have names, and what an activation knows of its records.
+//! Named waits for messages, and an activation's knowledge of its records.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What nodes note beside the state: what they made elsewhere, and what they read from a memory.
+//! Notes of nodes next to the state: artifacts and memory reads.
 
 use ferrata_core::graph::{Graph, RetryPolicy};
 use ferrata_core::node::{NodeContext, NodeError};

@@ -1,6 +1,6 @@
-//! How an attempt of a node ends, and what follows: the table of `docs/how-to/durability.md`, row by row, with a ledger of what was begun.
+//! The end of an attempt and its consequences: the table of `docs/how-to/durability.md`, row by row, with a ledger of started effects.
 //!
-//! An `External` node is begun at most once, unless it says that nothing was done, or somebody says that it may be begun again.
+//! An `External` node starts at most once, unless it reports that nothing was done, or a person permits another start.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
@@ -204,8 +204,8 @@ fn the_page_has_the_rows_that_are_tried() {
     assert_eq!(told, tried);
 }
 
-/// A payment of two seconds with a timeout of 200 ms and three attempts was begun three times: the log had intent, timeout,
-/// intent, timeout, intent, and nobody was asked. Errors and panics were as bad. The suites saw `External` nodes crash, never fail.
+/// A payment of 2 s with a timeout of 200 ms and three attempts starts once. The timeout, an error or a panic must lead to a question, not to another
+/// attempt.
 ///
 /// Guarantees: DURABLE-2, DURABLE-3, ONCE-10.
 #[tokio::test]
@@ -295,7 +295,7 @@ impl Case {
         }
     }
 
-    /// An operator has it go on: what may have been done is begun again only if somebody says so.
+    /// An operator retries the run: possibly completed work restarts only with explicit permission.
     async fn go_on(&self, runtime: &Runtime, outcome: &Outcome<Context>, word: &str) {
         let before = self.begun.load(Ordering::SeqCst);
         if let Outcome::Failed { .. } = outcome {

@@ -1,4 +1,4 @@
-//! An operator's runtime: it reads and steers runs without their graph, and drives none.
+//! An operator's runtime: it reads and steers runs without their graph, and drives no run.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What begins first when a run is taken up and several of its times have come.
+//! The order of several expired times when a run is claimed.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

@@ -1,4 +1,4 @@
-//! What becomes of children whose parent ends, fails, forks or is held, and of the parent.
+//! Children and their parent when the parent ends, fails, forks or is paused.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
@@ -100,7 +100,7 @@ async fn failure_cancels_siblings_before_its_record() {
     assert_eq!(status(&world, &key("sibling")).await, RunStatus::Cancelled);
 }
 
-/// A child that fails as often as it is told, and a sibling that does not; with how often each ran.
+/// A child that fails a given number of times, a sibling that succeeds, and their numbers of executions.
 fn flaky(fails: u32) -> (Graph<Context>, Arc<AtomicU32>) {
     let ran = Arc::new(AtomicU32::new(0));
     let count = Arc::clone(&ran);

@@ -1,4 +1,4 @@
-//! A run's log as something to look into, branch off, check, copy and keep small.
+//! Reading, forking, verifying, copying and pruning a run's log.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

@@ -1,4 +1,4 @@
-//! What a node asks of its run while it works: questions, messages, steps and timers, alone and against each other.
+//! A node's requests to its run: questions, messages, steps and timers, alone and combined.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
@@ -449,8 +449,7 @@ async fn declared_interrupts_ask_before_and_behind_a_node() {
     assert_eq!(ran.load(Ordering::SeqCst), 1);
 }
 
-/// One branch of a node asked, another had two steps to do. Being told that the first step was on record did not count as having
-/// work again, so the run came to rest before the second was done, and whoever answered waited for it.
+/// One branch of a node asks, and another has two steps. The run must not become idle between the steps, so that the answer does not wait.
 ///
 /// Guarantees: TIMER-9.
 #[tokio::test]
@@ -491,7 +490,7 @@ async fn asking_node_goes_idle_after_its_work() {
     }
 }
 
-/// What a `Small` is at most, when it is asked for and when the answer is read: the code behind a type may come to take less.
+/// The maximum of a `Small`, when it is asked for and when the answer is read. Newer code may accept less.
 static AT_FIRST: AtomicU32 = AtomicU32::new(9);
 static LATER: AtomicU32 = AtomicU32::new(9);
 static MOST: AtomicU32 = AtomicU32::new(9);

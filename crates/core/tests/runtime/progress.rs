@@ -1,4 +1,4 @@
-//! How far a long attempt has come: said by the attempt, read by the next one and by people.
+//! Progress of a long attempt: reported by the attempt, and visible to the next attempt and to people.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
@@ -19,7 +19,7 @@ fn key() -> RunKey {
     RunKey::try_from("r").unwrap()
 }
 
-/// What attempts found, and what they said and were told is on record.
+/// A log of the progress that attempts found and reported, and of the results of the reports.
 #[derive(Clone, Default)]
 struct Notes {
     found: Arc<Mutex<Vec<Option<u32>>>>,

@@ -1,4 +1,4 @@
-//! How soon a parent that rests hears of the end of its child, whenever that end comes.
+//! The delay until an idle parent is notified of the end of its child.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
@@ -115,8 +115,7 @@ async fn time_to_hear(moment: Moment, elsewhere: bool) -> Duration {
     world.clock.monotonic() - began
 }
 
-/// A child that ended while its parent was on its way to rest was told to nobody: its process left that to the parent, which was driven
-/// and would look, and the parent did not look any more. It was found at the first look, seconds after.
+/// A child ends while its parent becomes idle. The parent still gets the result at once, and not at its next poll.
 ///
 /// Guarantees: CHILD-2.
 #[tokio::test]
@@ -141,7 +140,7 @@ async fn child_end_wakes_parent_that_is_going_idle() {
     assert!(late.is_empty(), "with whether the child ended elsewhere: {late:#?}");
 }
 
-/// The run was let go of until its time, a timer's or its deadline, and was told nothing that happened before.
+/// A run that waits for a timer or a deadline is still notified of earlier events.
 ///
 /// Guarantees: CHILD-2.
 #[tokio::test]
@@ -193,7 +192,7 @@ async fn parent_released_by_shutdown_wakes_on_child_end() {
     }
 }
 
-/// What a shutdown breaks off goes on as soon as another process serves the workflow, whatever timer runs beside it.
+/// Work that a shutdown interrupts continues as soon as another process serves the workflow, whatever timer is open.
 #[tokio::test]
 async fn work_stopped_by_shutdown_ignores_sibling_timer() {
     let world = World::new();

@@ -1,4 +1,4 @@
-//! Runs that carry the labels of a queue: what makes one active again leaves it on hold, in the same append. The queue itself is another crate.
+//! Runs with the labels of a queue: an append that makes such a run active also puts it on hold. The queue itself is in another crate.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

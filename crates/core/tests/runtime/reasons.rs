@@ -1,4 +1,4 @@
-//! Why a run stands as it does, as its log and those of its children tell.
+//! The reasons for a run's status, from its log and the logs of its children.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
@@ -61,7 +61,7 @@ async fn parent_waits_for_child_that_asks() {
     assert_eq!(texts(&found.reasons), [expected.as_str()]);
 }
 
-/// Of many children, those come first that somebody has to look at, and the others are counted.
+/// The reasons list children that need attention first, and count the others.
 #[tokio::test]
 async fn child_that_asks_comes_before_many() {
     let world = World::new();

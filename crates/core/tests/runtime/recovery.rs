@@ -1,4 +1,4 @@
-//! Runs that nobody drives are gone on with by whoever serves their workflow.
+//! Processes that serve the workflow continue runs without an owner.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
@@ -282,7 +282,7 @@ async fn a_run_that_makes_no_progress_is_parked() {
     world.pass(watch.completed()).await.unwrap();
 }
 
-/// Each claim for a further attempt counted as one that comes to nothing: the run was paused after ten, whatever the policy said.
+/// Claims for retries do not count as fruitless claims, so the retry policy alone limits the attempts.
 ///
 /// Guarantees: CONTROL-16.
 #[tokio::test]
@@ -392,8 +392,7 @@ async fn unknown_start_is_not_repeated_after_removal() {
     }
 }
 
-/// Who served a workflow and then resumed one of its runs lost to its own process at times: the run was going on "in this process already",
-/// by no handle that anybody had.
+/// Resuming a run that this process's recovery has already claimed returns a handle.
 #[tokio::test]
 async fn run_claimed_by_same_process_resumes() {
     let (world, go) = (World::new(), Arc::new(Notify::new()));

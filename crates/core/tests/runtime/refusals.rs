@@ -1,4 +1,4 @@
-//! What is refused where it enters: ids, inputs and updates that cannot be stored, graphs that do not fit a run.
+//! Rejections at the API: ids, inputs and updates that cannot be stored, and graphs that do not fit a run.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

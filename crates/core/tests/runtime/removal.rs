@@ -1,4 +1,4 @@
-//! Removing runs of a family, by hand or by retention: nobody is left without a parent, and no parent loses what came of its child.
+//! Removing runs of a tree, by hand or by retention: no child loses its parent, and no parent loses the result of its child.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
@@ -251,8 +251,8 @@ fn fickle(child: &Graph<Context>, attempts: u32) -> Graph<Context> {
         .unwrap()
 }
 
-/// A process stands still between the note of a child and its start. Another one takes the parent up, whose node does without the child
-/// this time, and goes on. Then the first starts the child, which nobody waits for.
+/// A process is suspended between the note of a child and its start. Another process claims the parent, and its node then needs no child. When the
+/// first process starts the child, nobody waits for it.
 ///
 /// Guarantees: CHILD-10.
 #[tokio::test]

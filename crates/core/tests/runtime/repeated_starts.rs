@@ -1,4 +1,4 @@
-//! A start that is repeated by a newer version of the program: it is the same run, as a retried request of a client has it.
+//! A start that a newer version of the program repeats returns the same run, like a client's retried request.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

@@ -1,4 +1,4 @@
-//! Runs that go back on purpose: to the limit, past it by an operator's word, and over a restart.
+//! Replans: up to the limit, beyond it by an operator, and across a restart.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
@@ -17,7 +17,7 @@ fn again(_state: &Context, cx: &RouteContext<'_>) -> Route {
     Route::revisit("plan", format!("draft {} is off the point", cx.visit())).and("notify")
 }
 
-/// A reviewer that is never content, beside somebody who is told each time. The third draft waits for a resource.
+/// A reviewer that never approves, next to a node that is notified each time. The third draft waits for a resource.
 fn review(
     max_replans: u32,
     route: impl Fn(&Context, &RouteContext<'_>) -> Route + Send + Sync + 'static,

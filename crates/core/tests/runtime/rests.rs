@@ -1,4 +1,4 @@
-//! How runs come to rest and are taken up: what a caller was told holds, time comes due, and nothing is claimed for nothing.
+//! Idle runs: acknowledged calls stay in effect, timers fire, and no run is claimed without a reason.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
@@ -92,8 +92,7 @@ async fn resumed(world: &World, runtime: &Runtime, graph: &Graph<Context>) -> Ou
     outcome(world, &runtime.resume(graph, "r").await.unwrap()).await
 }
 
-/// The deadline of a graph was looked at only where something was at work: a run that waited for an answer was claimed and rested again
-/// by every look, two records a second, for ever.
+/// The deadline of a graph also applies to an idle run, and sweeps do not claim that run repeatedly.
 ///
 /// Guarantees: CONTROL-14.
 #[tokio::test]
@@ -365,7 +364,7 @@ async fn a_pause_holds_what_waits() {
     }
 }
 
-/// The question behind a node is part of the node's end, which coarse policies held back: `wait` told of it, and nobody could answer.
+/// A question after a node is answerable as soon as `wait` returns it, although coarse policies delay the node's record.
 #[tokio::test]
 async fn every_policy_records_open_waits() {
     for policy in policies() {
@@ -441,8 +440,7 @@ async fn checkpoint_after_node_overrides_every_policy() {
     }
 }
 
-/// A run was purged while a node of it was at work, started anew by others and let go: the old node's end was written into the new run,
-/// since nothing but epoch and owner was compared.
+/// A run is purged during a node, restarted and released. The old node's end must not be written to the new run, even if epoch and owner are equal.
 #[tokio::test]
 async fn old_node_end_never_enters_restarted_run() {
     for effect in [Effect::Pure, Effect::Write, Effect::External] {

@@ -1,4 +1,4 @@
-//! What an operator's retry finds, and how often a run returns to a retry target by itself.
+//! An operator's retry, and the limit of automatic returns to a retry target.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
@@ -79,7 +79,7 @@ async fn retry_repeats_only_rejected_questions() {
     assert!(matches!(resumed(&runtime, &graph).await, Outcome::Completed(_)));
 }
 
-/// A branch that fails the run once, beside an `External` node that works on until it is let, and then does as it is told.
+/// A branch that fails the run once, next to an `External` node that works until it is released, and then ends as instructed.
 struct Beside {
     graph: Graph<Context>,
     let_go: Arc<Notify>,
@@ -139,8 +139,7 @@ impl Beside {
     }
 }
 
-/// Whoever was told that the run failed was told for ever: attempts after the retry found themselves cancelled, and a payment that
-/// obeyed left a run that nothing could move, `CORRUPT`.
+/// Attempts that survive a failed run must not stay cancelled after a retry. Otherwise an attempt that obeys leaves a run that cannot advance.
 #[tokio::test]
 async fn retry_during_running_payment_continues_locally() {
     let runtime_of = async |pay| {
@@ -167,8 +166,8 @@ async fn retry_during_running_payment_continues_locally() {
     assert!(matches!(resumed(&runtime, &beside.graph).await, Outcome::Completed(_)));
 }
 
-/// What came of the payment was dropped where a record of another writer came just before its own: nothing was asked after a retry, or
-/// something that was known.
+/// The result of a payment is kept if another writer's record precedes its own: a retry must not ask about a known result, and must ask about an
+/// unknown one.
 #[tokio::test]
 async fn payment_result_survives_failure_and_write_conflict() {
     let beaten = async |pay| {
@@ -203,8 +202,7 @@ async fn payment_result_survives_failure_and_write_conflict() {
     assert_eq!(beside.pays.load(Ordering::SeqCst), 2, "nothing was done, so it is begun again");
 }
 
-/// An attempt beside a branch that had failed the run was refused, and would have been made again later. The head of the failed run said
-/// until the retry that it was to be woken then, and nothing wakes a run that has failed.
+/// A retryable failure in a run that another branch has failed must not set a wake-up time, because nothing wakes a failed run.
 #[tokio::test]
 async fn a_failed_run_is_not_to_be_woken() {
     let graph = Graph::<Context>::builder("refused")
@@ -252,7 +250,7 @@ async fn retry_delays_of_failed_runs_spread_out() {
     assert!(times.len() > 4, "{times:?}");
 }
 
-/// A checkpoint told both ends of a visit with what the last one came to: the failure was gone from the history.
+/// A checkpoint keeps the separate results of both ends of a visit, so that the failure stays in the history.
 #[tokio::test]
 async fn checkpoint_shows_failure_and_later_success() {
     let fails = Arc::new(AtomicU32::new(0));

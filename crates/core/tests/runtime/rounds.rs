@@ -1,4 +1,4 @@
-//! Joins that count, in loops: what comes late is of its round, and not of the next.
+//! Counting joins in loops: a late token belongs to its own round, not to the next.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
@@ -59,8 +59,8 @@ fn votes(third: Third) -> Graph<Context> {
     builder.build().unwrap()
 }
 
-/// A join that had counted was only taken for fresh if its round was over before the head of the loop started. Where both came
-/// with one record, every vote of the later rounds was dropped as late, and the run completed as if nobody had voted.
+/// A counting join starts its next round even if one record contains both the end of its round and the start of the loop. Otherwise later votes are
+/// dropped as late.
 ///
 /// Guarantees: JOIN-8.
 #[tokio::test]

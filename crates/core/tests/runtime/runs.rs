@@ -90,8 +90,8 @@ async fn repeated_start_returns_run_and_refuses_other_input() {
     assert_eq!(runtime.resume(&graph, "nobody").await.unwrap_err().kind(), ErrorKind::NotFound);
 }
 
-/// With checkpoints disabled nothing is appended that would meet the run that is there: a start with its id did all of its work again, with
-/// any input, and whoever asked was told `FENCED` in the end.
+/// With checkpoints disabled, a start with an existing id does not repeat the run's work: it returns the existing run for the same input, and an
+/// error for another input.
 #[tokio::test]
 async fn repeated_start_without_checkpoints_returns_same_run() {
     let store = MemoryStore::new();

@@ -1,4 +1,4 @@
-//! Sentences of the pages that said too much or too little once, each played as it stands now.
+//! Statements of the documentation that were once too strong or too weak, each as a test.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

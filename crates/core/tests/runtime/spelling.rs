@@ -1,4 +1,4 @@
-//! The JSON that callers and nodes bring along: records hold it in one spelling, and refuse what could not be read back.
+//! JSON of callers and nodes: records store it in one canonical form, and reject values that could not be read back.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

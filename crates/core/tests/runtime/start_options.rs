@@ -1,4 +1,4 @@
-//! What a run is given at its start beside its input: labels, a user, a configuration, and first messages.
+//! Start options next to the input: labels, a user, a configuration, and first messages.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

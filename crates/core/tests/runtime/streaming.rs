@@ -1,5 +1,4 @@
-//! Streams from nodes: chunks in order, an attempt that begins anew is seen to, a durable stream is told once to whoever watches whenever, and no
-//! watcher is in the node's way.
+//! Streams of nodes: ordered chunks, restarted attempts, durable streams that every watcher receives once, and watchers that never delay the node.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
@@ -204,7 +203,7 @@ enum Unfinished {
     TakesTooLong,
 }
 
-/// What was gathered when an attempt failed was recorded 40 ms later, in the midst of what the next attempt sent.
+/// Gathered chunks of a failed attempt are recorded before the chunks of the next attempt, not among them.
 ///
 /// Guarantees: EVENT-7.
 #[tokio::test]

@@ -1,5 +1,4 @@
-//! Streams over a store that takes its time to pass chunks on, or refuses to: the end of a stream waits for it, and not for long; a node that
-//! streams never does.
+//! Streams over a store that relays chunks slowly or rejects them: the end of a stream waits for a bounded time, and the node never waits.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

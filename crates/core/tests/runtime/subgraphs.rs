@@ -1,4 +1,4 @@
-//! Graphs as parts of graphs: what has gone wrong with them elsewhere, each as a test.
+//! Subgraphs: known faults of other systems, each as a test.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
@@ -393,7 +393,7 @@ async fn a_goal_inside_sends_the_run_back_inside() {
     assert_eq!(notes(&state, "notes").len(), 3, "what follows runs in each round");
 }
 
-/// Who goes back to a subgraph on purpose goes back to its entry, and is told how often by the name of the subgraph.
+/// A revisit of a subgraph goes to its entry, and is counted under the name of the subgraph.
 ///
 /// Guarantees: COMPOSE-9.
 #[tokio::test]

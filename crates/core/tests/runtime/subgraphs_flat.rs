@@ -1,7 +1,7 @@
-//! A graph made of subgraphs does what the same graph does when it is written flat, and writes the same log but for the names.
+//! A graph with subgraphs behaves like the same graph written flat, and writes the same log except for names.
 //!
-//! Random graphs of graphs are built twice: with `subgraph`, and flat, by rules that this module says for itself. The flat names
-//! have a dot where the paths have a slash, so that the records must be equal byte for byte.
+//! Random nested graphs are built twice: with `subgraph`, and flat, by separate rules in this module. The flat names have a dot for each slash of the
+//! paths, so the records must be equal byte for byte.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

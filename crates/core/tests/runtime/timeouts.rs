@@ -1,4 +1,4 @@
-//! What a node's timeout counts where the node waits for something outside of its run, or goes on in a task of its own.
+//! The timeout of a node that waits for something outside its run, or continues in its own task.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

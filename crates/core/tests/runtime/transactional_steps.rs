@@ -1,4 +1,4 @@
-//! Steps whose rows commit with them, and runs that start within a transaction of the application's.
+//! Transactional steps, and runs that start within a transaction of the application.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;

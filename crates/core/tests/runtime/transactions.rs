@@ -1,4 +1,4 @@
-//! Transactional nodes: their rows and their record commit together or not at all, whatever happens when.
+//! Transactional nodes: their rows and their record commit together or not at all.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
@@ -289,7 +289,7 @@ async fn another_writer_makes_the_node_run_again() {
     assert_eq!((gate.attempts.load(Ordering::SeqCst), store.row("moved").await), (2, 1));
 }
 
-/// What is said in the same process waits for no node: the transaction is broken off.
+/// A signal in the same process does not wait for the node: it aborts the transaction.
 ///
 /// Guarantees: ONCE-5.
 #[tokio::test]
@@ -380,7 +380,7 @@ async fn a_dropped_transaction_is_rolled_back() {
     assert_eq!((tries.load(Ordering::SeqCst), store.row("moved").await), (5, 1));
 }
 
-/// Transactions that are in each other's way begin anew without a retry policy, and none of what they add is lost.
+/// Conflicting transactions restart without a retry policy, and no addition is lost.
 ///
 /// Guarantees: ONCE-6.
 #[tokio::test]

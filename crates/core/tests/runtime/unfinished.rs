@@ -1,4 +1,4 @@
-//! A node that breaks off because its run is cancelled or left has not failed.
+//! A node that stops because its run was cancelled or abandoned has not failed.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;

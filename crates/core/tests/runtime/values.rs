@@ -1,4 +1,4 @@
-//! Values that are easily lost on the way to the log and back.
+//! Values that are easily lost in encoding and decoding.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
@@ -70,8 +70,8 @@ fn pays() -> GraphBuilder<Context> {
         .entry("pay")
 }
 
-/// Somebody supplied what a node in doubt had changed, in the form that was stored, and then the run went on with code that reads
-/// another form: the state was migrated and the change was not, so it named a channel that nobody knew, and was lost.
+/// A person supplies a node's changes in the stored form, and the run continues with code that reads another form. The migration of the state also
+/// migrates the supplied changes.
 #[tokio::test]
 async fn a_supplied_change_is_migrated_with_the_state() {
     let old = pays().channel("log", Reducer::Append).build().unwrap();
@@ -173,7 +173,7 @@ async fn endless_loop_fails_at_step_limit() {
     assert!(failure.message.contains("raise `max_steps`"), "{}", failure.message);
 }
 
-/// Whatever text an operator or a sender brings is refused where it is given, or is there when the run is read.
+/// Any text of an operator or a sender is rejected by the call, or can be read with the run.
 #[tokio::test]
 async fn text_input_is_refused_or_readable() {
     let deep = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));

@@ -1,4 +1,4 @@
-//! What a handle's second wait tells, and by which clock a child's deadline goes.
+//! Repeated waits on a handle, and the clock of a child's deadline.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Watching a family: what children say is told with the way down to them, each after the record with which it began and before the record
-//! that tells its end, and a watcher that drops out anywhere goes on in all of them.
+//! Watching a run tree: a child's events carry its path, and arrive between the record of its start and the record of its result. A reconnected
+//! watcher continues in all runs.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
@@ -43,7 +43,7 @@ async fn all(watch: &mut Watch) -> Vec<WatchEvent> {
     events
 }
 
-/// What is told of each run, by the way down to it.
+/// The events of each run, by its path.
 fn by_path(events: &[WatchEvent]) -> BTreeMap<String, Vec<(u64, WatchKind)>> {
     let mut found: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for event in events {

@@ -1,4 +1,4 @@
-//! What a watcher hears while it happens: bounded, before the end of the activation that says it, and never in the node's way.
+//! Live events of a watcher: bounded, before the end of their activation, and without delay for the node.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

@@ -1,4 +1,4 @@
-//! Processes on one store in memory, with a clock that the test moves.
+//! Processes on one store in memory, with a clock under the test's control.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

@@ -1,4 +1,4 @@
-//! The world that users test their workflows in: time, crashes, faults, scripts, other work for a node, and histories.
+//! The test world for users: time, crashes, faults, scripts, replaced nodes, and histories.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;

@@ -1,5 +1,4 @@
-//! What the driver had decided when somebody else wrote first: it is decided again, under every policy, and nothing is taken for
-//! recorded that is not.
+//! Write conflicts of the driver: under every policy it decides again, and treats nothing as recorded that is not.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
@@ -35,7 +34,7 @@ fn key() -> RunKey {
     RunKey::try_from("r").unwrap()
 }
 
-/// What nodes have beside them: another process on the same store, by which they speak to their own run as strangers, and a count.
+/// Resources of the nodes: another process on the same store, which signals the run, and a counter.
 struct Beside {
     other: Runtime,
     clock: Arc<ManualClock>,
@@ -107,8 +106,8 @@ async fn process(world: &World) -> (Arc<FaultStore<Replicated>>, Arc<Beside>, Ru
     (store, beside, runtime)
 }
 
-/// A message met the record of what a payment had come to, and the refused record was forgotten: the payment was made again, on the
-/// intent of the first, and nobody was asked.
+/// A message conflicts with the record of a payment's result. The result must be written again, not forgotten: otherwise the payment runs twice on
+/// one intent.
 #[tokio::test]
 async fn message_conflict_does_not_repeat_external_node() {
     for frequency in COARSE {
@@ -234,8 +233,7 @@ async fn write_conflict_does_not_lose_deadline() {
     }
 }
 
-/// The last record said that the run was complete, and the base that it needed was left out: no process could read the log any more. So it
-/// was with whatever else was written behind such a base.
+/// A record that needs a base must not be written without it, as at the end of a run: no process could read the log.
 #[tokio::test]
 async fn oversized_final_state_fails_run_with_valid_log() {
     let world = World::new();

@@ -1,4 +1,4 @@
-//! The clock of one machine: its wall time is off by up to minutes and steps, its monotonic time began at another moment.
+//! The clock of one machine: its wall time is wrong by minutes and steps, and its monotonic time has its own origin.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicI64, Ordering};

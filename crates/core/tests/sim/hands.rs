@@ -1,4 +1,4 @@
-//! What people do to runs, through whichever process they reach.
+//! Operations of people on runs, through any reachable process.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub(crate) enum Deed {
     Sweep,
 }
 
-/// What somebody did, and what they were told; nothing if the process died first.
+/// The operation and its result; no result if the process died first.
 pub(crate) struct Told {
     pub(crate) run: RunKey,
     pub(crate) deed: Deed,
@@ -49,7 +49,7 @@ pub(crate) struct Hands {
 }
 
 impl Deed {
-    /// What somebody may do who does not look.
+    /// An operation that does not depend on the state of the run.
     pub(crate) fn draw(dice: &Dice, mix: Mix) -> Self {
         match dice.below(if mix == Mix::Pruned { 28 } else { 22 }) {
             0..4 => Self::Start,
@@ -68,7 +68,7 @@ impl Deed {
         }
     }
 
-    /// What moves a run that waits for somebody; none if it waits for nobody.
+    /// The operation that a waiting run needs; none if it waits for nobody.
     pub(crate) fn needed(head: Option<&RunHead>) -> Option<Self> {
         match head.map(|head| head.status) {
             None => Some(Self::Start),

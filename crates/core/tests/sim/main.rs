@@ -1,8 +1,7 @@
-//! A simulation of many processes on one store, in one thread, with a clock that stands still until nothing else can happen:
-//! every step is drawn from a seed, and after every step the rules of a log must hold.
+//! A simulation of many processes on one store, in one thread. The clock advances only when nothing else can happen. A seed chooses every step, and
+//! the rules of a log are checked after every step.
 //!
-//! `FERRATA_SIMS` sets how many seeds are tried, `FERRATA_SIM_FIRST` the first, `FERRATA_SIM_SEED` tries only one and shows what
-//! happened.
+//! `FERRATA_SIMS` sets the number of seeds, and `FERRATA_SIM_FIRST` the first seed. `FERRATA_SIM_SEED` runs only one seed and prints its events.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a simulation that fails shows its seed")]

@@ -1,5 +1,4 @@
-//! The network between processes and the store: every call is a request and a reply, each under way for a while, overtaken by
-//! others, lost, or late: also after the process that sent it has been given up or has died.
+//! The network between processes and the store: requests and replies are delayed, reordered or lost, even after their process has died.
 
 use std::fmt;
 use std::pin::pin;
@@ -28,7 +27,7 @@ enum Fate {
     Refused,
     /// It is done, and the caller does not learn it.
     ReplyLost,
-    /// The caller is told that nobody knows, and then it is done.
+    /// The caller gets an unknown outcome, and then the call runs.
     Late,
     /// The caller is told nothing, ever; it is done or not.
     Silent,

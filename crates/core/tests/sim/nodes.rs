@@ -1,4 +1,4 @@
-//! What nodes do in the simulation, and the ledger outside of the store that their effects are written to.
+//! The nodes of the simulation, and the external ledger of their effects.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -21,7 +21,7 @@ use crate::support::log::Log;
 /// How long a hazard may take.
 pub(crate) const HAZARD: Duration = Duration::from_secs(2);
 
-/// What was done in the world, by run, life and activation.
+/// External effects, by run, generation and activation.
 #[derive(Default)]
 pub(crate) struct Ledger {
     /// How often each activation began, and under which key.

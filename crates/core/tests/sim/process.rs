@@ -1,4 +1,4 @@
-//! A process of the simulation: tasks that move only when the scheduler lets them, and end all at once when it is killed.
+//! A process of the simulation. The scheduler polls its tasks, and a kill ends all of them at once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};

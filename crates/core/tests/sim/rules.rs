@@ -1,4 +1,4 @@
-//! What must hold after every step, judged by a copy of the log that is kept outside of the store.
+//! Properties after every step, checked on a copy of the log outside the store.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -41,7 +41,7 @@ pub(crate) struct Seen {
     signals: u64,
     /// How often a child was started anew.
     pub(crate) anew: u64,
-    /// How often the parent of a child was told at rest, by whoever knew.
+    /// Number of notifications to an idle parent of the child, by any process.
     pub(crate) told: u64,
 }
 

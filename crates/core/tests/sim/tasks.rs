@@ -1,4 +1,4 @@
-//! The tasks of one process: they move only when the scheduler lets them, and end all at once when it is killed.
+//! The tasks of one process. The scheduler polls them, and a kill ends all of them at once.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! Random graphs: layers of nodes of many kinds, joined forwards, with a loop around some of them.
+//! Random graphs: layers of nodes of many kinds with forward edges, and loops around some nodes.
 
 use std::num::NonZeroU32;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! One simulation: processes on a store, what happens to them in an order drawn from a seed, and what must hold throughout.
+//! One simulation: processes on a store, events in an order from a seed, and the properties that always hold.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// How far a wall clock is off at most.
 const SKEW_MS: u64 = 300_000;
 
-/// What became of simulations.
+/// Results of simulations.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     pub(crate) trace: u64,

@@ -1,4 +1,4 @@
-//! Two bounds that nothing may break: how many records are written for a unit of work, and that whatever is not at rest goes on.
+//! Two bounds: the number of records per unit of work, and the time until a run that is not idle advances.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -101,7 +101,7 @@ struct Watched {
 }
 
 impl Watch {
-    /// Takes in what somebody appended, with what came of it.
+    /// Adds an append and its result.
     pub(crate) fn appended(&self, append: &RunAppend, result: &Result<HeadRef>) {
         if result.is_err() {
             return;

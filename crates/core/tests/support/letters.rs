@@ -1,4 +1,4 @@
-//! What must hold of the letters of a log, and of whoever receives them.
+//! Properties of the outbox messages in a log, and of their receivers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -89,7 +89,7 @@ impl Letters {
     }
 }
 
-/// Who receives letters: what came, by run and life.
+/// A receiver of outbox messages, with the received messages by run and generation.
 #[derive(Default)]
 pub(crate) struct Received(BTreeMap<(RunKey, String), BTreeSet<u64>>);
 

@@ -1,4 +1,4 @@
-//! What must hold of the log, whatever the order of things.
+//! Properties of every log, in any order of events.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,11 +35,11 @@ pub(crate) struct Log {
     /// Whether it begins with the start of the run.
     pub(crate) is_whole: bool,
     pub(crate) is_cancelled: bool,
-    /// What tells this life of the run from others of its name.
+    /// The generation of the run.
     pub(crate) life: String,
     /// How much was written for how much work.
     pub(crate) bounds: Bounds,
-    /// What nodes sent out of the run, and what became of it.
+    /// Outbox messages of the nodes, and their results.
     pub(crate) letters: Letters,
     /// Who took the run last.
     pub(crate) holder: Option<ExecutorId>,
@@ -171,7 +171,7 @@ impl Log {
         }
     }
 
-    /// How many messages nobody has taken. None of a log whose beginning is not there: nobody can tell.
+    /// The number of unread messages; none for a log without its beginning, which does not have that number.
     pub(crate) fn unread(&self) -> usize {
         let is_unread = |message: &&Value| !self.taken.contains(message);
         if self.is_whole { self.messages.iter().filter(is_unread).count() } else { 0 }

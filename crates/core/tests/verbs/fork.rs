@@ -1,4 +1,4 @@
-//! A fork against what its source uses.
+//! A fork, combined with each external resource of its source.
 
 use std::sync::atomic::Ordering;
 

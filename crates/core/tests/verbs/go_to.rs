@@ -1,4 +1,4 @@
-//! A move to other nodes against what the run uses.
+//! `go_to`, combined with each external resource of the run.
 
 use std::sync::atomic::Ordering;
 
@@ -9,8 +9,8 @@ use ferrata_core::runtime::Position;
 use super::things::Thing;
 use super::world::{Process, World, key};
 
-/// Moves a run back to where it uses the thing: at each of its writes, paused after its process has died there, or failed there. If a child
-/// keeps the run where it is, the run is moved once the child has ended. `check` is told how often the node has used the thing.
+/// Moves a run back to the node that uses the resource, at each of its writes, after its process crashed or the run failed there. If a child blocks
+/// the move, the run is moved once the child has ended. `check` gets the number of uses by the node.
 async fn at_each_record(thing: Thing, check: impl AsyncFn(&World, &Process, usize)) {
     let mut moves = [0, 0];
     for write in 0.. {

@@ -1,4 +1,4 @@
-//! An export and its import against what the run uses: in another store, and in the same store under another id.
+//! Export and import, combined with each external resource of the run: into another store, and into the same store under another id.
 
 use std::sync::atomic::Ordering;
 

@@ -1,8 +1,8 @@
-//! Every verb that copies or revives a run, against everything that a run keeps outside of its own log.
+//! Every verb that copies or revives a run, combined with every resource outside the run's log.
 //!
-//! Each cell says what must hold: nothing happens twice, nothing is lost, no run is stuck. The test of a cell applies the verb at each record of
-//! a run, or at each write of its process, and drives every run to its end. In all cells the verb leaves other runs as they were, every log is
-//! sound, no process keeps a run, and nothing is `stalled`.
+//! Each cell has the expected result: nothing happens twice, nothing is lost, and no run is stuck. The test of a cell applies the verb at each record
+//! of a run, or at each write of its process, and drives every run to its end. In all cells the verb does not change other runs, every log is valid,
+//! no process keeps a run, and no run is `stalled`.
 //!
 //! | | fork | retry | go_to | import in another store | import under another id | purge and start | take-over |
 //! |---|---|---|---|---|---|---|---|
@@ -16,7 +16,7 @@
 //! | durable streams | begin again, from the first chunk | begin again | begin again | begin again, behind what was sent | as in another store | begin again | begin again |
 //! | owner and heartbeat | the fork has no owner until a process claims it | the retried run is claimed once | the moved run has no owner | the imported run has no owner, whoever owned the source | no owner | a new generation, in its first epoch | the process of before is fenced |
 //!
-//! Slots of queues and ticks of schedules are of other crates, which test them there.
+//! The crates of queues and schedules test slots and ticks.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! Who owns a run after each verb, and that a child with an id of its own is refused to a copy of its parent.
+//! The owner of a run after each verb. A copy of a parent is refused a child with a fixed id.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A purge and a start of the same id against what the run uses.
+//! A purge and a new start of the same id, combined with each external resource of the run.
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,4 @@
-//! A retry against what the run uses.
+//! A retry, combined with each external resource of the run.
 
 use std::sync::atomic::Ordering;
 
@@ -29,7 +29,7 @@ async fn at_each_record(thing: Thing, check: impl AsyncFn(&World, &Process)) {
     assert!(retries >= 8, "{thing:?}: {retries} retries");
 }
 
-/// A retry goes on with the child that goes on, and finds what came of the one that has ended.
+/// A retry continues with an active child, and reads the result of an ended one.
 #[tokio::test]
 async fn retry_finds_same_child() {
     at_each_record(Thing::Child, async |world, process| {

@@ -1,4 +1,4 @@
-//! A take-over against what the run uses: by a process that finds the run's owner dead, and by one that takes the run from a living owner.
+//! A takeover from a dead or a living owner, combined with each external resource of the run.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! What a run uses outside of itself: for each thing a graph, of which one node uses it beside another that asks.
+//! The external resources of a run: one graph per resource, with a node that uses it next to a node that asks.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

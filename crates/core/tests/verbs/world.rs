@@ -1,4 +1,4 @@
-//! One run that uses one thing outside of itself, the processes that drive it, and what is seen from outside.
+//! One run with one external resource, its processes, and its visible effects.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

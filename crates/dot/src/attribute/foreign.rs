@@ -1,11 +1,12 @@
-//! Attributes of other dialects that change a node's behavior there, and that have another form here: ignoring them would run something else.
+//! Attributes of other dialects that change how a node behaves, and that have another form in this dialect. Lint rejects them, because the pipeline
+//! would run differently if they were ignored.
 
 /// An attribute of another dialect.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ForeignAttribute {
-    /// Its name; with a dot at its end, a prefix of names.
+    /// The name of the attribute. A name that ends in a dot stands for all names with this prefix.
     name: &'static str,
-    /// The replacement to write.
+    /// What the author of the pipeline should write instead.
     pub(crate) remedy: &'static str,
 }
 
@@ -14,31 +15,37 @@ const fn attribute(name: &'static str, remedy: &'static str) -> ForeignAttribute
 }
 
 const ALL: &[ForeignAttribute] = &[
-    attribute("acp.", "give the command to `ferrata run --backend`; it finds the node as `FERRATA_NODE`"),
+    attribute(
+        "acp.",
+        "pass the command to `ferrata run --backend`; the command reads the node from `FERRATA_NODE`",
+    ),
     attribute(
         "backend",
-        "one backend does all tasks: name it by `--backend` or `backend` of the graph, and have it look at `FERRATA_NODE` or `FERRATA_LLM_PROVIDER`",
+        "one backend runs all tasks; set `--backend` or the attribute `backend` of the graph, and let the command read `FERRATA_NODE` or `FERRATA_LLM_PROVIDER`",
     ),
     attribute(
         "graph_ref",
-        "a pipeline within another is a child: `shape=house, stack.child_dotfile=\"file.dot\"`",
+        "to run another pipeline, use a child: `shape=house, stack.child_dotfile=\"file.dot\"`",
     ),
     attribute(
         "import",
-        "a pipeline within another is a child: `shape=house, stack.child_dotfile=\"file.dot\"`",
+        "to run another pipeline, use a child: `shape=house, stack.child_dotfile=\"file.dot\"`",
     ),
-    attribute("mcp_args", "have a tool call it: `shape=parallelogram, tool_command=\"..\"`"),
-    attribute("mcp_server", "have a tool call it: `shape=parallelogram, tool_command=\"..\"`"),
-    attribute("mcp_tool", "have a tool call it: `shape=parallelogram, tool_command=\"..\"`"),
+    attribute("mcp_args", "call it with a tool: `shape=parallelogram, tool_command=\"..\"`"),
+    attribute("mcp_server", "call it with a tool: `shape=parallelogram, tool_command=\"..\"`"),
+    attribute("mcp_tool", "call it with a tool: `shape=parallelogram, tool_command=\"..\"`"),
     attribute(
         "output_schema",
-        "say the form in the prompt, and have the backend check it and leave its outcome in `status.json`",
+        "describe the format in the prompt, and let the backend check it and write the outcome to `status.json`",
     ),
     attribute(
         "question_type",
-        "a gate asks which of its edges to take, by their labels; an edge with `freeform=true` takes any text",
+        "a gate offers the labels of its edges as choices; for free text, set `freeform=true` on an edge",
     ),
-    attribute("stack.child_dot_source", "put the child into a file, and name it by `stack.child_dotfile`"),
+    attribute(
+        "stack.child_dot_source",
+        "put the child into a file, and set `stack.child_dotfile` to its path",
+    ),
 ];
 
 /// Finds the attribute of another dialect with this name.

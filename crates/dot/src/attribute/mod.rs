@@ -1,7 +1,7 @@
-//! The attributes of the language: the element on which each acts, its values, and its names in other dialects.
+//! The attributes of the language: the kind of element on which each acts, its values, and its names in other dialects.
 //!
-//! Lint, the names of other dialects and the page of the language all come from one table. An attribute of the table is an error on an element where
-//! it does not act; any other attribute is free.
+//! Lint, the aliases and the reference page of the language all use one table. If an attribute of the table is set on an element where it does not
+//! act, lint reports an error. Attributes that are not in the table may be set anywhere.
 
 mod foreign;
 mod table;
@@ -11,7 +11,7 @@ pub(crate) use foreign::foreign;
 pub use table::{ALL, AttributeOwner, AttributeRule};
 pub(crate) use value_kind::ValueKind;
 
-/// Names of other dialects for attributes of the language.
+/// The names that attributes of this language have in other dialects.
 pub const ALIASES: [(&str, &str); 11] = [
     ("script", "tool_command"),
     ("llm_prompt", "prompt"),
@@ -26,12 +26,12 @@ pub const ALIASES: [(&str, &str); 11] = [
     ("max_budget_usd", "max_cost"),
 ];
 
-/// Returns whether a key names an attribute: by its name, or by that of another dialect.
+/// Returns whether `key` is the name of an attribute, or its name in another dialect.
 pub(crate) fn is_named(key: &str, attribute: &str) -> bool {
     key == attribute || aliases_of(attribute).contains(&key)
 }
 
-/// Returns the other names of an attribute. A match instead of a table, because every attribute read calls this.
+/// Returns the names of an attribute in other dialects. The function uses a match and not a table, because each read of an attribute calls it.
 fn aliases_of(attribute: &str) -> &'static [&'static str] {
     match attribute {
         "tool_command" => &["script"],
@@ -48,20 +48,21 @@ fn aliases_of(attribute: &str) -> &'static [&'static str] {
     }
 }
 
-/// Returns the name that an attribute has here.
+/// Returns the name in this language for a key, which may be a name in another dialect.
 pub(crate) fn name_of(key: &str) -> &str {
     ALIASES.iter().find(|(alias, _)| *alias == key).map_or(key, |(_, name)| name)
 }
 
-/// Returns the rules of an attribute, one for each owner that it may have. `env.NAME` is one attribute.
+/// Returns the rules of an attribute. There is one rule for each kind of element on which it acts. `env.NAME` is one attribute for all values of
+/// NAME.
 pub(crate) fn rules_of(key: &str) -> impl Iterator<Item = &'static AttributeRule> {
     let name = if key.starts_with("env.") { "env.NAME" } else { name_of(key) };
     let start = ALL.partition_point(|rule| rule.name < name);
     ALL[start..].iter().take_while(move |rule| rule.name == name)
 }
 
-/// Returns whether the pipeline itself reads an attribute of the graph, by its name or that of another dialect. The input of a run may set `graph.`
-/// keys for other attributes, and the goal.
+/// Returns whether the pipeline itself reads an attribute of the graph. `key` may be a name in another dialect. The input of a run may set the
+/// `graph.` keys of all other attributes, and of the goal.
 pub fn is_read_of_graph(key: &str) -> bool {
     rules_of(key).any(|rule| rule.owner == AttributeOwner::Graph && !["goal", "label"].contains(&rule.name))
 }

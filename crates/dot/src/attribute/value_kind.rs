@@ -11,11 +11,11 @@ pub(crate) enum ValueKind {
     Text,
     /// A text that is not empty.
     Word,
-    /// A whole number of at least this.
+    /// A whole number that is at least this number.
     Count(i64),
     Integer,
     Boolean,
-    /// A boolean, or a text as in other dialects.
+    /// A boolean. Text is accepted too, as in other dialects.
     Goal,
     Duration,
     /// A number of at least 0.

@@ -1,6 +1,7 @@
-//! Abandons branches with results that no longer count: the condition for it, and how their running nodes learn it.
+//! Abandons branches whose results no longer count. This module decides when, and notifies the running nodes of these branches.
 //!
-//! The decision falls where the end of a branch is recorded, on the context after that record. So the log never abandons a branch before the cause.
+//! The decision is made when the end of a branch is recorded, on the context after that record. So the log never shows an abandoned branch before the
+//! cause.
 
 use std::collections::HashMap;
 use std::future::{Future, pending, poll_fn};
@@ -19,23 +20,24 @@ use crate::outcome::Status;
 use crate::pipeline::Node;
 use crate::value::Value;
 
-/// The key for the result of a branch.
+/// The context key of the result of a branch.
 pub(super) const ENDED: &str = "internal.ended";
 
-/// How many settled joins are remembered. A node that starts after its join was forgotten runs to its end; nothing else depends on it.
+/// Maximum number of remembered joins that are settled. If a join was forgotten, a node that starts later in one of its branches runs to its end. A
+/// forgotten join has no other effect.
 const REMEMBERED: usize = 1024;
 
 /// The condition under which the other branches of a parallel node no longer count.
 #[derive(Clone, Debug)]
 pub(super) struct LeaveRule {
     policy: LeavePolicy,
-    /// Whether the first failure decides.
+    /// Whether the first failed branch settles the join.
     pub(super) fail_fast: bool,
-    /// The first nodes of its branches.
+    /// The first nodes of the branches.
     firsts: Vec<String>,
 }
 
-/// How many branches must succeed.
+/// The number of branches that must succeed.
 #[derive(Clone, Copy, Debug)]
 enum LeavePolicy {
     All,
@@ -58,7 +60,7 @@ impl LeaveRule {
         Self { policy, fail_fast: fork.attributes.text("error_policy") == "fail_fast", firsts }
     }
 
-    /// Returns how many of `total` branches must succeed; `None` if each counts.
+    /// Returns how many of `total` branches must succeed; `None` if the results of all branches count.
     pub(super) fn needed(&self, total: usize) -> Option<usize> {
         match self.policy {
             LeavePolicy::All => None,
@@ -73,7 +75,8 @@ impl LeaveRule {
         !matches!(self.policy, LeavePolicy::All) || self.fail_fast
     }
 
-    /// Returns whether the results so far decide for all branches. `join` is the fork and its visit, after the branch around.
+    /// Returns whether the results so far settle the outcome of all branches. `join` names the parallel node and its visit, with the enclosing branch
+    /// before them.
     pub(super) fn is_settled(&self, context: &Context, join: &str) -> bool {
         let firsts = each::all(&self.firsts, context, join);
         let ended = firsts.iter().filter_map(|first| {
@@ -95,7 +98,8 @@ impl LeaveRule {
     }
 }
 
-/// Returns the joins around a branch, outermost first, each with its fork. A join is a fork and its visit after the branch around it.
+/// Returns the joins around a branch, each with its parallel node. The outermost join comes first. The name of a join consists of the enclosing
+/// branch, the parallel node and its visit.
 pub(super) fn joins(branch: &str) -> impl Iterator<Item = (&str, &str)> {
     let ends = branch.match_indices('/').map(|(at, _)| at).chain([branch.len()]);
     ends.filter_map(|end| {
@@ -105,13 +109,13 @@ pub(super) fn joins(branch: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// The joins of the runs in this process with branches that may be abandoned.
+/// The joins in this process whose branches may be abandoned.
 #[derive(Debug, Default)]
 pub(super) struct BranchJoins {
     open: Mutex<HashMap<String, BranchJoin>>,
 }
 
-/// One join: its watchers, and, once it is settled, the guard that keeps the run active until they have learned it.
+/// One join: the nodes that watch it, and guards. Once the join is settled, the guards keep the run active until these nodes have been notified.
 #[derive(Debug)]
 struct BranchJoin {
     settled: watch::Sender<bool>,
@@ -125,7 +129,7 @@ impl BranchJoin {
     }
 }
 
-/// A node that watches a join, until this value is dropped.
+/// The watch of a node on a join. Dropping the value ends the watch.
 #[derive(Debug)]
 pub(super) struct JoinWatch {
     joins: Arc<BranchJoins>,
@@ -161,7 +165,7 @@ impl BranchJoins {
         join.settled.send_replace(true);
     }
 
-    /// Starts watching a join for a node.
+    /// Starts a node's watch on a join.
     pub(super) fn watch(self: &Arc<Self>, cx: &NodeContext, life: &str, join: &str) -> JoinWatch {
         let key = format!("{life}:{join}");
         let mut open = self.lock();
@@ -171,18 +175,18 @@ impl BranchJoins {
         JoinWatch { joins: Arc::clone(self), key, activation: cx.idempotency_key(), settled }
     }
 
-    /// Removes a join that ended.
+    /// Removes a join whose parallel node has ended.
     pub(super) fn close(&self, life: &str, join: &str) {
         let closed = self.lock().remove(&format!("{life}:{join}"));
         drop(closed);
     }
 }
 
-/// Waits until one of these joins is settled; forever if the list is empty.
+/// Waits until one of these joins is settled. Waits forever if the list is empty.
 pub(super) async fn wait_until_settled(joins: Vec<JoinWatch>) {
     let one = |mut join: JoinWatch| -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(async move {
-            // The sender is gone with the graph, or because the join ended: neither is a reason to stop.
+            // The sender was dropped, with the graph or because the join ended. Neither is a reason to stop the node.
             if join.settled.wait_for(|settled| *settled).await.is_err() {
                 pending::<()>().await;
             }

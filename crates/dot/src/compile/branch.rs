@@ -1,4 +1,4 @@
-//! The context of a branch: the context at the fork, with the branch's own changes on top.
+//! The context as a branch sees it: the context at its parallel node, with the changes of the branch on top.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -15,12 +15,12 @@ use crate::handler::{BEST, RESULTS};
 use crate::outcome::{StageOutcome, Status};
 use crate::pipeline::Node;
 
-/// Returns the name of a branch: the branch around it, then the fork, its visit and the first node of the branch.
+/// Returns the name of a branch. The name consists of the enclosing branch, the parallel node, its visit, and the first node of the branch.
 pub(super) fn name(around: Option<&str>, fork: &str, visit: &str, first: &str) -> String {
     format!("{}.{first}", join(around, fork, visit))
 }
 
-/// Returns the common name of a fork's branches: the branch around it, then the fork and its visit.
+/// Returns the common prefix of the names of a parallel node's branches: the enclosing branch, the parallel node and its visit.
 pub(super) fn join(around: Option<&str>, fork: &str, visit: &str) -> String {
     match around {
         Some(around) => format!("{around}/{fork}.{visit}"),
@@ -28,27 +28,27 @@ pub(super) fn join(around: Option<&str>, fork: &str, visit: &str) -> String {
     }
 }
 
-/// Returns the branch around a branch.
+/// Returns the branch that encloses a branch; `None` for an outermost branch.
 pub(super) fn around(branch: &str) -> Option<&str> {
     branch.rsplit_once('/').map(|(around, _)| around)
 }
 
-/// Returns whether a branch belongs to a fork, and not to one around or within it.
+/// Returns whether a branch belongs directly to this parallel node, and not to an outer or an inner one.
 pub(super) fn is_of(branch: &str, fork: &str) -> bool {
     super::abandonment::joins(branch).last().is_some_and(|(_, innermost)| innermost == fork)
 }
 
-/// Returns the first node of a branch.
+/// Returns the first node in the name of a branch.
 pub(super) fn first_node(branch: &str) -> &str {
     branch.rsplit_once('.').map_or(branch, |(_, first)| first)
 }
 
-/// Returns the context key for the changes of a branch.
+/// Returns the context key under which the changes of a branch are stored.
 pub(super) fn channel(branch: &str) -> String {
     format!("internal.branch.{branch}")
 }
 
-/// Returns the context as a branch sees it. A key that it removed is `null`, which reads as absent.
+/// Returns the context as a branch sees it. A key that the branch removed has the value `null`, which readers treat as absent.
 pub(super) fn view(context: &Context, branch: Option<&str>) -> Context {
     let mut view = context.clone();
     let Some(branch) = branch else { return view };
@@ -62,10 +62,10 @@ pub(super) fn view(context: &Context, branch: Option<&str>) -> Context {
     view
 }
 
-/// The results of one parallel node's branches.
+/// The results of the branches of one parallel node.
 #[derive(Debug)]
 pub(super) struct BranchResults {
-    /// By branch, in the order of the fork's edges.
+    /// The results by branch, in the order of the parallel node's edges.
     ended: Vec<EndedBranch>,
 }
 
@@ -75,7 +75,7 @@ struct EndedBranch {
     status: Status,
     reason: String,
     set: Map<String, Json>,
-    /// The target for which it was abandoned.
+    /// The node for which the branch was abandoned.
     leave: Option<String>,
 }
 
@@ -91,7 +91,7 @@ impl EndedBranch {
 }
 
 impl BranchResults {
-    /// Gathers the updates that arrived at a fan-in. `order` names the first nodes of the branches.
+    /// Gathers the updates of the branches that arrived at a fan-in. `order` lists the first nodes of the branches.
     pub(super) fn gather(context: &Context, arrived: Vec<RouteInput>, order: &[String]) -> Self {
         let place = |branch: &str| {
             let (first, index) = each::parts(first_node(branch));
@@ -102,7 +102,7 @@ impl BranchResults {
             let Some(branch) = sent.branch else { continue };
             let set =
                 context.get_value(&channel(&branch)).and_then(Json::as_object).cloned().unwrap_or_default();
-            // An abandoned branch is no reason for the result of the join.
+            // An abandoned branch does not explain the result of the join.
             let reason = if sent.left { String::new() } else { sent.failure_reason };
             ended.push(EndedBranch { branch, status: sent.outcome, reason, set, leave: sent.leave });
         }
@@ -110,18 +110,19 @@ impl BranchResults {
         Self { ended }
     }
 
-    /// Returns whether no branch arrived: the run came to the node by itself.
+    /// Returns whether no branch arrived, because the run reached the node by another route.
     pub(super) fn is_empty(&self) -> bool {
         self.ended.is_empty()
     }
 
-    /// Returns the first branch, in the order of the fork's edges, that was abandoned for another node, and that node.
+    /// Returns the first branch that was abandoned for another node, and that node. The order is that of the parallel node's edges.
     pub(super) fn abandoned_for(&self) -> Option<(&str, &str)> {
         self.ended.iter().find_map(|ended| Some((ended.id(), ended.leave.as_deref()?)))
     }
 
-    /// Returns the common outcome of the branches: failures alone fail, otherwise the fork's `join_policy` decides. `chosen` is the outcome of the
-    /// fan-in itself: if it names a branch, that branch is the best.
+    /// Returns the common outcome of the branches. The common outcome is a failure if all branches failed, or if one failed and the `error_policy` is
+    /// `fail_fast`. Otherwise the `join_policy` of the parallel node decides. `chosen` is the outcome of the fan-in itself. If it names a branch,
+    /// that branch is the best.
     pub(super) fn outcome(&self, fork: &Node, chosen: StageOutcome) -> StageOutcome {
         let total = self.ended.len();
         let failed = self.ended.iter().filter(|ended| ended.status == Status::Fail).count();
@@ -129,9 +130,9 @@ impl BranchResults {
         let tolerant = fork.attributes.text("error_policy") == "ignore";
         let rule = LeaveRule::of(fork, self.ended.iter().map(|ended| ended.id().to_owned()).collect());
         let status = match rule.needed(total) {
-            // A list without items needs no work.
+            // A fork without branches, because its list is empty, has no work to do.
             _ if failed == total && total > 0 || rule.fail_fast && failed > 0 => Status::Fail,
-            // If only some branches began, no more than those can be required.
+            // If only some branches began, the policy cannot require more than these.
             Some(needed) if succeeded < needed.min(total) => Status::Fail,
             None if failed > 0 && !tolerant => Status::PartialSuccess,
             _ => Status::Success,
@@ -155,7 +156,7 @@ impl BranchResults {
         }
     }
 
-    /// Returns the results of the branches, as the context shows them.
+    /// Returns the results of the branches in the form that the context shows.
     fn shown(&self) -> Vec<Json> {
         let shown = self.ended.iter().map(|ended| {
             let set: Map<String, Json> =
@@ -166,7 +167,7 @@ impl BranchResults {
         shown.collect()
     }
 
-    /// Returns the context with the results of the branches, for the handler of the fan-in.
+    /// Returns the context together with the results of the branches, for the handler of the fan-in.
     pub(super) fn shown_in(&self, context: &Context) -> Context {
         let mut context = context.clone();
         // A value from a context always fits into one.
@@ -174,7 +175,7 @@ impl BranchResults {
         context
     }
 
-    /// Returns the context as a node with work of its own sees it: the branches precede it.
+    /// Returns the context for a node with its own work, as if the branches were the previous node.
     pub(super) fn before(context: &Context, joint: &StageOutcome) -> Context {
         let mut context = context.clone();
         let texts = [("outcome", joint.word()), ("failure_reason", &joint.failure_reason)];
@@ -187,7 +188,7 @@ impl BranchResults {
         context
     }
 
-    /// Returns the branch with the best status, then the highest score, then the first id.
+    /// Returns the best branch: the one with the best status, then the highest score, then the first id.
     fn best(&self) -> Option<&EndedBranch> {
         let rank = |ended: &&EndedBranch| match ended.status {
             Status::Success => 0,
@@ -207,12 +208,13 @@ impl BranchResults {
         self.ended.iter().any(|ended| ended.set.contains_key(key))
     }
 
-    /// Returns the branches.
+    /// Returns the names of the branches.
     pub(super) fn branches(&self) -> impl Iterator<Item = &str> {
         self.ended.iter().map(|ended| &*ended.branch)
     }
 
-    /// Returns the values that branches set under keys with a prefix, such as those of goal gates: a later branch with a worse value counts.
+    /// Returns the values that branches set under keys with a prefix, for example those of goal gates. If several branches set a key, the first value
+    /// that is not a success counts. If all are successes, the first value counts.
     pub(super) fn gates(&self, prefix: &str) -> HashMap<String, Json> {
         let mut gates: HashMap<String, Json> = HashMap::new();
         let good = |value: &Json| matches!(value.as_str(), Some("success" | "partial_success"));
@@ -228,14 +230,14 @@ impl BranchResults {
     }
 }
 
-/// How many nodes of one fork's branches may run concurrently in this process.
+/// The limits on the number of nodes that run concurrently in this process, for the branches of each parallel node.
 #[derive(Debug, Default)]
 pub(super) struct BranchLimits {
     open: Mutex<HashMap<(RunKey, String), Weak<Semaphore>>>,
 }
 
 impl BranchLimits {
-    /// Returns the limit that applies to a branch and its siblings.
+    /// Returns the limit that a branch shares with the other branches of its parallel node.
     pub(super) fn of(&self, run: &RunKey, branch: &str, most: usize) -> Arc<Semaphore> {
         let fork = branch.rsplit_once('.').map_or(branch, |(fork, _)| fork).to_owned();
         // No code panics while it holds this lock.

@@ -1,4 +1,4 @@
-//! Builds the graph: nodes with their policies, routes with their targets.
+//! Builds the graph: its nodes with their policies, and its routes with their targets.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -24,16 +24,16 @@ use crate::pipeline::{Attributes, Node, Pipeline};
 use crate::select::EdgeCandidate;
 use crate::value::Value;
 
-/// The type of nodes that decide on the outcome of the previous node.
+/// The handler type of nodes that choose an edge by the outcome of the previous node.
 const CONDITIONAL: &str = "conditional";
 
-/// The types of nodes that only route; summaries for tasks omit them.
+/// The handler types whose nodes only route. Summaries for tasks omit these nodes.
 const ROUTING: [&str; 4] = ["start", "exit", CONDITIONAL, PARALLEL];
 
-/// How many nodes of branches run concurrently by default.
+/// Default maximum number of nodes that run concurrently in the branches of a parallel node.
 const MAX_PARALLEL: usize = 4;
 
-/// Builds the graph. Lint has found no error in the pipeline.
+/// Builds the graph of a pipeline in which lint has found no error.
 pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Context>, Error> {
     let (start, exits) = ends(pipeline)?;
     let shared = Arc::new(pipeline.clone());
@@ -112,7 +112,7 @@ pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Co
             builder = builder.interrupt_after();
         }
         if region.is_some() && regions.meeting_at(at).is_none() {
-            // Branches that share a node each run it once.
+            // If several branches lead to the same node, each of them runs the node once.
             builder = builder.join(Join::Any);
         }
         builder = builder.revision(revision(pipeline, node, name, &outgoing[at]));
@@ -125,11 +125,11 @@ pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Co
         builder = route(builder, node.id(), ways, (&rules, &joins));
     }
     builder.entry(pipeline.nodes()[start].id()).build().map_err(|error| {
-        invalid(format!("the graph of the pipeline cannot be made: {error}")).with_source(error)
+        invalid(format!("cannot build the graph of the pipeline: {error}")).with_source(error)
     })
 }
 
-/// Returns the outermost parallel node with branches that contain a node or meet at it.
+/// Returns the outermost parallel node whose branches contain a node or meet at it.
 pub(super) fn fork_around<'a>(
     pipeline: &'a Pipeline,
     registry: &Registry,
@@ -150,17 +150,19 @@ pub(super) fn regions(pipeline: &Pipeline, registry: &Registry) -> Result<ForkRe
     ForkRegions::find(pipeline, &names, start, &exits)
 }
 
-/// Finds the start and the exits.
+/// Finds the start node and the exit nodes.
 fn ends(pipeline: &Pipeline) -> Result<(usize, Vec<usize>), Error> {
     match (&*pipeline.starts(), pipeline.exits()) {
         ([start], exits) if !exits.is_empty() => Ok((*start, exits)),
-        _ => Err(invalid("the pipeline has not exactly one start, or no exit; lint says more")),
+        _ => Err(invalid(
+            "the pipeline needs exactly one start and at least one exit; run `ferrata lint` for details",
+        )),
     }
 }
 
 type Resolved = Vec<(String, Arc<dyn Handler>)>;
 
-/// Finds the handler of each node. A name alone may identify the start and the exit.
+/// Finds the handler of each node. A node may be the start or an exit by its name alone.
 fn resolve(
     pipeline: &Pipeline,
     registry: &Registry,
@@ -178,7 +180,7 @@ fn resolve(
             at if at == start => named("start")?,
             at if exits.contains(&at) => named("exit")?,
             _ => match registry.resolve(node)? {
-                // A prompt that is a default of all nodes does not request a ranking.
+                // A prompt that is a default for all nodes does not ask for a ranking.
                 (name, _)
                     if name == FAN_IN && node.attributes.is_own("prompt") && !registry.has_own(FAN_IN) =>
                 {
@@ -204,13 +206,13 @@ fn route(
     }
     let (rules, joins) = (Arc::clone(rules), Arc::clone(joins));
     builder.route(from, targets, move |context, cx| {
-        // A missing output means that an operator marked the work as done.
+        // The output is missing if an operator marked the work as done.
         let sent = cx.output::<RouteInput>().ok().flatten().unwrap_or_else(RouteInput::success);
         if let (Some(life), Some(branch)) = (&sent.life, &sent.branch)
             && let Some((join, fork)) = abandonment::joins(branch).last()
             && rules.get(fork).is_some_and(|rule| rule.is_settled(context, join))
         {
-            // This changes nothing about the decision: every observer would derive the same from the context.
+            // The notification does not influence the route: each evaluation of the route derives the same decision from the context.
             joins.settle_join(life, join);
         }
         match ways.next(&sent, &view(context, sent.branch.as_deref())) {
@@ -223,7 +225,7 @@ fn route(
                     };
                 ways.edges.iter().enumerate().fold(Route::none(), begin)
             }
-            // A route out of a branch or into one leads through another node first.
+            // A route that leaves or enters a branch leads through another node first.
             NextStep::Edge { to, replan: true, .. } if ways.waypoint_to(&to) == to => {
                 Route::revisit(to, sent.replan_reason(cx.node().as_str()))
             }
@@ -234,7 +236,7 @@ fn route(
     })
 }
 
-/// Lists the targets of each node, and the nodes on the way for routes out of a branch or into one.
+/// Lists the targets of each node. For routes that leave or enter a branch, also lists the nodes through which they lead.
 fn list_all_targets(
     pipeline: &Pipeline,
     outgoing: &[Vec<usize>],
@@ -243,7 +245,7 @@ fn list_all_targets(
     regions: &ForkRegions,
 ) -> Result<Vec<NodeTargets>, Error> {
     let id = |at: usize| pipeline.nodes()[at].id().to_owned();
-    // Once the budget is spent, the run may go there from any node.
+    // Once the budget is spent, the run may go to this target from any node.
     let beyond = pipeline.attributes.text("budget_target");
     let mut all = Vec::with_capacity(outgoing.len());
     let mut entered: HashMap<usize, Vec<usize>> = HashMap::new();
@@ -264,7 +266,7 @@ fn list_all_targets(
         }
         all.push(ways);
     }
-    // The run enters an inner fork through the outer one.
+    // The run enters an inner parallel node through the outer one.
     for region in &regions.all {
         let through = entered.values().flatten().copied();
         let ways = through.filter_map(|to| Some((id(to), id(regions.first_towards(region.fork, to)?))));
@@ -274,7 +276,7 @@ fn list_all_targets(
     Ok(all)
 }
 
-/// Lists the targets of a node.
+/// Lists the possible targets of a node.
 fn list_targets(
     pipeline: &Pipeline,
     at: usize,
@@ -338,25 +340,25 @@ fn list_targets(
     Ok(ways)
 }
 
-/// Returns the existing nodes among the jump targets in attributes.
+/// Returns the jump targets in attributes that exist as nodes.
 fn named(pipeline: &Pipeline, attributes: &Attributes) -> Vec<String> {
     let keys = ["retry_target", "fallback_retry_target"].iter();
     keys.filter_map(|key| pipeline.node(&attributes.text(key))).map(|node| node.id().to_owned()).collect()
 }
 
-/// Returns the jump target of the node itself.
+/// Returns the jump target that the node itself sets.
 fn own_target(pipeline: &Pipeline, node: &Node) -> Option<(String, JumpAttribute)> {
     let named = |key: &str, why| existing(pipeline, &node.attributes.text(key), why);
     named("retry_target", JumpAttribute::Own)
         .or_else(|| named("fallback_retry_target", JumpAttribute::Fallback))
 }
 
-/// Returns a target if that node exists; lint has warned about the others.
+/// Returns a jump target if its node exists. Lint has warned about targets that do not exist.
 fn existing(pipeline: &Pipeline, target: &str, why: JumpAttribute) -> Option<(String, JumpAttribute)> {
     pipeline.node(target).map(|node| (node.id().to_owned(), why))
 }
 
-/// Returns the rule for abandoning branches, by fork with such a rule.
+/// Returns the rules for abandoning branches, by parallel node. Parallel nodes that never abandon branches are omitted.
 fn rules(pipeline: &Pipeline, regions: &ForkRegions) -> HashMap<String, LeaveRule> {
     let rule = |region: &ForkRegion| {
         let fork = &pipeline.nodes()[region.fork];
@@ -367,7 +369,7 @@ fn rules(pipeline: &Pipeline, regions: &ForkRegions) -> HashMap<String, LeaveRul
     regions.all.iter().filter_map(rule).collect()
 }
 
-/// Returns whether a node is in branches that may be abandoned.
+/// Returns whether a node is in a branch that may be abandoned.
 fn may_be_abandoned(
     pipeline: &Pipeline,
     rules: &HashMap<String, LeaveRule>,
@@ -377,10 +379,10 @@ fn may_be_abandoned(
     region.nodes.contains(&node) && rules.contains_key(pipeline.nodes()[region.fork].id())
 }
 
-/// Returns the error for a child that would be left without a manager to end it.
+/// Returns the error for a manager in such a branch: abandoning the branch would leave its child without a manager.
 fn abandoned_manager_error(node: &Node) -> Error {
     let message = format!(
-        "node {}: a manager does not run in a branch that may be left; use `join_policy=wait_all` without `fail_fast`",
+        "node {}: a manager cannot run in a branch that the join may abandon; use `join_policy=wait_all` without `fail_fast`",
         node.id()
     );
     Error::new(ErrorKind::Unsupported, message).with_operation("dot.compile")
@@ -391,7 +393,7 @@ fn signature_limit(pipeline: &Pipeline) -> Option<u64> {
     u64::try_from(limit).ok()
 }
 
-/// Returns the data about the arriving branches that a fan-in needs.
+/// Returns the role of a node where branches meet, with the data that it needs about them.
 fn fan_in(pipeline: &Pipeline, region: &ForkRegion) -> NodeRole {
     let fork = &pipeline.nodes()[region.fork];
     let edges = pipeline.edges().iter().filter(|edge| *edge.from == *fork.id());

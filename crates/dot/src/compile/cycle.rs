@@ -1,22 +1,24 @@
-//! Finds the nodes in loops. In a loop, a number of visits without a wait ends the run, unless the pipeline sets a limit.
+//! Finds the nodes in loops. If a run visits such a node too often without a wait, the run fails, unless the pipeline sets its own limit.
 
 use super::region::steps;
 use crate::pipeline::{Node, Pipeline};
 
-/// Default visit limit for a node of such a loop: far above deliberate repetition, and low enough that an endless paid task does not ruin its owner.
+/// Default limit for visits of a node in a loop. The limit is far above any intended number, and low enough to limit the cost of an endless loop of
+/// paid tasks.
 const VISITS: u32 = 100;
 
-/// Returns the limit for a node of such a loop, unless the pipeline sets one itself.
+/// Returns the visit limit of a node in a loop; `None` if the pipeline sets its own limit.
 pub(super) fn visits(pipeline: &Pipeline, node: &Node) -> Option<u32> {
     let said = node.attributes.get("max_visits").or_else(|| pipeline.attributes.get("max_node_visits"));
     said.is_none().then_some(VISITS)
 }
 
-/// Returns for each node whether it is in a loop: Tarjan's components with an explicit stack, since a chain may be as long as a file.
+/// Returns for each node whether it is in a loop. The search is Tarjan's algorithm with an explicit stack, because a chain may be as long as the
+/// file.
 pub(super) fn in_loops(pipeline: &Pipeline) -> Vec<bool> {
     const NEW: usize = usize::MAX;
     let mut next = steps(pipeline);
-    // A jump of the graph begins at an exit, which may check its goals again and again.
+    // A jump that the graph sets begins at an exit, which may check its goals repeatedly.
     for exit in pipeline.exits() {
         let named = |attributes: &crate::pipeline::Attributes| {
             ["retry_target", "fallback_retry_target"].map(|key| attributes.text(key).into_owned())

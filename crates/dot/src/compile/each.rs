@@ -1,4 +1,4 @@
-//! A branch for each item of a list: the items, and the names of one edge's branches.
+//! Edges that begin one branch for each item of a list: the items, and the names of the branches.
 
 use std::borrow::Cow;
 
@@ -8,26 +8,26 @@ use serde_json::{Map, Value as Json};
 
 use super::plan::NodeTargets;
 
-/// Maximum number of items per edge: each is a branch of its own, in the log and in the context where the branches meet.
+/// Maximum number of items per edge. Each item has a branch of its own, in the log and in the context of the node where the branches meet.
 const MOST: usize = 1000;
 
-/// The keys for a branch's item and the item's position in the list.
+/// The context keys of a branch's item and of the position of the item in the list.
 pub(super) const ITEM: &str = "item";
 pub(super) const INDEX: &str = "item_index";
 
-/// An item on its way to the first node of its branch.
+/// An item that is sent to the first node of its branch.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct BranchItem {
     pub(super) index: usize,
     pub(super) item: Json,
 }
 
-/// Returns the name of a branch's first node with the position of its item: `work:2`. No id has a colon.
+/// Returns the name of a branch's first node with the position of its item, for example `work:2`. An id never contains a colon.
 pub(super) fn first(node: &str, index: usize) -> String {
     format!("{node}:{index}")
 }
 
-/// Splits such a name.
+/// Splits such a name into the node and the position.
 pub(super) fn parts(first: &str) -> (&str, usize) {
     match first.split_once(':') {
         Some((node, index)) => (node, index.parse().unwrap_or(0)),
@@ -35,12 +35,12 @@ pub(super) fn parts(first: &str) -> (&str, usize) {
     }
 }
 
-/// Returns the context key for the number of items of a fork's edges, until its branches have met.
+/// Returns the context key of the number of items. The value stays until the branches have met.
 pub(super) fn key(join: &str) -> String {
     format!("internal.items.{join}")
 }
 
-/// Returns the first nodes of a join's branches, one for each item.
+/// Returns the first nodes of a join's branches. A node whose edge has a list occurs once for each item.
 pub(super) fn all<'a>(firsts: &'a [String], context: &Context, join: &str) -> Vec<Cow<'a, str>> {
     let counts = context.get_value(&key(join));
     let count = |node: &str| usize::try_from(counts?.get(node)?.as_u64()?).ok();
@@ -54,29 +54,29 @@ pub(super) fn all<'a>(firsts: &'a [String], context: &Context, join: &str) -> Ve
     all
 }
 
-/// Removes the number of items.
+/// Adds to an update the removal of the number of items.
 pub(super) fn forget(update: ContextUpdate, join: &str) -> ContextUpdate {
     update.remove(key(join))
 }
 
 impl NodeTargets {
-    /// Returns the items of an edge: those of the list under the edge's key in the context, if it has one.
+    /// Returns the items of an edge; `None` if the edge has no list. The attribute of the edge names the context key of the list.
     ///
     /// # Errors
     ///
-    /// Returns an error if the context has no list there, or a list that is too long.
+    /// Returns an error if the context has no list under this key, or if the list is too long.
     fn list<'a>(&self, edge: usize, context: &'a Context) -> Result<Option<&'a [Json]>, String> {
         let Some(key) = self.each.get(edge).and_then(Option::as_deref) else { return Ok(None) };
         let key = key.strip_prefix("context.").unwrap_or(key);
         let to = &self.edges[edge].to;
         match context.get_value(key).and_then(Json::as_array) {
             Some(items) if items.len() > MOST => Err(format!(
-                "`{key}` has {} items for `{to}`, more than {MOST}; give it in parts",
+                "`{key}` has {} items for `{to}`, and the maximum is {MOST}; split the list",
                 items.len()
             )),
             Some(items) => Ok(Some(items)),
             None => Err(format!(
-                "`{key}` of the context is no list of items for `{to}`; have a node set it to one"
+                "the context value `{key}` is not a list, and `{to}` needs one item per branch; let a node set `{key}` to a list"
             )),
         }
     }
@@ -85,7 +85,7 @@ impl NodeTargets {
     ///
     /// # Errors
     ///
-    /// As [`list`](Self::list).
+    /// The errors of [`list`](Self::list).
     pub(super) fn items(&self, context: &Context) -> Result<(Map<String, Json>, usize), String> {
         let (mut counts, mut branches) = (Map::new(), 0);
         for (at, edge) in self.edges.iter().enumerate() {
@@ -100,7 +100,7 @@ impl NodeTargets {
         Ok((counts, branches))
     }
 
-    /// Returns the branches of an edge, one per item; `None` if the edge begins a single branch.
+    /// Returns the branches of an edge, one for each item; `None` if the edge begins a single branch.
     pub(super) fn branches(&self, edge: usize, context: &Context) -> Option<Vec<BranchItem>> {
         let items = self.list(edge, context).ok().flatten()?;
         Some(items.iter().cloned().enumerate().map(|(index, item)| BranchItem { index, item }).collect())

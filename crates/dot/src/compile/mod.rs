@@ -1,4 +1,4 @@
-//! Compiles a pipeline to a graph that runs durably: a graph node for each node, and one route that chooses its targets.
+//! Compiles a pipeline to a durable graph. Each node of the pipeline becomes a node of the graph, with one route that chooses the targets.
 
 mod abandonment;
 mod branch;
@@ -21,7 +21,7 @@ use crate::handler::Registry;
 use crate::lint::{Diagnostic, Linter, Severity};
 use crate::pipeline::{Node, Pipeline};
 
-/// Compiles pipelines.
+/// Compiles pipelines to graphs.
 ///
 /// # Examples
 ///
@@ -57,42 +57,42 @@ pub struct Compiler {
 }
 
 impl Compiler {
-    /// Creates a compiler with these handlers.
+    /// Creates a compiler that uses the handlers of `registry`.
     pub fn new(registry: Registry) -> Self {
         Self { registry, linter: Linter::default() }
     }
 
-    /// Sets the linter that checks pipelines before compilation; it also accepts the types of the registry.
+    /// Sets the linter that checks a pipeline before it is compiled. The linter also accepts the handler types of the registry.
     #[must_use]
     pub fn with_linter(mut self, linter: Linter) -> Self {
         self.linter = linter;
         self
     }
 
-    /// Makes runs stop whenever a node has ended, until the question `node@visit:after` is accepted. Stops are not part of the graph's fingerprint: a
-    /// run can continue with a graph that has none.
+    /// Makes runs stop each time that this node has ended. A run continues when the question `node@visit:after` is accepted. Stops are not part of
+    /// the graph's fingerprint, so a run can continue with a graph without them.
     #[must_use]
     pub fn stop_after(mut self, node: impl Into<String>) -> Self {
         self.registry = self.registry.stop_after(node);
         self
     }
 
-    /// Compiles a pipeline to a graph. Apply transforms first.
+    /// Compiles a pipeline to a graph. Apply the transforms first.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Invalid`](ferrata_core::ErrorKind::Invalid) if lint finds an error, or a handler rejects its node;
-    /// - [`ErrorKind::Unsupported`](ferrata_core::ErrorKind::Unsupported) with the name of a node, edge or attribute that is not supported yet:
-    ///   nothing is omitted silently.
+    /// - [`ErrorKind::Invalid`](ferrata_core::ErrorKind::Invalid): lint found an error, or a handler rejected its node.
+    /// - [`ErrorKind::Unsupported`](ferrata_core::ErrorKind::Unsupported): the pipeline uses a feature that is not supported yet. The error names the
+    ///   node, edge or attribute. The compiler never ignores such a feature silently.
     pub fn compile(&self, pipeline: &Pipeline) -> Result<Graph<Context>, Error> {
         self.compile_judged(pipeline).map(|(graph, _)| graph)
     }
 
-    /// Compiles a pipeline to a graph, and returns the findings of [`diagnose`](Self::diagnose): warnings and notes.
+    /// Compiles a pipeline to a graph, and also returns the warnings and notes of [`diagnose`](Self::diagnose).
     ///
     /// # Errors
     ///
-    /// As [`compile`](Self::compile).
+    /// The errors of [`compile`](Self::compile).
     pub fn compile_judged(&self, pipeline: &Pipeline) -> Result<(Graph<Context>, Vec<Diagnostic>), Error> {
         let mut found = self.linter.check_with(pipeline, &self.registry)?;
         refuse::unsupported(pipeline, |node| self.registry.type_of(node))?;
@@ -102,12 +102,12 @@ impl Compiler {
         Ok((graph, found))
     }
 
-    /// Returns the findings of lint, and further reasons for [`compile`](Self::compile) to refuse, as errors of the rule `runs`. A pipeline without
-    /// an error compiles.
+    /// Returns the findings of lint. If [`compile`](Self::compile) would fail for another reason, the result contains an error with the rule `runs`.
+    /// A pipeline without errors in this list compiles.
     pub fn diagnose(&self, pipeline: &Pipeline) -> Vec<Diagnostic> {
         let mut found = match self.linter.check_with(pipeline, &self.registry) {
             Ok(found) => found,
-            // Without regions, no further check is possible.
+            // The further checks need the regions, so stop here.
             Err(error) => return error.diagnostics().to_vec(),
         };
         let refusals = self.refusals(pipeline);
@@ -119,7 +119,7 @@ impl Compiler {
         found
     }
 
-    /// Returns the errors of individual nodes; if there are none, the errors of the whole pipeline.
+    /// Returns the errors of individual nodes. If there are none, returns the errors of the whole pipeline.
     fn refusals(&self, pipeline: &Pipeline) -> Vec<Error> {
         let ends: Vec<usize> = pipeline.starts().into_iter().chain(pipeline.exits()).collect();
         let inner = pipeline.nodes().iter().enumerate().filter(|(at, _)| !ends.contains(at));
@@ -136,7 +136,7 @@ impl Compiler {
         whole.err().into_iter().collect()
     }
 
-    /// Returns the outermost parallel node with branches that contain a node or meet at it.
+    /// Returns the outermost parallel node whose branches contain a node or meet at it.
     pub(crate) fn fork_around<'a>(
         &self,
         pipeline: &'a Pipeline,
@@ -146,10 +146,9 @@ impl Compiler {
     }
 }
 
-/// Finds the location of a compile error by the first words of its message.
+/// Finds the location of a compile error. The error's message begins with the node, edge or attribute.
 fn refused(pipeline: &Pipeline, error: &Error) -> Diagnostic {
-    let (message, fix) =
-        error.message().rsplit_once("; ").unwrap_or((error.message(), "change it as it says"));
+    let (message, fix) = error.message().rsplit_once("; ").unwrap_or((error.message(), "see the message"));
     let new = |message: &str| Diagnostic::new("runs", Severity::Error, message).fix(fix);
     let about = |what: &str| {
         let (name, rest) = message.strip_prefix(what)?.split_once(": ")?;

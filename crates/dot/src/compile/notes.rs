@@ -1,13 +1,13 @@
-//! Lint notes about branches that run, but perhaps not as the source suggests.
+//! Notes of lint about branches that run, but perhaps not in the way that the source suggests.
 
 use super::build;
 use crate::handler::Registry;
 use crate::lint::{Diagnostic, Severity};
 use crate::pipeline::Pipeline;
 
-/// Reports branches that meet without a fan-in, and routes that lead out of them or into them.
+/// Reports branches that meet without a fan-in, and routes that leave or enter a branch.
 pub(super) fn of_branches(pipeline: &Pipeline, registry: &Registry) -> Vec<Diagnostic> {
-    // A pipeline without regions was refused.
+    // A pipeline whose regions are invalid was already rejected.
     let Ok(regions) = build::regions(pipeline, registry) else { return Vec::new() };
     let node = |at: usize| &pipeline.nodes()[at];
     let new = |rule, message: String, at: usize, fix: &str| {
@@ -17,33 +17,34 @@ pub(super) fn of_branches(pipeline: &Pipeline, registry: &Registry) -> Vec<Diagn
     for region in regions.all.iter().filter(|region| region.implicit) {
         let (fork, meets) = (node(region.fork).id(), node(region.fan_in).id());
         let message = format!(
-            "the branches of `{fork}` meet at `{meets}`, which is no fan-in: it begins once all of them have ended"
+            "the branches of `{fork}` meet at `{meets}`, which is not a fan-in; `{meets}` starts after all branches have ended"
         );
-        let fix = "lead them to a node of type `parallel.fan_in`, and that one to it";
-        found.push(new("branches_meet", message, region.fork, fix));
+        let fix =
+            format!("lead the branches to a node of type `parallel.fan_in`, and that node to `{meets}`");
+        found.push(new("branches_meet", message, region.fork, &fix));
     }
     for (from, to) in regions.list_routes() {
         let (id, target) = (node(from).id(), node(to).id());
         if regions.is_way_out(from, to) {
             let message = format!(
-                "`{id}` leads out of its branch to `{target}`: the run goes there once all branches have met"
+                "`{id}` leads out of its branch to `{target}`; the run goes there after all branches have joined"
             );
             found.push(new(
                 "leaves_branch",
                 message,
                 from,
-                "lead it to where the branches meet, and decide there",
+                "lead the edge to the node where the branches join, and choose the next node there",
             ));
         } else if let Some(fork) = regions.entered_fork(from, to) {
             let fork = node(fork).id();
             let message = format!(
-                "`{id}` leads to `{target}` in a branch of `{fork}`: the run goes through `{fork}`, which begins that branch alone"
+                "`{id}` leads to `{target}` in a branch of `{fork}`; the run goes through `{fork}`, which starts only that branch"
             );
             found.push(new(
                 "enters_branch",
                 message,
                 from,
-                "lead it to the fork, if all branches are to run",
+                &format!("to run all branches, lead the edge to `{fork}`"),
             ));
         }
     }

@@ -1,4 +1,4 @@
-//! The targets of a node after each outcome: a pure function of the node's edges, its outcome and the context after it.
+//! Decides where a run goes after a node. The decision depends only on the node's edges, its outcome and the context after the outcome.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,65 +10,65 @@ use crate::outcome::{StageOutcome, Status};
 use crate::select::{ChoiceReason, EdgeCandidate, EdgeChoice, choose};
 use crate::suggest::beginning_for_message;
 
-/// How many failed edge conditions a message names.
+/// Maximum number of edge conditions that a message names.
 const TOLD: usize = 8;
 
-/// Prefix of the keys of goal gates.
+/// Prefix of the context keys of goal gates.
 pub(super) const GATES: &str = "internal.gate.";
 
-/// The context key for the last outcome of a visited goal gate.
+/// Returns the context key of the last outcome of a visited goal gate.
 pub(super) fn gate_key(node: &str) -> String {
     format!("{GATES}{node}")
 }
 
-/// The targets of one node.
+/// The possible targets of one node.
 #[derive(Debug)]
 pub(super) struct NodeTargets {
     pub(super) edges: Vec<EdgeCandidate>,
-    /// For each edge, whether it restarts the run.
+    /// For each edge, whether the run restarts when it follows the edge.
     pub(super) restarts: Vec<bool>,
-    /// For each edge, whether the run goes back deliberately to plan again.
+    /// For each edge, whether the run returns to an earlier node on purpose, to plan again.
     pub(super) replans: Vec<bool>,
-    /// For each edge, its fidelity settings for the next task.
+    /// For each edge, the fidelity settings that it has for the next task.
     pub(super) carries: Vec<Option<EdgeFidelity>>,
-    /// For each edge, whether it leads to a conditional node.
+    /// For each edge, whether the edge leads to a conditional node.
     pub(super) to_conditional: Vec<bool>,
-    /// Whether the node only routes: then the outcome is that of the previous node, and a failure may follow any edge.
+    /// Whether the node only routes. The outcome of such a node is the outcome of the previous node, and even a failure may follow any edge.
     pub(super) decides: bool,
-    /// Whether the run follows all its edges at once.
+    /// Whether the run follows all edges of the node at once.
     pub(super) forks: bool,
-    /// For each edge, the key of the list with an item per branch.
+    /// For each edge, the context key of the list whose items each begin a branch.
     pub(super) each: Vec<Option<String>>,
-    /// The node where the branches of a fork meet: if the list is empty, the run goes there.
+    /// The node where the branches of this parallel node meet. If its list is empty, the run goes directly to that node.
     pub(super) meets: Option<String>,
-    /// Whether chance decides among edges that differ only in weight.
+    /// Whether the choice among equally suitable edges is random, in proportion to their weights.
     pub(super) random: bool,
-    /// How often a restart may follow the same failure.
+    /// The maximum number of restarts after the same failure.
     pub(super) signature_limit: Option<u64>,
-    /// The node where the branches around this node meet: its branch goes there instead of ending.
+    /// The node where the branches around this node meet. A branch that would end at this node goes there instead.
     pub(super) home: Option<String>,
-    /// Targets outside that branch: such a route is followed where the branches meet.
+    /// Targets outside the branch of this node. The run follows such a route only where the branches meet.
     pub(super) out: HashSet<String>,
-    /// Targets in a branch around which this node is not, each with the fork on the way.
+    /// Targets inside a branch that does not contain this node, each with the parallel node through which the route leads.
     pub(super) through: HashMap<String, String>,
-    /// For a fork, the first node of the branch for a run on its way to a node in one of its branches.
+    /// For a parallel node, the first node of the branch for a run whose target is inside one of its branches, by target.
     pub(super) entries: HashMap<String, String>,
-    /// The target of a jump after a failure: the first that exists.
+    /// The target of a jump after a failure: the first configured target that exists.
     pub(super) retry_target: Option<(String, JumpAttribute)>,
-    /// Every jump target, including those after the first: they are part of the graph.
+    /// All configured jump targets, including those after the first. All of them are part of the graph.
     pub(super) named: Vec<String>,
-    /// The gates that the exit checks, as does every node outside of branches without a successor.
+    /// The goal gates that this node checks before the run ends. Exits check them, and so do nodes without a successor that are outside of branches.
     pub(super) gates: Vec<GoalGate>,
 }
 
-/// A node with a goal that must be met before the run may end.
+/// A node whose goal must be met before the run may end.
 #[derive(Debug)]
 pub(super) struct GoalGate {
     pub(super) node: String,
     pub(super) target: Option<(String, JumpAttribute)>,
 }
 
-/// The attribute that names a jump target.
+/// The attribute that names the target of a jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JumpAttribute {
     Own,
@@ -76,7 +76,7 @@ pub(super) enum JumpAttribute {
     OfGraph,
     FallbackOfGraph,
     Join,
-    /// A branch that met here was abandoned for it.
+    /// A branch that met here was abandoned for the target.
     Left,
 }
 
@@ -96,35 +96,35 @@ impl JumpAttribute {
 /// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NextStep {
-    /// An edge.
+    /// The run follows an edge.
     Edge {
         to: String,
-        /// Its index among the node's edges; absent for a restarted run.
+        /// The index of the edge among the node's edges; `None` if the run restarts.
         place: Option<usize>,
         reason: ChoiceReason,
         restart: bool,
         replan: bool,
         carries: Option<EdgeFidelity>,
     },
-    /// A node that is reached without an edge.
+    /// The run jumps to a node without following an edge.
     Jump { to: String, why: JumpAttribute },
-    /// All edges: each begins a branch.
+    /// The run follows all edges, and each edge begins a branch.
     Fork,
-    /// The list is empty: the run goes to where the branches would have met.
+    /// The list has no items, so the run goes to the node where the branches would have met.
     Skip { to: String },
-    /// The one branch that leads to the run's target node.
+    /// The run begins only the branch that leads to its target node.
     Begin { first: String },
-    /// The end: no edge begins here, and the run completes.
+    /// No edge begins at the node, so the run, or its branch, ends here.
     End,
-    /// No edge holds: the run, or the branch, fails.
+    /// The condition of no edge holds, so the run or the branch fails.
     Stuck,
     /// The run fails.
     Fail,
-    /// The run fails, because this gate's goal is not met.
+    /// The run fails, because the goal of this gate is not met.
     Unmet { gate: String },
 }
 
-/// Looks up other dialects' names for the last command's output: the whole output, or its last line.
+/// Returns the value of a key that stands for the last command's output in other dialects: the whole output, or its last line.
 fn of_other_dialects(key: &str, context: &Context) -> Option<serde_json::Value> {
     let output = context.get_value("tool.output")?.as_str()?;
     match key {
@@ -134,7 +134,7 @@ fn of_other_dialects(key: &str, context: &Context) -> Option<serde_json::Value> 
     }
 }
 
-/// The fidelity settings that an edge has for the next task.
+/// The fidelity settings of an edge for the next task.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct EdgeFidelity {
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -143,7 +143,7 @@ pub(super) struct EdgeFidelity {
     pub(super) thread_id: String,
 }
 
-/// The part of an outcome that routes read. It is the node's output, so that the route can be evaluated again.
+/// The data of an outcome that the route reads. The data is the output of the node, so that the route can be evaluated again later.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct RouteInput {
     pub(super) outcome: Status,
@@ -155,45 +155,45 @@ pub(super) struct RouteInput {
     pub(super) suggested_next_ids: Vec<String>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) failure_reason: String,
-    /// The branch that the node ran in.
+    /// The branch in which the node ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) branch: Option<String>,
-    /// The target for which the branch was abandoned.
+    /// The node for which the branch was abandoned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) leave: Option<String>,
-    /// The target of the run, in a branch of the receiving fork.
+    /// The node inside a branch of the receiving parallel node to which the run goes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) enter: Option<String>,
-    /// The node where the run continues instead of along an edge, since a branch was abandoned for it.
+    /// The node where the run continues instead of following an edge, because a branch was abandoned for that node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) goes: Option<String>,
-    /// Whether each receiving node begins a branch.
+    /// Whether each receiving node is the first node of a branch.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) fork: bool,
-    /// The node where the run restarts: the context of that decision no longer exists.
+    /// The node where the run restarts. The decision is stored here, because the restart removes the context of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) restart: Option<String>,
     /// The fidelity settings of the chosen edge for the next task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) carries: Option<EdgeFidelity>,
-    /// The index of the chosen edge among the node's edges, and the reason for it, or the jump.
+    /// The index of the chosen edge among the node's edges. `why` has the reason for the choice, or for a jump.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) edge: Option<usize>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) why: Option<String>,
-    /// Whether no edge of the node held: its failure then ends the branch here.
+    /// Whether the condition of no edge of the node holds. Then the node's failure ends the branch here.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) stuck: bool,
-    /// Whether the branch was abandoned: it then ends here.
+    /// Whether the branch was abandoned, so that it ends here.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) left: bool,
-    /// The generation of the run, if this result may decide for sibling branches.
+    /// The generation of the run. Present if this result may settle the outcome of the other branches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) life: Option<String>,
-    /// The random number, so that a repeated evaluation chooses the same edge.
+    /// The random number of the choice. A repeated evaluation uses the same number and chooses the same edge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) draw: Option<u64>,
-    /// Texts of other nodes in the context, which must not appear as texts of this attempt.
+    /// Names of texts in the context that other nodes wrote. Such texts must not appear as texts of this attempt.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) of_others: Vec<String>,
 }
@@ -223,16 +223,16 @@ impl RouteInput {
         }
     }
 
-    /// Returns the output of a node that an operator marked as done.
+    /// Returns the data for a node that an operator marked as done.
     pub(super) fn success() -> Self {
         Self::of(&StageOutcome::success(), None, false)
     }
 
-    /// Returns the reason why the run goes back deliberately.
+    /// Returns the reason for which the run returns to an earlier node.
     pub(super) fn replan_reason(&self, node: &str) -> String {
         let outcome = if self.own_outcome.is_empty() { self.outcome.as_str() } else { &self.own_outcome };
         match &*self.failure_reason {
-            "" => format!("`{node}` came to `{outcome}`"),
+            "" => format!("`{node}` ended with `{outcome}`"),
             reason => format!("`{node}`: {reason}"),
         }
     }
@@ -248,8 +248,8 @@ impl RouteInput {
 impl NodeTargets {
     /// Returns the next step after an outcome.
     ///
-    /// A failure follows an edge whose condition holds. Otherwise it jumps to the retry target, and without one follows an edge to a conditional
-    /// node, which decides on it. It never follows another edge without a condition.
+    /// A failure follows an edge whose condition holds. Otherwise the run jumps to the retry target. Without a retry target, the failure follows an
+    /// edge to a conditional node, which decides what to do. A failure never follows any other edge without a condition.
     pub(super) fn next(&self, sent: &RouteInput, context: &Context) -> NextStep {
         match (self.after(sent, context), &self.home) {
             (NextStep::End | NextStep::Fail, Some(home)) => {
@@ -313,7 +313,7 @@ impl NodeTargets {
         if let Some((to, why)) = &self.retry_target {
             return NextStep::Jump { to: to.clone(), why: *why };
         }
-        // Edges by index, so that a choice among the remaining edges maps back to one among all.
+        // Keep the index of each edge, so that the choice among the remaining edges can be mapped to an edge of the node.
         let kept: Vec<usize> = (0..self.edges.len()).filter(|&at| self.to_conditional[at]).collect();
         let edges: Vec<EdgeCandidate> = kept.iter().map(|&at| self.edges[at].clone()).collect();
         match choose(&edges, &outcome, &facts, sent.draw) {
@@ -322,7 +322,7 @@ impl NodeTargets {
         }
     }
 
-    /// Describes the conditions of the edges if none of them holds after this outcome.
+    /// Describes the conditions of the node's edges, for a message that none of them holds after this outcome.
     pub(super) fn describe_conditions(&self, node: &str, outcome: &StageOutcome) -> String {
         let label = match &*outcome.preferred_label {
             "" => String::new(),
@@ -336,7 +336,7 @@ impl NodeTargets {
             asked.push(format!("and {} more", self.edges.len() - TOLD));
         }
         format!(
-            "`{node}` came to `{}`{label}, and none of its edges holds: {}; give it an edge without a condition",
+            "`{node}` ended with `{}`{label}, and no condition of its edges holds: {}; add an edge without a condition",
             outcome.word(),
             asked.join(", ")
         )
@@ -349,7 +349,7 @@ impl NodeTargets {
         NextStep::Edge { to, place: Some(choice.edge), reason: choice.reason, restart, replan, carries }
     }
 
-    /// Finds the first visited gate with an unmet goal.
+    /// Finds the first visited gate whose goal is not met.
     fn find_unmet_gate(&self, context: &Context) -> Option<NextStep> {
         let unmet = |gate: &&GoalGate| {
             let last = context.get_value(&gate_key(&gate.node)).and_then(|value| value.as_str());
@@ -362,8 +362,8 @@ impl NodeTargets {
         })
     }
 
-    /// Returns the graph node on the way to a node: a route out of the branch passes the node where the branches meet, one into a branch from outside
-    /// passes its fork.
+    /// Returns the graph node through which a route to `to` leads. A route that leaves the branch leads through the node where the branches meet. A
+    /// route into a branch leads through its parallel node.
     pub(super) fn waypoint_to<'a>(&'a self, to: &'a str) -> &'a str {
         match &self.home {
             Some(home) if self.out.contains(to) => home,
@@ -371,7 +371,7 @@ impl NodeTargets {
         }
     }
 
-    /// Returns every direct successor of this node in the graph, each once.
+    /// Returns the direct successors of this node in the graph, without repetitions.
     pub(super) fn followers(&self) -> Vec<String> {
         let mut seen = HashSet::new();
         let all = self.targets();
@@ -381,7 +381,7 @@ impl NodeTargets {
         ways.filter(|to| seen.insert(*to)).map(str::to_owned).collect()
     }
 
-    /// Returns every possible target of this node, each once.
+    /// Returns all possible targets of this node, without repetitions.
     pub(super) fn targets(&self) -> Vec<String> {
         let edges = self.edges.iter().map(|edge| &edge.to);
         let jumps = self.retry_target.iter().map(|(to, _)| to);

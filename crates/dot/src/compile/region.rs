@@ -1,4 +1,4 @@
-//! The branches of parallel nodes: the first node of each, the node where all meet, and the nodes between.
+//! The branches of parallel nodes: the first node of each branch, the node where the branches meet, and the nodes between them.
 
 mod open;
 mod routes;
@@ -9,11 +9,11 @@ use ferrata_core::{Error, ErrorKind};
 
 use crate::pipeline::Pipeline;
 
-/// The type of nodes that fan out, and that of nodes where branches meet.
+/// The handler types of nodes that fan out, and of nodes where branches meet.
 pub(super) const PARALLEL: &str = "parallel";
 pub(super) const FAN_IN: &str = "parallel.fan_in";
 
-/// Maximum nesting of parallel nodes: more is a mistake of the edges.
+/// Maximum nesting of parallel nodes. A deeper nesting is a mistake in the edges.
 const MAX_DEPTH: usize = 16;
 
 /// The branches of one parallel node.
@@ -21,11 +21,11 @@ const MAX_DEPTH: usize = 16;
 pub(super) struct ForkRegion {
     /// The index of the parallel node.
     pub(super) fork: usize,
-    /// The node where its branches meet.
+    /// The index of the node where its branches meet.
     pub(super) fan_in: usize,
-    /// Whether that node has work of its own, and is no fan-in.
+    /// Whether the node where the branches meet is not a fan-in and does its own work.
     pub(super) implicit: bool,
-    /// The nodes between the two.
+    /// The nodes of the branches: all nodes between the parallel node and the node where the branches meet.
     pub(super) nodes: HashSet<usize>,
 }
 
@@ -49,26 +49,26 @@ impl ForkRegion {
 #[derive(Debug, Default)]
 pub(super) struct ForkRegions {
     pub(super) all: Vec<ForkRegion>,
-    /// The targets of each node, along edges and by jumps.
+    /// The targets of each node, by edges and by jumps.
     next: Vec<Vec<usize>>,
-    /// For each region, the targets of its branches other than the node where they meet.
+    /// For each region, the targets of routes that leave its branches, except the node where the branches meet.
     leaves: Vec<Vec<usize>>,
 }
 
-/// The reason why the plain walk along the branches of a fork found no region.
+/// The reason why the simple walk along the branches of a parallel node found no region.
 enum RegionError {
-    /// The fork itself is wrong.
+    /// The parallel node itself is invalid.
     Fork(Error),
-    /// The branches are not separate from the rest until a fan-in: they may meet elsewhere.
+    /// The branches are not separate from the other nodes until a fan-in. The branches may meet at another node.
     Shape,
 }
 
 impl ForkRegions {
-    /// Finds the regions of a pipeline, given the type of each node and the indices of start and exits.
+    /// Finds the regions of a pipeline. `types` has the handler type of each node. `start` and `exits` are indices of nodes.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`] with the name of the parallel node whose branches do not begin or meet as they must.
+    /// Returns [`ErrorKind::Invalid`] if the branches of a parallel node begin or meet in an invalid way. The error names the parallel node.
     pub(super) fn find(
         pipeline: &Pipeline,
         types: &[&str],
@@ -99,12 +99,15 @@ impl ForkRegions {
         Ok(regions)
     }
 
-    /// Refuses fan-ins without branches, paths to a fan-in from outside of its branches, and inner forks in several branches.
+    /// Rejects fan-ins without branches, paths to a fan-in from outside of its branches, and inner parallel nodes that belong to several branches.
     fn check(&self, pipeline: &Pipeline, types: &[&str]) -> Result<(), Error> {
         let id = |at: usize| pipeline.nodes()[at].id();
         for lone in (0..types.len()).filter(|&at| types[at] == FAN_IN) {
             if !self.all.iter().any(|region| region.fan_in == lone) {
-                return Err(wrong(id(lone), "no branches of a parallel node meet here; lead them to it"));
+                return Err(wrong(
+                    id(lone),
+                    "this fan-in joins no branches; lead the branches of a parallel node to it",
+                ));
             }
         }
         for (from, ways) in self.next.iter().enumerate() {
@@ -112,7 +115,7 @@ impl ForkRegions {
                 let inside = from == region.fork || region.nodes.contains(&from);
                 if !inside && ways.contains(&region.fan_in) {
                     let message = format!(
-                        "`{}` leads to where the branches of `{}` meet from outside; lead it to `{}` itself",
+                        "`{}` leads from outside to the node where the branches of `{}` join; lead the edge to `{}` instead",
                         id(from),
                         id(region.fork),
                         id(region.fork)
@@ -123,11 +126,11 @@ impl ForkRegions {
         }
         for outer in &self.all {
             for inner in self.all.iter().filter(|inner| outer.nodes.contains(&inner.fork)) {
-                // Branches that arrive at the same inner fork, or where its branches meet, would be indistinguishable there.
+                // If several branches arrived at the same inner parallel node, or where its branches meet, they could not be distinguished there.
                 for at in [inner.fork, inner.fan_in] {
                     let begin =
                         self.next[outer.fork].iter().filter(|&&first| outer.reaches(&self.next, first, at));
-                    // An edge with a branch for each item begins several.
+                    // An edge with one branch for each item begins several branches.
                     let several = |first: &usize| {
                         pipeline.edges().iter().any(|edge| {
                             *edge.from == *id(outer.fork)
@@ -137,7 +140,7 @@ impl ForkRegions {
                     };
                     if begin.map(|first| if several(first) { 2 } else { 1 }).sum::<usize>() > 1 {
                         let message = format!(
-                            "it is in several branches of `{}`; give each one of its own",
+                            "the node is in several branches of `{}`; use a separate node in each branch",
                             id(outer.fork)
                         );
                         return Err(wrong(id(at), &message));
@@ -154,13 +157,13 @@ impl ForkRegions {
         around.min_by_key(|region| region.nodes.len())
     }
 
-    /// Returns the region with branches that meet at a node.
+    /// Returns the region whose branches meet at a node.
     pub(super) fn meeting_at(&self, node: usize) -> Option<&ForkRegion> {
         self.all.iter().find(|region| region.fan_in == node)
     }
 }
 
-/// Returns the targets of each node, including those of an exit whose goal is not met.
+/// Returns the targets of each node, including the targets of an exit whose goal gates are not met.
 fn with_gates(pipeline: &Pipeline, exits: &[usize]) -> Vec<Vec<usize>> {
     let mut next = steps(pipeline);
     let gates = pipeline.nodes().iter().filter(|node| node.is_goal_gate()).map(|node| &node.attributes);
@@ -173,7 +176,7 @@ fn with_gates(pipeline: &Pipeline, exits: &[usize]) -> Vec<Vec<usize>> {
     next
 }
 
-/// Returns the targets of each node, along edges and by jumps.
+/// Returns the targets of each node, by edges and by jumps.
 pub(super) fn steps(pipeline: &Pipeline) -> Vec<Vec<usize>> {
     let mut next = vec![Vec::new(); pipeline.nodes().len()];
     for edge in pipeline.edges() {
@@ -188,7 +191,7 @@ pub(super) fn steps(pipeline: &Pipeline) -> Vec<Vec<usize>> {
     next
 }
 
-/// Returns the first nodes of a fork's branches.
+/// Returns the first nodes of the branches of a parallel node.
 fn firsts(pipeline: &Pipeline, types: &[&str], fork: usize) -> Result<Vec<usize>, Error> {
     let id = |at: usize| pipeline.nodes()[at].id();
     let fail = |message: &str| Err(wrong(id(fork), message));
@@ -197,32 +200,37 @@ fn firsts(pipeline: &Pipeline, types: &[&str], fork: usize) -> Result<Vec<usize>
     for edge in edges {
         if !edge.condition().is_empty() {
             return fail(&format!(
-                "the edge to `{}` has a condition; each edge of a parallel node is a branch",
+                "the edge to `{}` has a condition, and a parallel node follows all of its edges; remove the condition",
                 edge.to
             ));
         }
         let Some(to) = pipeline.position(&edge.to) else { continue };
         if firsts.contains(&to) {
             return fail(&format!(
-                "two branches begin at `{}`; let each begin at a node of its own",
+                "two branches start at `{}`; start each branch at a separate node",
                 edge.to
             ));
         }
         if to == fork {
-            return fail("a branch begins at the fork itself; lead the edge to a node of the branch");
+            return fail(
+                "an edge of the fork leads back to the fork; lead the edge to the first node of the branch",
+            );
         }
         firsts.push(to);
     }
     if firsts.is_empty() {
-        return fail("there are no branches; lead an edge to each");
+        return fail("the fork has no branches; add an edge to the first node of each branch");
     }
     if let Some(to) = firsts.iter().find(|&&to| types[to] == FAN_IN) {
-        return fail(&format!("a branch leads straight to `{}`; put a node into it", id(*to)));
+        return fail(&format!(
+            "a branch leads straight to `{}`; put at least one node into the branch",
+            id(*to)
+        ));
     }
     Ok(firsts)
 }
 
-/// Walks along the branches of a fork to the fan-in and counts the forks and fan-ins on the way.
+/// Walks along the branches of a parallel node to the fan-in. Counts the parallel nodes and fan-ins on the way to find the matching one.
 fn region(
     pipeline: &Pipeline,
     types: &[&str],
@@ -242,14 +250,14 @@ fn region(
         }
         if types[at] == FAN_IN && depth == 0 {
             if meets.is_some_and(|other| other != at) {
-                return fork_is("the branches meet at different nodes; lead all of them to one fan-in");
+                return fork_is("the branches join at different nodes; lead all of them to one fan-in");
             }
             meets = Some(at);
             continue;
         }
         match depths.insert(at, depth) {
             Some(before) if before == depth => continue,
-            // The node is part of these branches and of those of another parallel node.
+            // The node belongs to these branches and also to branches of another parallel node.
             Some(_) => return Err(RegionError::Shape),
             None => {}
         }

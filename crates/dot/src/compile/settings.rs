@@ -1,4 +1,4 @@
-//! The settings from a node's attributes: attempts, visits, effect, and the input of its fingerprint.
+//! The settings that follow from a node's attributes: attempts, visits, effect, and the input of its fingerprint.
 
 use ferrata_core::graph::{Effect, GraphBuilder, RetryPolicy};
 use ferrata_core::state::Context;
@@ -9,7 +9,8 @@ use super::text::digest;
 use crate::pipeline::{Node, Pipeline};
 use crate::value::Value;
 
-/// Determines the number of attempts: from `max_retries`, then the graph, then the preset; the default is one.
+/// Determines the retry policy of a node. The number of attempts comes from `max_retries` of the node, then from the graph, then from the preset. The
+/// default is one attempt.
 pub(super) fn retry(pipeline: &Pipeline, node: &Node) -> Result<RetryPolicy, Error> {
     let preset = node.attributes.text("retry_policy");
     let (policy, attempts) = match &*preset {
@@ -19,7 +20,12 @@ pub(super) fn retry(pipeline: &Pipeline, node: &Node) -> Result<RetryPolicy, Err
         "aggressive" => (RetryPolicy::aggressive(), Some(RetryPolicy::aggressive().attempts())),
         "linear" => (RetryPolicy::linear(), Some(RetryPolicy::linear().attempts())),
         "patient" => (RetryPolicy::patient(), Some(RetryPolicy::patient().attempts())),
-        other => return Err(invalid(format!("node {}: there is no retry policy `{other}`", node.id()))),
+        other => {
+            return Err(invalid(format!(
+                "node {}: the retry policy `{other}` does not exist; use `none`, `standard`, `aggressive`, `linear` or `patient`",
+                node.id()
+            )));
+        }
     };
     let count = |value: Option<&Value>| value.and_then(Value::as_integer);
     let of_graph = || count(pipeline.attributes.get("default_max_retries"));
@@ -30,13 +36,16 @@ pub(super) fn retry(pipeline: &Pipeline, node: &Node) -> Result<RetryPolicy, Err
     };
     let attempts =
         u32::try_from(retries).ok().and_then(|retries| retries.checked_add(1)).ok_or_else(|| {
-            invalid(format!("node {}: {retries} retries are out of range; use a smaller number", node.id()))
+            invalid(format!(
+                "node {}: the number of retries is {retries}, which is out of range; use a smaller number",
+                node.id()
+            ))
         })?;
     Ok(policy.with_attempts(attempts))
 }
 
-/// Returns whether the node retries a failure as well as an outcome `retry`. `retry_on` decides. By default, commands with retries of their own do
-/// so, because they cannot report anything else.
+/// Returns whether the node retries a failure, and not only an outcome `retry`. The attribute `retry_on` decides. By default, commands that set their
+/// own retries do so, because a command can report only a failure.
 pub(super) fn retries_fail(node: &Node, kind: &str) -> bool {
     match &*node.attributes.text("retry_on") {
         "" => kind == "tool" && ["max_retries", "retry_policy"].iter().any(|key| node.attributes.is_own(key)),
@@ -44,7 +53,7 @@ pub(super) fn retries_fail(node: &Node, kind: &str) -> bool {
     }
 }
 
-/// Returns whether the node retries a task that ended with a bad exit status and no outcome, which is no result of the work.
+/// Returns whether the node retries a task that ended with a bad exit status and without an outcome. Such an end is not a result of the work.
 pub(super) fn retries_exit(node: &Node) -> bool {
     node.attributes.text("retry_on") != "retry"
 }
@@ -55,12 +64,15 @@ pub(super) fn max_visits(pipeline: &Pipeline, node: &Node) -> Result<Option<u32>
     match own.or_else(graph).unwrap_or(0) {
         0 => Ok(None),
         most => u32::try_from(most).map(Some).map_err(|_| {
-            invalid(format!("node {}: {most} visits are out of range; use a smaller number", node.id()))
+            invalid(format!(
+                "node {}: the maximum of visits is {most}, which is out of range; use a smaller number",
+                node.id()
+            ))
         }),
     }
 }
 
-/// Sets the maximum number of activations of a run; 0 means unlimited.
+/// Sets the maximum number of activations of a run. 0 means unlimited.
 pub(super) fn max_steps(
     pipeline: &Pipeline,
     builder: GraphBuilder<Context>,
@@ -71,21 +83,23 @@ pub(super) fn max_steps(
     match u64::try_from(most) {
         Ok(0) => Ok(builder.unlimited_steps()),
         Ok(most) => Ok(builder.max_steps(most)),
-        Err(_) => Err(invalid(format!("the graph: `max_steps` is {most}; use 0 for any number, or more"))),
+        Err(_) => Err(invalid(format!(
+            "the graph: `max_steps` is {most}; use a positive number, or 0 for no limit"
+        ))),
     }
 }
 
-/// Returns how often a run may go back to a node deliberately, if the pipeline sets it.
+/// Returns the maximum number of times that a run may return to an earlier node on purpose; `None` if the pipeline sets no maximum.
 pub(super) fn max_replans(pipeline: &Pipeline) -> Result<Option<u32>, Error> {
     let Some(most) = pipeline.attributes.get("max_replans").and_then(Value::as_integer) else {
         return Ok(None);
     };
     u32::try_from(most).map(Some).map_err(|_| {
-        invalid(format!("the graph: `max_replans` is {most} and out of range; use a smaller number"))
+        invalid(format!("the graph: `max_replans` is {most}, which is out of range; use a smaller number"))
     })
 }
 
-/// Returns the effect of the node: its own `effect`, or that of its handler.
+/// Returns the effect of the node: its attribute `effect`, or the effect of its handler.
 pub(super) fn effect(node: &Node, of_handler: Effect) -> Result<Effect, Error> {
     Ok(match &*node.attributes.text("effect") {
         "" => of_handler,
@@ -95,7 +109,7 @@ pub(super) fn effect(node: &Node, of_handler: Effect) -> Result<Effect, Error> {
         "external" => Effect::External,
         other => {
             let message = format!(
-                "node {}: there is no effect `{other}`; write `pure`, `read`, `write` or `external`",
+                "node {}: the effect `{other}` does not exist; write `pure`, `read`, `write` or `external`",
                 node.id()
             );
             return Err(invalid(message));
@@ -103,7 +117,7 @@ pub(super) fn effect(node: &Node, of_handler: Effect) -> Result<Effect, Error> {
     })
 }
 
-/// Returns the fingerprint input for a node's attributes, so that a run inside it does not silently continue with another meaning.
+/// Returns the fingerprint input of a node's attributes. If they change, a run at this node does not silently continue with another meaning.
 pub(super) fn revision(pipeline: &Pipeline, node: &Node, kind: &str, outgoing: &[usize]) -> String {
     let mut parts = vec![kind.to_owned()];
     parts.extend(node.attributes.iter().map(ToString::to_string));
@@ -114,7 +128,7 @@ pub(super) fn revision(pipeline: &Pipeline, node: &Node, kind: &str, outgoing: &
     digest(&parts)
 }
 
-/// Returns the graph's attributes as the context stores them.
+/// Returns the attributes of the graph in the form that the context stores.
 pub(super) fn mirrored(pipeline: &Pipeline) -> Map<String, Json> {
     let json = |value: &Value| match value {
         Value::Integer(number) => Json::from(*number),

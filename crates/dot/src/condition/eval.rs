@@ -1,4 +1,4 @@
-//! Evaluates conditions: lookup of keys, and comparison of values.
+//! Evaluates conditions: reads the values of keys, and compares them.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{Expression, Literal, Operator};
 
-/// The input of a condition: the outcome of the node that has just ended, and the context after it.
+/// The input of a condition: the outcome of the node that has just ended, and the context after this outcome.
 #[derive(Clone, Copy)]
 pub struct ConditionFacts<'a> {
     outcome: &'a str,
@@ -16,7 +16,7 @@ pub struct ConditionFacts<'a> {
 }
 
 impl<'a> ConditionFacts<'a> {
-    /// Creates the facts from the status of the outcome, its preferred label, and the lookup of context keys.
+    /// Creates the facts from the status of the outcome, its preferred label, and a function that returns the value of a context key.
     pub fn new(
         outcome: &'a str,
         preferred_label: &'a str,
@@ -25,7 +25,7 @@ impl<'a> ConditionFacts<'a> {
         Self { outcome, preferred_label, context }
     }
 
-    /// Looks a key up; a missing key is empty text.
+    /// Returns the value of a key. A missing key has an empty text as its value.
     fn resolve(&self, key: &str) -> Value {
         match key {
             "outcome" => self.outcome.into(),
@@ -40,13 +40,13 @@ impl<'a> ConditionFacts<'a> {
 }
 
 impl fmt::Debug for ConditionFacts<'_> {
-    /// Does not print the context.
+    /// Omits the context from the output.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Facts").field("outcome", &self.outcome).finish_non_exhaustive()
     }
 }
 
-/// Evaluates a tree whose depth the parser bounds.
+/// Evaluates an expression. The parser limits the depth of its tree.
 pub(super) fn holds(expression: &Expression, facts: &ConditionFacts<'_>) -> bool {
     match expression {
         Expression::Any(parts) => parts.iter().any(|part| holds(part, facts)),
@@ -81,7 +81,7 @@ fn compare(value: &Value, operator: Operator, literal: &str) -> bool {
     }
 }
 
-/// Returns the text of a value for comparison: `null` is empty, lists and objects are their JSON.
+/// Returns the text of a value for a comparison. `null` becomes an empty text, and lists and objects become their JSON.
 fn text_of(value: &Value) -> Cow<'_, str> {
     match value {
         Value::Null => "".into(),
@@ -90,7 +90,7 @@ fn text_of(value: &Value) -> Cow<'_, str> {
     }
 }
 
-/// Returns whether a bare key with this text holds.
+/// Returns whether a key that stands alone as a condition holds with this text.
 fn is_truthy(text: &str) -> bool {
     !matches!(text, "" | "false" | "0")
 }

@@ -1,4 +1,4 @@
-//! The language of edge conditions on the last outcome and the context.
+//! The language of conditions on edges. A condition tests the last outcome and the context.
 
 mod eval;
 mod parse;
@@ -10,13 +10,13 @@ use regex_lite::Regex;
 
 pub use eval::ConditionFacts;
 
-/// Maximum length of a condition: longer ones are programs, which belong in a node.
+/// Maximum length of a condition. Anything longer is a program and belongs into a node.
 pub(crate) const MAX_LENGTH: usize = 4096;
 
-/// Maximum nesting of parentheses and negations; each level nests the parser once more.
+/// Maximum nesting of parentheses and negations. The parser recurses once for each level.
 pub(crate) const MAX_DEPTH: usize = 32;
 
-/// A condition, ready to be evaluated.
+/// A parsed condition that can be evaluated.
 ///
 /// # Examples
 ///
@@ -32,46 +32,46 @@ pub(crate) const MAX_DEPTH: usize = 32;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Condition {
-    /// `None` for the empty condition, which always holds.
+    /// The root of the tree. `None` for the empty condition, which always holds.
     root: Option<Expression>,
     text: String,
-    /// The texts compared with the outcome, as written.
+    /// The texts that are compared with the outcome, as written in the source.
     outcomes: Vec<String>,
 }
 
 impl Condition {
-    /// Reads a condition; an empty one always holds.
+    /// Parses a condition. An empty condition always holds.
     ///
     /// # Errors
     ///
-    /// Returns [`ConditionError`] for the first mistake.
+    /// Returns [`ConditionError`] for the first mistake in the text.
     pub fn parse(text: &str) -> Result<Self, ConditionError> {
         let (root, outcomes) = parse::parse(text)?;
         Ok(Self { root, text: text.trim().to_owned(), outcomes })
     }
 
-    /// Returns whether the condition holds. There is always an answer: values that cannot be compared are unequal.
+    /// Returns whether the condition holds. The evaluation never fails: values that cannot be compared count as different.
     pub fn holds(&self, facts: &ConditionFacts<'_>) -> bool {
         self.root.as_ref().is_none_or(|root| eval::holds(root, facts))
     }
 
-    /// Returns whether it is the empty condition.
+    /// Returns whether this is the empty condition.
     pub fn is_empty(&self) -> bool {
         self.root.is_none()
     }
 
-    /// Returns whether it only tests for the outcome `fail`: the edge for failures, as the specification writes it.
+    /// Returns whether the condition only tests for the outcome `fail`. Such an edge handles failures, in the form of the specification.
     pub fn is_fail_edge(&self) -> bool {
         matches!(&self.root, Some(Expression::Compare(key, Operator::Equal, Literal(value)))
             if key == "outcome" && value == "fail")
     }
 
-    /// Returns the texts compared with the outcome by `=` and `!=`, as written.
+    /// Returns the texts that `=` and `!=` compare with the outcome, as written in the source.
     pub fn outcomes(&self) -> &[String] {
         &self.outcomes
     }
 
-    /// Returns whether it tests only the outcome.
+    /// Returns whether the condition tests only the outcome.
     pub(crate) fn is_of_outcome(&self) -> bool {
         fn only(expression: &Expression) -> bool {
             match expression {
@@ -85,7 +85,7 @@ impl Condition {
         self.root.as_ref().is_some_and(only)
     }
 
-    /// Returns the keys that it reads, with repetitions.
+    /// Returns the keys that the condition reads, in order and with repetitions.
     pub(crate) fn keys(&self) -> Vec<&str> {
         fn add<'a>(expression: &'a Expression, keys: &mut Vec<&'a str>) {
             match expression {
@@ -103,7 +103,7 @@ impl Condition {
         keys
     }
 
-    /// Returns the condition as written, trimmed.
+    /// Returns the condition as written in the source, without surrounding blanks.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -115,15 +115,15 @@ impl fmt::Display for Condition {
     }
 }
 
-/// A condition as a tree.
+/// A condition as a tree of expressions.
 #[derive(Clone, Debug)]
 pub(crate) enum Expression {
-    /// Any of them.
+    /// Holds if any of these expressions holds.
     Any(Vec<Expression>),
-    /// All of them.
+    /// Holds if all of these expressions hold.
     All(Vec<Expression>),
     Not(Box<Expression>),
-    /// The key has a value that is neither empty nor `false` nor `0`.
+    /// Holds if the key has a value that is not empty, `false` or `0`.
     Truthy(String),
     Compare(String, Operator, Literal),
     Matches(String, Regex),
@@ -133,7 +133,7 @@ pub(crate) enum Expression {
 #[derive(Clone, Debug)]
 pub(crate) struct Literal(pub(crate) String);
 
-/// The comparison of a key with a literal.
+/// How a key is compared with a literal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operator {
     Equal,
@@ -145,7 +145,7 @@ pub(crate) enum Operator {
     Contains,
 }
 
-/// The reason why a text is no condition.
+/// The mistake for which a text is not a valid condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConditionError {
     at: usize,
@@ -158,7 +158,7 @@ impl ConditionError {
         Self { at, message: message.into(), suggestion: suggestion.into() }
     }
 
-    /// Returns the byte offset of the mistake in the condition.
+    /// Returns the position of the mistake, as a byte offset in the condition.
     pub fn offset(&self) -> usize {
         self.at
     }
@@ -168,7 +168,7 @@ impl ConditionError {
         &self.message
     }
 
-    /// Returns the suggested replacement.
+    /// Returns the suggested replacement; empty if there is none.
     pub fn suggestion(&self) -> &str {
         &self.suggestion
     }

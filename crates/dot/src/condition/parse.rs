@@ -1,4 +1,4 @@
-//! Parses conditions: `||` below `&&` below `!`, then clauses and parentheses.
+//! Parses conditions. `||` binds least, then `&&`, then `!`, and then clauses and parentheses.
 
 use regex_lite::Regex;
 
@@ -8,11 +8,15 @@ use super::{ConditionError, Expression, Literal, MAX_DEPTH, MAX_LENGTH, Operator
 
 type Result<T> = std::result::Result<T, ConditionError>;
 
-/// Parses a condition, `None` if it is empty, and returns the texts compared with the outcome, as written.
+/// Parses a condition; `None` if the text is empty. Also returns the texts that are compared with the outcome, as written in the source.
 pub(super) fn parse(text: &str) -> Result<(Option<Expression>, Vec<String>)> {
     if text.len() > MAX_LENGTH {
-        let message = format!("it has {} bytes; the most is {MAX_LENGTH}", text.len());
-        return Err(ConditionError::new(MAX_LENGTH, message, "let a node decide, and ask for what it sets"));
+        let message = format!("the condition has {} bytes; the maximum is {MAX_LENGTH}", text.len());
+        return Err(ConditionError::new(
+            MAX_LENGTH,
+            message,
+            "let a node compute the value, and test the key that it sets",
+        ));
     }
     let mut parser = ConditionParser { text, at: 0, outcomes: Vec::new() };
     parser.skip_blank();
@@ -50,7 +54,7 @@ impl<'a> ConditionParser<'a> {
         ConditionError::new(self.at, message, suggestion)
     }
 
-    /// Describes the text at this position, for an error.
+    /// Describes the text at this position, for an error message.
     fn found(&self) -> String {
         match self.rest().chars().next() {
             None => "its end".to_owned(),
@@ -60,7 +64,7 @@ impl<'a> ConditionParser<'a> {
 
     fn leftover(&self) -> ConditionError {
         match self.rest().chars().next() {
-            Some(')') => self.error("a parenthesis is closed that was not opened", "remove it"),
+            Some(')') => self.error("a closing parenthesis has no opening one", "remove it"),
             _ => self.error(
                 format!("expected `&&`, `||` or the end, found {}", self.found()),
                 "join clauses with `&&` or `||`",
@@ -95,7 +99,7 @@ impl<'a> ConditionParser<'a> {
     fn negated(&mut self, depth: usize) -> Result<Expression> {
         if depth > MAX_DEPTH {
             let message = format!("parentheses and negations nest deeper than {MAX_DEPTH}");
-            return Err(self.error(message, "let a node decide, and ask for what it sets"));
+            return Err(self.error(message, "let a node compute the value, and test the key that it sets"));
         }
         self.skip_blank();
         if self.rest().starts_with('!') && !self.rest().starts_with("!=") {
@@ -126,26 +130,26 @@ impl<'a> ConditionParser<'a> {
             (">", Operator::Greater),
         ];
         if self.rest().starts_with("==") {
-            return Err(self.error("there is no operator `==`", "write `=`"));
+            return Err(self.error("`==` is not an operator", "write `=`"));
         }
         for (token, operator) in OPERATORS {
             if self.eat(token) {
                 let at = self.at;
                 let compares = matches!(operator, Operator::Equal | Operator::NotEqual);
-                // `context.x=` compares with the empty text; no outcome is empty.
+                // `context.x=` compares with an empty text. An outcome is never empty, so `outcome=` is a mistake.
                 let mut literal = match compares && key != "outcome" && self.at_end_of_value() {
                     true => String::new(),
                     false => self.literal()?,
                 };
                 if key == "outcome" && compares {
                     self.outcomes.push(literal.clone());
-                    // Names of other dialects: the literal gets the name of this dialect.
+                    // A literal may be a status name of another dialect. Replace it with the name in this dialect.
                     if let Some(status) = Status::of_word(&literal) {
                         literal = status.as_str().to_owned();
                     }
                 }
                 if !compares && literal.parse::<f64>().is_err() {
-                    let message = format!("`{literal}` is no number");
+                    let message = format!("`{literal}` is not a number");
                     return Err(ConditionError::new(at, message, "`<`, `<=`, `>` and `>=` compare numbers"));
                 }
                 return Ok(Expression::Compare(key, operator, Literal(literal)));
@@ -161,7 +165,7 @@ impl<'a> ConditionParser<'a> {
             return match Regex::new(&pattern) {
                 Ok(regex) => Ok(Expression::Matches(key, regex)),
                 Err(error) => {
-                    let message = format!("`{pattern}` is no regular expression: {error}");
+                    let message = format!("`{pattern}` is not a regular expression: {error}");
                     Err(ConditionError::new(
                         at,
                         message,
@@ -188,7 +192,7 @@ impl<'a> ConditionParser<'a> {
             let length = self.rest().bytes().take_while(|b| b.is_ascii_alphanumeric() || *b == b'_').count();
             if length == 0 || self.rest().as_bytes()[0].is_ascii_digit() {
                 let message = format!("expected a key, found {}", self.found());
-                let keys = "keys are `outcome`, `preferred_label`, and names of the context as `context.tests_passed`";
+                let keys = "a key is `outcome`, `preferred_label`, or a name of the context such as `context.tests_passed`";
                 return Err(self.error(message, keys));
             }
             self.at += length;
@@ -199,7 +203,7 @@ impl<'a> ConditionParser<'a> {
         }
     }
 
-    /// Returns whether no value follows.
+    /// Returns whether no value follows at this position.
     fn at_end_of_value(&self) -> bool {
         let rest = self.rest().trim_start();
         rest.is_empty() || ["&&", "||", ")"].iter().any(|token| rest.starts_with(token))
@@ -247,7 +251,7 @@ impl<'a> ConditionParser<'a> {
                     Some((_, 't')) => literal.push('\t'),
                     _ => {
                         let suggestion = "the escapes are `\\\"`, `\\n`, `\\t` and `\\\\`";
-                        return Err(ConditionError::new(start + at, "there is no such escape", suggestion));
+                        return Err(ConditionError::new(start + at, "the escape is unknown", suggestion));
                     }
                 },
                 c => literal.push(c),

@@ -1,4 +1,4 @@
-//! How much of the run so far a task receives: the six fidelities, and the choice of one for a node.
+//! Fidelity: how much of the previous run a task receives. There are six fidelities, and this module chooses one for each node.
 
 mod preamble;
 mod sessions;
@@ -12,36 +12,36 @@ pub(crate) use sessions::TaskSessions;
 
 use crate::pipeline::{Edge, Node, Pipeline};
 
-/// Prefix of the context keys for each node's last result, for later tasks.
+/// Prefix of the context keys with the last result of each node, for later tasks.
 pub(crate) const STAGES: &str = "internal.stage.";
 
-/// The context key for the fidelity of the last task.
+/// The context key of the fidelity of the last task.
 pub(crate) const LAST: &str = "internal.fidelity";
 
-/// How much of the run so far a task receives.
+/// The amount of information about the previous run that a task receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Fidelity {
-    /// Nothing: the session of its thread continues, and knows it.
+    /// The task receives no summary. The task continues the session of its thread, which already has the information.
     Full,
-    /// The goal and the run's id.
+    /// The task receives the goal and the id of the run.
     Truncate,
-    /// A line for each node that has run, with its status, and for each value of the context.
+    /// The task receives one line for each node that has run, with its status, and one line for each value of the context.
     Compact,
-    /// The latest actions, in about 600 tokens.
+    /// The task receives the latest actions, in about 600 tokens.
     SummaryLow,
-    /// Actions and answers, in about 1,500 tokens.
+    /// The task receives actions and answers, in about 1,500 tokens.
     SummaryMedium,
-    /// Actions and answers, in about 3,000 tokens.
+    /// The task receives actions and answers, in about 3,000 tokens.
     SummaryHigh,
 }
 
 impl Fidelity {
-    /// All of them.
+    /// All fidelities.
     pub const ALL: [Self; 6] =
         [Self::Full, Self::Truncate, Self::Compact, Self::SummaryLow, Self::SummaryMedium, Self::SummaryHigh];
 
-    /// Returns the name for attributes.
+    /// Returns the name that attributes use.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Full => "full",
@@ -53,7 +53,7 @@ impl Fidelity {
         }
     }
 
-    /// Returns the fidelity with this name.
+    /// Returns the fidelity with this name; `None` if there is none.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|fidelity| fidelity.as_str() == name)
     }
@@ -65,17 +65,17 @@ impl fmt::Display for Fidelity {
     }
 }
 
-/// The fidelity of one task. It is chosen before the task begins, from the edge that led to its node, the node and the graph.
+/// The fidelity of one task. The fidelity is chosen before the task begins, from the edge that led to the node, from the node and from the graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FidelityChoice {
-    /// How much the task receives.
+    /// The amount of information that the task receives.
     pub fidelity: Fidelity,
-    /// The session to continue, if the fidelity is [`Fidelity::Full`].
+    /// The session that the task continues. Present if the fidelity is [`Fidelity::Full`].
     pub thread: Option<String>,
 }
 
-/// The fidelity settings of the edge that led to a node, and the edge's first node.
+/// The fidelity settings of the edge that led to a node, and the node where this edge begins.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EdgeArrival {
     pub(crate) from: Option<String>,
@@ -84,7 +84,7 @@ pub(crate) struct EdgeArrival {
 }
 
 impl EdgeArrival {
-    /// Reads the settings of an edge.
+    /// Reads the fidelity settings of an edge.
     pub(crate) fn by(edge: &Edge) -> Self {
         let text = |key: &str| edge.attributes.text(key).into_owned();
         Self { from: Some(edge.from.to_string()), fidelity: text("fidelity"), thread: text("thread_id") }
@@ -92,9 +92,9 @@ impl EdgeArrival {
 }
 
 impl FidelityChoice {
-    /// Chooses the fidelity: from the edge, then the node, then the graph's `default_fidelity`; the default is `compact`. The thread of a full
-    /// fidelity is the node's `thread_id`, then the edge's, then the graph's `default_thread`, then the innermost subgraph around the node, then the
-    /// previous node.
+    /// Chooses the fidelity of a task. The first setting that exists applies: the edge, the node, the graph's `default_fidelity`, and then `compact`.
+    /// For full fidelity, the thread is chosen in the same way: the node's `thread_id`, the edge's thread, the graph's `default_thread`, the
+    /// innermost subgraph around the node, and then the previous node.
     pub(crate) fn of(node: &Node, pipeline: &Pipeline, arrival: &EdgeArrival) -> Self {
         let fidelities = [
             arrival.fidelity.as_str().into(),
@@ -113,7 +113,7 @@ impl FidelityChoice {
         Self { fidelity, thread: (fidelity == Fidelity::Full).then(thread) }
     }
 
-    /// Returns the form for the context; `by` names the activation.
+    /// Returns the choice in the form that the context stores. `by` is the idempotency key of the activation.
     pub(crate) fn kept(&self, by: &str) -> Json {
         match &self.thread {
             Some(thread) => json!({"mode": self.fidelity.as_str(), "thread": thread, "by": by}),

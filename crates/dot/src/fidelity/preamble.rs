@@ -1,6 +1,7 @@
-//! The text before a task, which describes the run so far: deterministic for a context, and limited in length.
+//! The text before a task that describes the previous run. The text depends only on the context, and the length of the text is limited.
 
 use ferrata_core::state::Context;
+use ferrata_core::wording::count;
 use serde_json::Value as Json;
 
 use super::{Fidelity, STAGES};
@@ -8,24 +9,24 @@ use crate::handler::{RESULTS, response_key};
 use crate::suggest::{beginning, ending, one_line, shortened};
 use crate::variable::{GOAL, text_of};
 
-/// The context key of a child for its manager's instructions to the next tasks.
+/// The context key of a child run for its manager's instructions to the next tasks.
 pub(crate) const STEERING: &str = "stack.steering";
 
-/// Keys that the engine sets for conditions: the list of nodes has better information.
+/// Keys that the engine sets for conditions. The preamble omits them, because its list of nodes has the same information.
 const ENGINE: [&str; 6] =
     ["outcome", "preferred_label", "failure_reason", "current_node", "last_stage", "last_response"];
 
 /// The limits of a fidelity.
 struct FidelityLimits {
-    /// Of the whole, in bytes; four to a token.
+    /// The maximum size of the whole preamble in bytes. About four bytes are one token.
     all: usize,
-    /// Of one node's answer.
+    /// The maximum size of one node's answer.
     answer: usize,
-    /// Of one value.
+    /// The maximum size of one value.
     value: usize,
-    /// Number of nodes, the latest ones.
+    /// The maximum number of nodes. The latest nodes are included.
     stages: usize,
-    /// Of the latest answer, in bytes; not part of `all`.
+    /// The maximum size of the latest answer in bytes. The latest answer does not count for `all`.
     last: usize,
 }
 
@@ -57,7 +58,7 @@ impl StageSummary<'_> {
     }
 }
 
-/// Returns the preamble of a task; empty if there is nothing to describe.
+/// Returns the preamble of a task. The preamble is empty if there is nothing to describe.
 pub(crate) fn preamble(fidelity: Fidelity, context: &Context, run: &str) -> String {
     let mut text = String::new();
     let goal = context.get_value(GOAL).map(text_of).unwrap_or_default();
@@ -73,7 +74,7 @@ pub(crate) fn preamble(fidelity: Fidelity, context: &Context, run: &str) -> Stri
             add_latest_answers(&mut text, measure.last, context);
         }
     }
-    // A supervisor's instructions are new to every session.
+    // The instructions of a supervisor are new to every session.
     if let Some(steering) =
         context.get_value(STEERING).and_then(Json::as_object).filter(|said| !said.is_empty())
     {
@@ -87,7 +88,7 @@ pub(crate) fn preamble(fidelity: Fidelity, context: &Context, run: &str) -> Stri
     text
 }
 
-/// Adds the latest answers, in equal parts if they are long.
+/// Adds the latest answers. If they are long, each gets an equal part of the space.
 fn add_latest_answers(text: &mut String, most: usize, context: &Context) {
     let answers = latest_answers(context);
     for answer in &answers {
@@ -95,7 +96,7 @@ fn add_latest_answers(text: &mut String, most: usize, context: &Context) {
     }
 }
 
-/// Returns the last result of each node, the latest last.
+/// Returns the last result of each node. The latest result comes last.
 fn stages(context: &Context) -> Vec<StageSummary<'_>> {
     let of_stage = |(key, said)| Some(StageSummary { id: str::strip_prefix(key, STAGES)?, said });
     let mut stages: Vec<StageSummary<'_>> =
@@ -104,13 +105,13 @@ fn stages(context: &Context) -> Vec<StageSummary<'_>> {
     stages
 }
 
-/// Adds nodes and values while there is room.
+/// Adds nodes and values until the space is used up.
 fn write_stages(text: &mut String, measure: &FidelityLimits, context: &Context) {
     let stages = stages(context);
     let left_out = stages.len().saturating_sub(measure.stages);
     let stages = &stages[left_out..];
     let mut lines = Vec::new();
-    // From the last one back, so that the oldest ones are omitted if there is no room.
+    // Begin with the last node, so that the oldest nodes are omitted if space runs out.
     let mut room = measure.all.saturating_sub(text.len());
     for stage in stages.iter().rev() {
         let line = line(stage, measure, context);
@@ -124,7 +125,7 @@ fn write_stages(text: &mut String, measure: &FidelityLimits, context: &Context) 
     if !lines.is_empty() || untold > 0 {
         text.push_str("So far:\n");
         if untold > 0 {
-            text.push_str(&format!("- ({untold} nodes before these are left out)\n"));
+            text.push_str(&format!("- (left out: {} before these)\n", count(untold, "node")));
         }
         lines.iter().rev().for_each(|line| text.push_str(line));
     }
@@ -148,7 +149,7 @@ fn write_stages(text: &mut String, measure: &FidelityLimits, context: &Context) 
         text.push_str("Known:\n");
         text.push_str(&values);
         if left_out > 0 {
-            text.push_str(&format!("- ({left_out} more values)\n"));
+            text.push_str(&format!("- ({})\n", count(left_out, "more value")));
         }
     }
 }
@@ -171,31 +172,32 @@ fn line(stage: &StageSummary<'_>, measure: &FidelityLimits, context: &Context) -
     line
 }
 
-/// The latest answer, for later tasks and for people at a gate.
+/// The latest answer of a node, for later tasks and for a person at a gate.
 pub(crate) struct LatestAnswer {
-    /// The description of its source.
+    /// The description of the source of the answer.
     of: String,
     text: String,
-    /// Whether a tool printed it: then its end is the most useful part.
+    /// Whether a tool printed the text. The end of such a text is the most useful part.
     is_output: bool,
 }
 
 impl LatestAnswer {
-    /// Returns the source, and at most this many characters of the answer.
+    /// Returns the source, and at most `most` characters of the answer.
     pub(crate) fn excerpt(&self, most: usize) -> String {
         let text = if self.is_output { ending(&self.text, most) } else { beginning(&self.text, most) };
         format!("{}:\n{text}\n", self.of)
     }
 }
 
-/// Returns the latest answers: of the last task, or of the last task of each branch if branches met since, and the output of a tool after that.
+/// Returns the latest answers: that of the last task, or that of the last task in each branch if branches met since then. Adds the output of a tool
+/// that ran after them.
 pub(crate) fn latest_answers(context: &Context) -> Vec<LatestAnswer> {
     let mut answers = Vec::new();
     let stages = stages(context);
     if stages.is_empty()
         && let Some(text) = text_in(context.get_value("tool.output"))
     {
-        // Without tasks, the context has no results of nodes.
+        // In a pipeline without tasks, the context stores no results of nodes.
         answers.push(LatestAnswer { of: "the last command printed".to_owned(), text, is_output: true });
     }
     for stage in stages.iter().rev() {
@@ -216,7 +218,7 @@ pub(crate) fn latest_answers(context: &Context) -> Vec<LatestAnswer> {
             answers.push(answered);
             break;
         }
-        // The context has the whole output of the last tool only.
+        // The context has the complete output only of the last tool.
         let output = || text_in(context.get_value("tool.output")).filter(|_| answers.is_empty());
         if let Some(text) = (!stage.text("output").is_empty()).then(output).flatten() {
             answers.push(LatestAnswer { of: format!("`{}` printed", stage.id), text, is_output: true });

@@ -1,4 +1,4 @@
-//! The tasks that have run in this process: a session of another process is gone.
+//! Remembers the tasks that have run in this process. A session exists only in the process in which its tasks ran.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Mutex, PoisonError};
@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 
 use super::{Fidelity, FidelityChoice, LAST};
 
-/// How many tasks are remembered. If one is forgotten, the next task on its session gets a summary instead.
+/// Maximum number of remembered tasks. If a task was forgotten, the next task of its session gets a summary instead.
 const REMEMBERED: usize = 4096;
 
 /// The last tasks that ran in this process, by the idempotency keys of their activations.
@@ -18,8 +18,8 @@ pub(crate) struct TaskSessions {
 }
 
 impl TaskSessions {
-    /// Returns the fidelity of a task in this process. If the previous task had full fidelity in another process, its session is gone, and a summary
-    /// replaces it. This happens once, because the previous task is then one of this process.
+    /// Returns the fidelity that a task can have in this process. If the previous task had full fidelity and ran in another process, its session does
+    /// not exist here, and a summary replaces it. Later tasks have full fidelity again, because their previous task ran in this process.
     pub(crate) fn effective_fidelity(
         &self,
         told: &FidelityChoice,
@@ -42,7 +42,7 @@ impl TaskSessions {
         self.ran.lock().unwrap_or_else(PoisonError::into_inner).0.contains(activation)
     }
 
-    /// Remembers that a task has run in this process.
+    /// Records that a task has run in this process.
     pub(crate) fn insert(&self, activation: String) {
         let mut ran = self.ran.lock().unwrap_or_else(PoisonError::into_inner);
         let (known, order) = &mut *ran;

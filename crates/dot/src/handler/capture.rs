@@ -1,19 +1,21 @@
-//! Captures the output of a command: bounded in memory, and complete in a file if the attempt has a directory for one.
+//! Captures the output of a command. The memory is bounded. If the attempt has a directory for it, a file stores the complete output.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ferrata_core::wording::count;
+
 use crate::run_dir::files::HashedFile;
 
-/// Limit for the file of a long output: the limit of an artifact.
+/// Maximum size of the file for a long output. The maximum equals the limit of an artifact.
 const MAX_WHOLE: u64 = 64 << 20;
 
 /// The part of a long output that stays in memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum KeepPolicy {
-    /// This many bytes, half from the beginning and half from the end: the output of a tool is informative at both ends.
+    /// Keeps this many bytes, half from the beginning and half from the end, because a tool prints useful information at both ends.
     BothEnds(usize),
-    /// This many bytes from the beginning: an answer is a text and must not have a gap.
+    /// Keeps this many bytes from the beginning, because the text of an answer must not have a gap.
     Beginning(usize),
 }
 
@@ -32,34 +34,34 @@ impl Default for KeepPolicy {
     }
 }
 
-/// The directory for complete outputs that exceed their limit in memory.
+/// The location for the complete output, if an output exceeds its limit in memory.
 #[derive(Clone, Debug)]
 pub(super) struct WholePlace {
-    /// The root. No link below this directory is followed.
+    /// The root directory. The code follows no link below it.
     pub(super) root: PathBuf,
-    /// The directory of the files, below the root.
+    /// The directory of the files, inside the root.
     pub(super) directory: PathBuf,
-    /// Whether the directory holds the artifacts of the run, which the context names.
+    /// Whether the directory contains the artifacts of the run, which the context names.
     pub(super) is_artifact: bool,
 }
 
 /// The file of a complete output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct WholeOutput {
-    /// The path of the file: relative to the root for an artifact, absolute otherwise.
+    /// The path of the file. The path is relative to the root for an artifact, and absolute otherwise.
     pub(super) path: String,
     pub(super) bytes: u64,
-    /// Whether the output was longer than the file.
+    /// Whether the output was longer than the maximum size of the file.
     pub(super) is_cut: bool,
     pub(super) is_artifact: bool,
 }
 
-/// One output of a command that ended.
+/// The standard output or standard error of a command that has ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CapturedOutput {
-    /// The text. Bytes that are not UTF-8 become `U+FFFD`, and a line states how many bytes are missing.
+    /// The captured text. Bytes that are not UTF-8 become `U+FFFD`. If bytes are missing, a line states their number.
     pub(crate) text: String,
-    /// Number of bytes missing from the text.
+    /// The number of bytes that are missing in the text.
     pub(super) left_out: u64,
     /// The file of the complete output, if the text is incomplete.
     pub(super) whole: Option<WholeOutput>,
@@ -68,24 +70,24 @@ pub(crate) struct CapturedOutput {
 }
 
 impl CapturedOutput {
-    /// Describes the missing bytes and the file with the complete output; `None` if the text is complete.
+    /// Describes the missing bytes and names the file with the complete output; `None` if the text is complete.
     pub(super) fn note(&self, what: &str) -> Option<String> {
         if self.left_out == 0 {
             return None;
         }
-        let lacks = format!("{what} lacks {} bytes", self.left_out);
+        let lacks = format!("{what} lacks {}", count(self.left_out, "byte"));
         Some(match (&self.whole, &self.problem) {
             (Some(whole), _) if whole.is_cut => {
                 format!("{lacks}; the first {} bytes of it are {}", whole.bytes, whole.path)
             }
             (Some(whole), _) => format!("{lacks}; all of it is {}", whole.path),
-            (None, Some(problem)) => format!("{lacks}; it could not be kept whole: {problem}"),
+            (None, Some(problem)) => format!("{lacks}; the full text could not be stored: {problem}"),
             (None, None) => format!("{lacks}; only a run directory keeps all of it"),
         })
     }
 }
 
-/// Collects one output.
+/// Collects the standard output or the standard error.
 #[derive(Debug, Default)]
 struct OutputCollector {
     policy: KeepPolicy,
@@ -107,7 +109,7 @@ impl OutputCollector {
         let room = first.saturating_sub(self.head.len()).min(bytes.len());
         self.head.extend_from_slice(&bytes[..room]);
         self.tail.extend_from_slice(&bytes[room..]);
-        // Cut rarely: each cut moves the remaining bytes.
+        // Cut rarely, because each cut moves the remaining bytes.
         if self.tail.len() > 2 * last + 4096 {
             self.cut(last);
         }
@@ -119,7 +121,7 @@ impl OutputCollector {
         self.left_out += over as u64;
     }
 
-    /// Writes the collected bytes to a file as soon as the text will be incomplete.
+    /// Starts to write the output to a file, once the text in memory can no longer be complete.
     fn begin_file(&mut self) {
         let Some(place) = self.place.take() else { return };
         match HashedFile::create(&place.root, &place.directory) {
@@ -182,11 +184,11 @@ impl OutputCollector {
             None => String::new(),
         };
         let (mut head, tail) = (text_of(head), text_of(std::mem::take(&mut self.tail)));
-        // The cut split a character.
+        // The cut may have split a character.
         if head.ends_with(char::REPLACEMENT_CHARACTER) {
             head.pop();
         }
-        captured.text = format!("{head}\n[.. {} bytes left out{place} ..]\n{tail}", self.left_out);
+        captured.text = format!("{head}\n[.. {} left out{place} ..]\n{tail}", count(self.left_out, "byte"));
         captured
     }
 }
@@ -196,14 +198,14 @@ fn text_of(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
-/// The kind of node that printed the output.
+/// The kind of node whose command printed the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OutputSource {
     Tool,
     Backend,
 }
 
-/// The output of an attempt's command so far. Clones share it, so the code that ends the attempt can read the output up to that point.
+/// The output of an attempt's command so far. Clones share it, so the code that ends the attempt can read this output.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AttemptOutput(Arc<Mutex<OutputState>>);
 
@@ -212,14 +214,14 @@ struct OutputState {
     source: Option<OutputSource>,
     output: OutputCollector,
     errors: OutputCollector,
-    /// Both outputs, after the first request for them.
+    /// Both outputs, once they have been requested.
     captured: Option<CommandOutputs>,
     is_taken: bool,
-    /// Problems with writing the files.
+    /// Problems that occurred while writing the files.
     problems: Vec<String>,
 }
 
-/// Both outputs of a command.
+/// The standard output and the standard error of a command.
 #[derive(Clone, Debug)]
 pub(crate) struct CommandOutputs {
     pub(super) source: OutputSource,
@@ -228,7 +230,7 @@ pub(crate) struct CommandOutputs {
 }
 
 impl CommandOutputs {
-    /// Returns whether the output is that of a task. The context stores only the answer of a task.
+    /// Returns whether the output comes from a task. Of a task, the context stores only the answer.
     pub(crate) fn is_task(&self) -> bool {
         self.source == OutputSource::Backend
     }
@@ -240,7 +242,7 @@ impl AttemptOutput {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts the capture for the command of an attempt.
+    /// Starts to capture the output of an attempt's command.
     pub(super) fn begin(&self, source: OutputSource, policy: KeepPolicy, place: Option<&WholePlace>) {
         let collector = || OutputCollector { policy, place: place.cloned(), ..OutputCollector::default() };
         *self.state() = OutputState {
@@ -259,7 +261,7 @@ impl AttemptOutput {
         self.state().errors.push(bytes);
     }
 
-    /// Returns the output so far and leaves it in place; `None` if no command started.
+    /// Returns a copy of the output so far; `None` if no command has started.
     pub(crate) fn captured(&self) -> Option<CommandOutputs> {
         let mut state = self.state();
         let source = state.source?;
@@ -270,18 +272,18 @@ impl AttemptOutput {
         state.captured.clone()
     }
 
-    /// Stores a problem until the attempt ends and reports it.
+    /// Stores a problem. The attempt reports it when it ends.
     pub(crate) fn add_problem(&self, problem: String) {
         self.state().problems.push(problem);
     }
 
-    /// Returns why the attempt has no outcome, followed by other problems.
+    /// Returns the reason why the attempt has no outcome, followed by other problems.
     pub(crate) fn explain(&self, error: &dyn std::fmt::Display) -> String {
         let problems = std::mem::take(&mut self.state().problems);
         problems.into_iter().fold(error.to_string(), |text, problem| format!("{text}; {problem}"))
     }
 
-    /// Takes the output; `None` if no command started or the output was already taken.
+    /// Removes and returns the output; `None` if no command has started, or if the output was already removed.
     pub(crate) fn take(&self) -> Option<CommandOutputs> {
         let captured = self.captured()?;
         let was_taken = std::mem::replace(&mut self.state().is_taken, true);
@@ -306,7 +308,7 @@ mod tests {
             captured(KeepPolicy::BothEnds(keep), &parts).text
         };
         assert_eq!(text(10, &["abc", "", "defghij"]), "abcdefghij");
-        assert_eq!(text(10, &["abcdefghijk"]), "abcde\n[.. 1 bytes left out ..]\nghijk");
+        assert_eq!(text(10, &["abcdefghijk"]), "abcde\n[.. 1 byte left out ..]\nghijk");
         let long = "x".repeat(100_000);
         assert_eq!(
             text(10, &["start", &long, &long, "the end"]),
@@ -318,7 +320,7 @@ mod tests {
     #[test]
     fn answer_keeps_its_beginning() {
         let found = captured(KeepPolicy::Beginning(5), &[b"abc", "dé".as_bytes(), b"fgh"]);
-        // The letter of two bytes does not fit whole.
+        // The character of two bytes does not fit completely.
         assert_eq!(found.text, "abcd\n[.. 4 bytes left out ..]\n");
         assert_eq!(
             found.note("the answer").as_deref(),
@@ -327,7 +329,7 @@ mod tests {
         assert_eq!(captured(KeepPolicy::Beginning(5), &[b"abcde"]).note("the answer"), None);
     }
 
-    /// A whole output is the artifact of its hash, and nothing else stays beside it.
+    /// A complete output becomes the artifact of its hash, and no other file remains.
     #[test]
     fn long_output_is_kept_whole() {
         let folder = tempfile::tempdir().unwrap();
@@ -345,7 +347,7 @@ mod tests {
         assert_eq!(std::fs::read(root.join(&whole.path)).unwrap(), b"abcdefgh");
         assert_eq!(found.text, format!("ab\n[.. 4 bytes left out; {} has all ..]\ngh", whole.path));
         assert_eq!(std::fs::read_dir(root.join("artifacts")).unwrap().count(), 1);
-        // One that is dropped on the way leaves nothing.
+        // An output that is dropped before its end leaves no file.
         let place = WholePlace { root: root.clone(), directory: root.join("artifacts"), is_artifact: true };
         let mut collector = OutputCollector {
             policy: KeepPolicy::BothEnds(4),

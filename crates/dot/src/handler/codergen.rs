@@ -11,31 +11,32 @@ use crate::outcome::{StageOutcome, Status};
 use crate::suggest::{one_line, shortened};
 use crate::variable::expand;
 
-/// Number of characters of an answer that the context stores as `last_response`.
+/// Maximum number of characters of an answer that the context stores as `last_response`.
 const LAST_RESPONSE: usize = 200;
 
-/// Number of characters of an answer that become the reason of a failure.
+/// Maximum number of characters of an answer that become the reason of a failure.
 const REASON: usize = 500;
 
 /// A task for a backend.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TaskRequest<'a> {
-    /// The full prompt: the summary of the run so far, followed by the task.
+    /// The full prompt: the summary of the previous run, followed by the task.
     pub prompt: &'a str,
-    /// The task alone: the node's `prompt`, or its label if it has no prompt.
+    /// The task without the summary: the `prompt` of the node, or its label if it has no prompt.
     pub task: &'a str,
-    /// How much of the run the prompt contains: the fidelity chosen for the node, or a summary if a session was lost.
+    /// How much of the previous run the prompt contains: the fidelity chosen for the node, or a summary if the session was lost.
     pub fidelity: Fidelity,
-    /// The session of the task. With [`Fidelity::Full`] the session continues, otherwise a new session replaces it.
+    /// The session of the task. With [`Fidelity::Full`], the task continues this session. With any other fidelity, a new session replaces this
+    /// session.
     pub thread: Option<&'a str>,
-    /// The stage of the task: run, node, visit and attempt.
+    /// The attempt to which the task belongs, with its run, node, visit and attempt number.
     pub stage: &'a Stage,
 }
 
 impl TaskRequest<'_> {
-    /// Returns the model, the provider or the effort that the node or the stylesheet sets: `llm_model`, `llm_provider`, `reasoning_effort`. The
-    /// default is empty, and `high` for the effort.
+    /// Returns a setting that the node or the stylesheet sets: `llm_model`, `llm_provider` or `reasoning_effort`. The default is an empty text, and
+    /// `high` for the effort.
     pub fn setting(&self, name: &str) -> String {
         let value = self.stage.node.attributes.text(name).into_owned();
         let value =
@@ -43,7 +44,7 @@ impl TaskRequest<'_> {
         if value.is_empty() && name == "reasoning_effort" { "high".to_owned() } else { value }
     }
 
-    /// Returns whether the node is of type `prompt`: the backend calls the model once, without tools of its own.
+    /// Returns whether the node has the type `prompt`. For such a node, the backend calls the model only once, without tools of its own.
     pub fn is_single_call(&self) -> bool {
         *self.stage.kind == *PROMPT
     }
@@ -51,7 +52,7 @@ impl TaskRequest<'_> {
 
 /// The result of a task: a text answer, an outcome, or both.
 ///
-/// Text alone is a success. If the answer has an outcome, the outcome alone decides how the node ends.
+/// Text without an outcome counts as a success. If the answer has an outcome, only the outcome decides how the node ends.
 ///
 /// # Examples
 ///
@@ -66,14 +67,14 @@ impl TaskRequest<'_> {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct BackendAnswer {
-    /// The answer.
+    /// The text of the answer.
     pub text: Option<String>,
     /// The outcome of the work; `None` if the text is the whole result.
     pub outcome: Option<StageOutcome>,
 }
 
 impl BackendAnswer {
-    /// Creates an answer with text; the node succeeds.
+    /// Creates an answer with text and without an outcome, so that the node succeeds.
     pub fn text(text: impl Into<String>) -> Self {
         Self { text: Some(text.into()), outcome: None }
     }
@@ -91,22 +92,23 @@ impl BackendAnswer {
     }
 }
 
-/// Performs tasks.
+/// A model, an agent or another program that performs the tasks of nodes.
 ///
 /// # Cancel safety
 ///
-/// See [`Handler`].
+/// The same as for [`Handler`].
 #[async_trait]
 pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Performs a task.
     ///
     /// # Errors
     ///
-    /// Returns [`HandlerError`], which also states whether a retry makes sense.
+    /// [`HandlerError`] if the task has no result. The error also states whether a retry makes sense.
     async fn run(&self, request: TaskRequest<'_>) -> Result<BackendAnswer, HandlerError>;
 }
 
-/// A backend that does no work and answers `[Simulated] Response for stage: ` and the node. The notes of the outcome mark it as simulated.
+/// A backend that does no work. The backend answers `[Simulated] Response for stage: ` and the node. The notes of the outcome mark the answer as
+/// simulated.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Simulate;
 
@@ -119,14 +121,15 @@ impl Backend for Simulate {
     }
 }
 
-/// Sends the node's prompt to a backend, after a summary of the run so far.
+/// Sends the prompt of a node to a backend, after a summary of the previous run.
 ///
-/// A variable in the prompt, `$name`, `${name}` or `{{ name }}`, is replaced by the context's value for that key when the task begins: text verbatim,
-/// other values as JSON. A name may have dots: `${response.plan}` is the whole answer of `plan`, `$item.title` a part of the item of a branch. `goal`
-/// is the goal of the run, and `inputs.x` is `x`. A variable without a value stays in the prompt unchanged, but a missing `inputs.x` fails the task.
+/// When the task begins, each variable in the prompt (`$name`, `${name}` or `{{ name }}`) is replaced by the context's value for this key. Text is
+/// inserted verbatim, and other values as JSON. A name may have dots: `${response.plan}` is the whole answer of the node `plan`, and `$item.title` is
+/// a part of a branch's item. `goal` is the goal of the run, and `inputs.x` is the same as `x`. A variable without a value stays in the prompt, but a
+/// missing `inputs.x` fails the task.
 ///
-/// The context gets the answer as `response.` and the node's id, its first 200 characters as `last_response`, and the node as `last_stage`. An answer
-/// without an outcome is a success.
+/// The context stores the answer under `response.` and the node's id, its first 200 characters as `last_response`, and the node as `last_stage`. An
+/// answer without an outcome is a success.
 #[derive(Debug)]
 pub struct Codergen<B> {
     backend: B,
@@ -140,7 +143,7 @@ impl<B: Backend> Codergen<B> {
     }
 }
 
-/// Adds the answer of a node to its outcome, unless the outcome sets those keys itself. A failure without a reason gets the answer as its reason.
+/// Adds the answer of a node to its outcome, unless the outcome sets these keys itself. If a failure has no reason, the answer becomes the reason.
 pub(super) fn with_answer(mut outcome: StageOutcome, node: &str, text: String) -> StageOutcome {
     if text.trim().is_empty() {
         return outcome;
@@ -155,12 +158,12 @@ pub(super) fn with_answer(mut outcome: StageOutcome, node: &str, text: String) -
     outcome
 }
 
-/// Returns the error for a task whose prompt has an unresolved name.
+/// Returns the error for a task whose prompt contains a name without a value.
 fn refused(why: impl fmt::Display) -> HandlerError {
     HandlerError::permanent(format!("the prompt: {why}")).not_done()
 }
 
-/// Returns the context key for the answer of a node.
+/// Returns the context key of the answer of a node.
 pub(crate) fn response_key(node: &str) -> String {
     format!("response.{node}")
 }
@@ -192,7 +195,7 @@ impl<B: Backend> Handler for Codergen<B> {
             (Some(outcome), _) => outcome,
             (None, Some(_)) => StageOutcome::success().with_notes(format!("Stage completed: {node}")),
             (None, None) => {
-                return Err(HandlerError::no_status("the backend gave neither an answer nor an outcome"));
+                return Err(HandlerError::no_status("the backend returned neither an answer nor an outcome"));
             }
         };
         let outcome = match stage.printed.take() {

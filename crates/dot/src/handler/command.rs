@@ -1,4 +1,4 @@
-//! A backend that runs any command: the task is its standard input, the answer its standard output or a file.
+//! A backend that runs a command for each task. The standard input of the command is the task. Its standard output or a file is the answer.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -17,33 +17,34 @@ use crate::outcome::{StageOutcome, Status};
 use crate::run_dir::files::{self, ARTIFACTS};
 use crate::run_dir::{RunDirectory, artifacts_of_attempt};
 
-/// The files in which a command may leave its outcome. The first that exists counts.
+/// The files in which a command may leave its outcome. The first file that exists is used.
 const STATUS_FILES: [&str; 2] = ["status.json", "outcome.json"];
 
-/// Working directory of an attempt, inside its directory of a run directory.
+/// The name of an attempt's working directory, inside the attempt's part of the run directory.
 pub(crate) const STAGE: &str = "stage";
 
-/// Working directory of a manager's child, inside the directory of the manager's first attempt.
+/// The name of the directory for a manager's child, inside the directory of the manager's first attempt.
 const CHILD: &str = "child";
 
-/// Maximum size of such a file.
+/// Maximum size of an outcome file in bytes.
 const MAX_STATUS: u64 = 1 << 20;
 
-/// Maximum size of an answer in the context: equal to that of a prompt file, and small enough for several answers in one record.
+/// Maximum size of an answer in the context, in bytes. The limit equals that of a prompt file, and allows several answers in one record.
 const MAX_ANSWER: usize = 1 << 20;
 
 /// Runs a command for each task.
 ///
-/// - The standard input is the prompt, after the summary of the run so far. The environment has `FERRATA_LLM_MODEL`, `FERRATA_LLM_PROVIDER`,
-///   `FERRATA_REASONING_EFFORT`, `FERRATA_NODE_TYPE`, `FERRATA_FIDELITY`, `FERRATA_THREAD`, the commands of tool hooks as `FERRATA_TOOL_HOOK_PRE` and
-///   `_POST`, and the variables of a [`Tool`](super::Tool).
-/// - With a [directory for its files](Self::with_stage_directory), the environment has `FERRATA_STAGE_DIR`, a directory of the attempt with the
-///   prompt as `prompt.md`. If the command leaves a `status.json` or `outcome.json` there, that file is the outcome, whatever the exit status. It
-///   must be a regular file of at most 1 MiB and not a link; anything else with that name is a failure.
-/// - The standard output is the answer, with or without such a file and for any exit status. The context stores its first 1 MiB, and a run directory
+/// - The standard input is the prompt, which begins with the summary of the previous run. The environment contains `FERRATA_LLM_MODEL`,
+///   `FERRATA_LLM_PROVIDER`, `FERRATA_REASONING_EFFORT`, `FERRATA_NODE_TYPE`, `FERRATA_FIDELITY`, `FERRATA_THREAD`, the commands of tool hooks as
+///   `FERRATA_TOOL_HOOK_PRE` and `FERRATA_TOOL_HOOK_POST`, and the variables of a [`Tool`](super::Tool).
+/// - If a [directory for its files](Self::with_stage_directory) is set, the environment contains `FERRATA_STAGE_DIR`. This variable names a directory
+///   of the attempt that contains the prompt as `prompt.md`. If the command leaves a file `status.json` or `outcome.json` in this directory, the file
+///   is the outcome, whatever the exit status is. The file must be a regular file of at most 1 MiB and not a link. Anything else with this name is a
+///   failure.
+/// - The standard output is the answer, with or without an outcome file and with any exit status. The context stores its first 1 MiB. A run directory
 ///   stores a longer answer completely.
-/// - Without a file, exit status 0 is success, 75 requests a retry, and any other status fails. If status 0 comes without an answer, the status is
-///   missing: a success if the node has `auto_status`, otherwise a failure.
+/// - Without an outcome file, exit status 0 is a success, 75 requests a retry, and any other status is a failure. If a command ends with status 0 and
+///   prints no answer, the result is a success only if the node has `auto_status`, and otherwise a failure.
 #[derive(Clone, Debug)]
 pub struct CommandBackend {
     line: String,
@@ -52,43 +53,43 @@ pub struct CommandBackend {
 
 setters!(CommandBackend);
 
-/// The location of the attempts' directories.
+/// The location of the directories of attempts.
 #[derive(Clone, Debug)]
 pub(super) enum Stages {
-    /// Below this directory, shared by runs of any tenant.
+    /// Below this directory, which runs of all tenants share.
     Shared(PathBuf),
     /// In the directory of the run.
     OfRun(PathBuf),
-    /// In the directory of the parent run, grouped by the managers that started these runs.
+    /// In the directory of the parent run, grouped by the manager that started the child.
     OfChildren(PathBuf),
 }
 
 impl Stages {
-    /// Returns the variables with the paths of earlier nodes' artifacts.
+    /// Returns the environment variables that contain the paths of earlier nodes' artifacts.
     pub(super) fn artifacts(&self, stage: &Stage) -> Vec<(OsString, OsString)> {
         match self {
-            // A relative path starts at the process's directory, as does that of the attempt.
+            // A relative path starts at the working directory of this process, like the path of the attempt's directory.
             Self::OfRun(root) => std::path::absolute(root)
                 .map_or_else(|_| Vec::new(), |root| artifacts_of_attempt::variables(&root, &stage.context)),
             Self::Shared(_) | Self::OfChildren(_) => Vec::new(),
         }
     }
 
-    /// Returns the directory for the complete outputs of an attempt.
+    /// Returns the location for the complete outputs of an attempt.
     pub(super) fn whole_place(&self, stage: &Stage) -> Option<WholePlace> {
         let (Self::Shared(root) | Self::OfRun(root) | Self::OfChildren(root)) = self;
         let root = std::path::absolute(root).ok()?;
         let (directory, is_artifact) = match self {
             Self::Shared(_) => (shared_stage(&root, stage), false),
             Self::OfRun(_) => (root.join(ARTIFACTS), true),
-            // The contexts of children name no artifacts: the directory belongs to another run.
+            // The contexts of children name no artifacts, because this directory belongs to another run.
             Self::OfChildren(_) => (root.join(ARTIFACTS), false),
         };
         Some(WholePlace { root, directory, is_artifact })
     }
 
-    /// Creates the directory of an attempt and removes files of an interrupted attempt. The small files are written on this thread, which costs less
-    /// than handing them to another.
+    /// Creates the directory of an attempt, and removes files of an interrupted attempt. The small files are written on this thread, which is cheaper
+    /// than a handover to another thread.
     pub(super) fn make(&self, stage: &Stage, asked: (&str, &str)) -> std::io::Result<PathBuf> {
         let cx = &stage.cx;
         let (Self::Shared(root) | Self::OfRun(root) | Self::OfChildren(root)) = self;
@@ -106,20 +107,20 @@ impl Stages {
     }
 }
 
-/// Returns the directory of an attempt below a directory that runs of any tenant share.
+/// Returns the directory of an attempt below a directory that runs of all tenants share.
 fn shared_stage(root: &Path, stage: &Stage) -> PathBuf {
     let (cx, run) = (&stage.cx, stage.cx.run());
     let attempt = format!("{}.{}", cx.visit(), cx.attempt());
     root.join(run.tenant.as_str()).join(run.run.as_str()).join(cx.node().as_str()).join(attempt)
 }
 
-/// Returns the directory for a child's attempts in the directory of its parent, by the visit of the manager that started the child. A child's id
-/// consists of the parent's id, the manager and the visit, joined by dots.
+/// Returns the directory for a child's attempts inside the directory of its parent, by the visit of the manager that started the child. The id of a
+/// child consists of the parent's id, the manager and the visit, joined by dots.
 fn of_child(root: &Path, run: &str) -> PathBuf {
     let mut parts: Vec<&str> = run.split('.').collect();
     let mut managers = Vec::new();
     while let [_, .., node, visit] = parts[..]
-        // A restarted child has a number after the visit.
+        // The id of a restarted child has a number after the visit.
         && let Ok(visit) = visit.split('-').next().unwrap_or(visit).parse::<u32>()
     {
         managers.push((node, visit));
@@ -130,12 +131,12 @@ fn of_child(root: &Path, run: &str) -> PathBuf {
 }
 
 impl CommandBackend {
-    /// Creates a backend that runs `line` with `sh -c`.
+    /// Creates a backend that runs the command `line` with `sh -c`.
     pub fn new(line: impl Into<String>) -> Self {
         Self { line: line.into(), setting: CommandSetting::new(KeepPolicy::Beginning(MAX_ANSWER)) }
     }
 
-    /// Sets the directory for the attempts' directories: `{tenant}/{run}/{node}/{visit}.{attempt}`.
+    /// Sets the directory in which each attempt gets its own directory: `{tenant}/{run}/{node}/{visit}.{attempt}`.
     #[must_use]
     pub fn with_stage_directory(mut self, directory: impl Into<PathBuf>) -> Self {
         self.setting.stages = Some(Stages::Shared(directory.into()));
@@ -194,7 +195,7 @@ impl Backend for CommandBackend {
         };
         match outcome {
             None if output.trim().is_empty() => {
-                Err(HandlerError::no_status("the backend left neither an answer nor a status"))
+                Err(HandlerError::no_status("the backend wrote neither an answer nor a status"))
             }
             None => Ok(BackendAnswer::text(output)),
             Some(outcome) => Ok(BackendAnswer::outcome(outcome).with_text(output)),
@@ -202,7 +203,7 @@ impl Backend for CommandBackend {
     }
 }
 
-/// Returns the outcome for an exit status if the command left no outcome file; `None` for success.
+/// Returns the outcome that follows from an exit status, for a command that left no outcome file; `None` for a success.
 fn by_status(finished: &ProcessEnd, output: &str, errors: &str) -> Option<StageOutcome> {
     let status = match finished.status.code() {
         Some(0) => return None,
@@ -219,7 +220,7 @@ fn by_status(finished: &ProcessEnd, output: &str, errors: &str) -> Option<StageO
     Some(outcome)
 }
 
-/// Creates the working directory of an attempt with its task, and removes the outcome of an interrupted attempt.
+/// Creates the working directory of an attempt with a file that contains its task, and removes the outcome of an interrupted attempt.
 fn make_stage(root: &Path, path: &Path, (name, asked): (&str, &str)) -> std::io::Result<()> {
     files::write(root, &path.join(name), asked.as_bytes())?;
     for name in STATUS_FILES {
@@ -228,10 +229,10 @@ fn make_stage(root: &Path, path: &Path, (name, asked): (&str, &str)) -> std::io:
     Ok(())
 }
 
-/// Creates it in the directory of a run, which also shows the task of the attempt.
+/// Creates the working directory inside the directory of the run, which also shows the task of the attempt.
 ///
-/// The attempt works in a directory apart from its views: after a retry of the run, a new attempt can have the number of one in the log, whose view
-/// may be written at any time.
+/// The attempt works in a separate directory, not in the directory of its views. After a retry of the run, a new attempt may have the number of an
+/// earlier attempt, and the views of that attempt may be written at any time.
 fn make_stage_of_run(root: &Path, stage: &Stage, asked: (&str, &str)) -> std::io::Result<PathBuf> {
     let cx = &stage.cx;
     let attempt = RunDirectory::attempt(root, cx.node().as_str(), cx.visit().get(), cx.attempt());
@@ -242,7 +243,7 @@ fn make_stage_of_run(root: &Path, stage: &Stage, asked: (&str, &str)) -> std::io
     Ok(path)
 }
 
-/// Reads the outcome file of a command.
+/// Reads the outcome file of a command; `None` if there is none.
 pub(super) fn status_in(directory: &Path, stage: &Stage) -> Result<Option<StageOutcome>, HandlerError> {
     for name in STATUS_FILES {
         let path = directory.join(name);
@@ -250,7 +251,7 @@ pub(super) fn status_in(directory: &Path, stage: &Stage) -> Result<Option<StageO
         let text = match files::read(directory, &path, MAX_STATUS) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
             Err(error) if error.kind() == std::io::ErrorKind::FileTooLarge => {
-                return Err(wrong(&format_args!("it is too large; at most {MAX_STATUS} bytes are read")));
+                return Err(wrong(&format_args!("the file is too large; the maximum is {MAX_STATUS} bytes")));
             }
             text => text.map_err(|error| wrong(&error))?,
         };

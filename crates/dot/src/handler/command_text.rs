@@ -1,4 +1,4 @@
-//! Prepares the command of a tool: its variables become environment variables, so the shell never reads a value as code.
+//! Prepares the command of a tool. Its variables become environment variables, so that the shell never interprets a value as code.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -10,10 +10,10 @@ use crate::pipeline::Node;
 use crate::shell::{self, ShellQuote, is_looked_up, is_of_shells, lookup_name};
 use crate::variable::{VariableForm, resolve, text_of, value};
 
-/// Maximum length of a value: Linux starts no command with a variable of 128 KiB.
+/// Maximum length of a value in bytes. Linux does not start a command with an environment variable of 128 KiB.
 const MAX_VALUE: usize = 96 << 10;
 
-/// Names that never refer to a context key, because they change how programs run.
+/// Names that never refer to a context key, because environment variables with these names change how programs run.
 const RESERVED: [&str; 15] = [
     "CDPATH",
     "EDITOR",
@@ -37,7 +37,7 @@ fn is_reserved(name: &str) -> bool {
     RESERVED.contains(&name) || RESERVED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// A command with the environment variables that it needs.
+/// A command, and the environment variables that it needs.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct CommandText {
     pub(super) line: String,
@@ -45,18 +45,18 @@ pub(super) struct CommandText {
 }
 
 impl CommandText {
-    /// Returns a text for a language other than shell, which reads the context from its environment.
+    /// Creates the command from a text in a language other than shell. Such a program reads the context from its environment.
     pub(super) fn of_other_language(text: &str) -> Self {
         Self { line: text.to_owned(), environment: Vec::new() }
     }
 }
 
-/// Builds a command from a text. `$name` and `${name}` stay for the shell, which gets them as variables if the context has them and the environment
-/// does not. `{{ name }}` and names with dots become quoted references to variables.
+/// Creates the command from a shell text. `$name` and `${name}` stay in the text; if the context has the name and the environment does not, the shell
+/// gets an environment variable with the value. `{{ name }}` and names with dots become quoted references to environment variables.
 ///
 /// # Errors
 ///
-/// Fails if a name has no value, because the shell would use an empty text, or if a value cannot be passed to a command.
+/// Fails if a name has no value, because the shell would insert an empty text. Also fails if a value cannot be passed to a command.
 pub(super) fn prepare(
     text: &str,
     node: &Node,
@@ -89,7 +89,7 @@ pub(super) fn prepare(
             VariableForm::Template => true,
             _ if !reference.name.contains('.') || !is_replaced(one.quote) => false,
             VariableForm::Braces => true,
-            // `$dir.bak` is `$dir` and `.bak`, if the context has `dir`.
+            // If the context has `dir`, `$dir.bak` means `$dir` followed by `.bak`.
             VariableForm::Dollar => {
                 whole.is_some()
                     && value(context, name).is_none()
@@ -99,7 +99,10 @@ pub(super) fn prepare(
         };
         if is_reference {
             let Some((value, _)) = whole else {
-                return Err(format!("it names `{written}`, which has no value{}", remedy(reference.name)));
+                return Err(format!(
+                    "the command uses `{written}`, which has no value{}",
+                    remedy(reference.name)
+                ));
             };
             let variable = format!("FERRATA_VARIABLE_{}", command.environment.len() + 1);
             command.line += &text[copied..reference.start];
@@ -108,7 +111,7 @@ pub(super) fn prepare(
                 ShellQuote::Single => format!("'\"${{{variable}}}\"'"),
                 ShellQuote::QuotedHereDocument => {
                     return Err(format!(
-                        "it names `{written}` in a here-document whose end is quoted; write the end without quotes"
+                        "the command uses `{written}` in a here-document with a quoted delimiter; write the delimiter without quotes"
                     ));
                 }
                 _ => format!("${{{variable}}}"),
@@ -120,7 +123,7 @@ pub(super) fn prepare(
                 Some(value) if !is_reserved(name) => add(&mut command, name, &text_of(value), written)?,
                 None if !name.contains(|c: char| c.is_ascii_uppercase()) => {
                     return Err(format!(
-                        "it names `{written}`, which has no value{}, or write `${{{name}:-}}` if it may be empty",
+                        "the command uses `{written}`, which has no value{}, or write `${{{name}:-}}` if it may be empty",
                         remedy(name)
                     ));
                 }
@@ -138,15 +141,15 @@ fn is_replaced(quote: ShellQuote) -> bool {
 
 fn remedy(name: &str) -> String {
     match name.strip_prefix("inputs.").unwrap_or(name) {
-        "goal" => "; give the graph a `goal`, or the run by `--goal`".to_owned(),
-        name => format!("; give it by `--var {name}=..`, have a node set it"),
+        "goal" => "; set `goal` in the graph, or pass `--goal`".to_owned(),
+        name => format!("; pass `--var {name}=..`, let a node set it"),
     }
 }
 
 fn add(command: &mut CommandText, name: &str, value: &str, written: &str) -> Result<(), String> {
     if value.len() > MAX_VALUE || value.contains('\0') {
         return Err(format!(
-            "`{written}` stands for {} bytes, and no command can be given more than {MAX_VALUE}, or a NUL; have the node before it leave a file",
+            "the value of `{written}` has {} bytes; a command takes at most {MAX_VALUE} bytes without NUL, so let the previous node write a file",
             value.len()
         ));
     }
@@ -193,7 +196,7 @@ mod tests {
         assert_eq!(prepared("echo $goal").unwrap().1, ["goal=ship"]);
     }
 
-    /// Whatever a value holds, it is the value of a variable, in the quotes that its place needs.
+    /// A template always becomes a reference to a variable in quotes that fit its position, whatever the value contains.
     #[test]
     fn templates_are_quoted_references() {
         for (text, line) in [
@@ -216,18 +219,18 @@ mod tests {
         );
     }
 
-    /// A name without a value is an empty text to the shell: `rm -rf $dir/build` would be `rm -rf /build`.
+    /// The shell treats a name without a value as an empty text: `rm -rf $dir/build` would become `rm -rf /build`.
     #[test]
     fn name_without_value_is_refused() {
         for (text, part) in [
-            ("rm -rf $target/build", "names `$target`, which has no value; give it by `--var target=..`"),
+            ("rm -rf $target/build", "uses `$target`, which has no value; pass `--var target=..`"),
             ("rm -rf \"${target}\"", "or write `${target:-}` if it may be empty"),
             (
                 "echo {{ inputs.target }}",
-                "names `{{ inputs.target }}`, which has no value; give it by `--var target=..`",
+                "uses `{{ inputs.target }}`, which has no value; pass `--var target=..`",
             ),
-            ("cat <<'E'\n{{ dir }}\nE", "in a here-document whose end is quoted"),
-            ("echo $big", "stands for 98305 bytes"),
+            ("cat <<'E'\n{{ dir }}\nE", "in a here-document with a quoted delimiter"),
+            ("echo $big", "has 98305 bytes"),
         ] {
             assert!(prepared(text).is_err_and(|error| error.contains(part)), "{text}: {:?}", prepared(text));
         }

@@ -1,4 +1,4 @@
-//! Tracks the running commands, so that none of them outlives this process however it ends.
+//! Tracks the running commands, so that no command outlives this process, however the process ends.
 
 use std::collections::HashSet;
 use std::io::{self, Write};
@@ -8,8 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::process::{Pid, Signal};
 
-/// Reads which process groups begin (`+ id`) and end (`- id`). The end of the input means that this process is gone, whatever the signal: the script
-/// then kills the remaining groups.
+/// Reads the process groups that begin (`+ id`) and end (`- id`). The end of the input means that this process has ended, for whatever reason. Then
+/// the script kills the remaining groups.
 const SCRIPT: &str = r#"
 trap "" HUP INT TERM QUIT
 live=" "
@@ -39,20 +39,20 @@ fn lock_groups() -> MutexGuard<'static, ProcessGroups> {
 impl ProcessGroups {
     fn write_command(&mut self, what: char, id: Pid) {
         if let Some(input) = self.shell.as_mut().and_then(|shell| shell.stdin.as_mut()) {
-            // If the shell was killed, this process still kills its commands.
+            // If the shell was killed, this process can still kill its commands itself.
             let _ = input.write_all(format!("{what} {id}\n").as_bytes());
         }
     }
 }
 
-/// Notes that a group has begun.
+/// Registers a process group that has begun.
 pub(super) fn register_group(id: Pid) {
     let mut live = lock_groups();
     live.groups.get_or_insert_default().insert(id);
     live.write_command('+', id);
 }
 
-/// Records that a group ended: the system may soon reuse its number.
+/// Removes a process group that has ended. The system may soon use its number for another process.
 pub(super) fn unregister_group(id: Pid) {
     let mut live = lock_groups();
     if live.groups.as_mut().is_some_and(|groups| groups.remove(&id)) {
@@ -60,15 +60,15 @@ pub(super) fn unregister_group(id: Pid) {
     }
 }
 
-/// Ensures that the commands of this process are killed even if the process dies by `kill -9`.
+/// Ensures that the commands of this process are killed even if `kill -9` ends the process.
 ///
-/// A small shell starts that outlives this process briefly. Use it for programs like the command `ferrata`; a service has a supervisor that ends all
-/// its processes. A command begins only after its group is registered. A command that leaves its process group (`setsid`) is out of reach. Further
-/// calls do nothing.
+/// The function starts a small shell, which outlives this process by a moment. Use it in a program like the command `ferrata`. A service does not
+/// need it if its supervisor ends all its processes. Each command begins only after its process group is registered. A command that leaves its
+/// process group (`setsid`) is not killed. Further calls do nothing.
 ///
 /// # Errors
 ///
-/// Returns the error of starting `/bin/sh`.
+/// Returns the error of the system if `/bin/sh` cannot be started.
 pub fn guard_commands() -> io::Result<()> {
     let mut live = lock_groups();
     if live.shell.is_some() {
@@ -80,7 +80,7 @@ pub fn guard_commands() -> io::Result<()> {
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
-        // Ctrl-C goes to the process group of the terminal; the shell must outlive it.
+        // Ctrl-C is sent to the process group of the terminal. The shell is in another group, because it must outlive the signal.
         .process_group(0)
         .spawn()?;
     live.shell = Some(shell);
@@ -90,11 +90,11 @@ pub fn guard_commands() -> io::Result<()> {
     Ok(())
 }
 
-/// Kills every running command of this process, for a process that must end immediately.
+/// Kills all running commands of this process. Use it in a process that must end immediately.
 pub fn kill_commands() {
     let mut live = lock_groups();
     for id in live.groups.take().into_iter().flatten() {
-        // The group may already be gone.
+        // The group may have ended already.
         let _ = rustix::process::kill_process_group(id, Signal::KILL);
     }
 }

@@ -1,4 +1,4 @@
-//! Commands around each tool call: `tool_hooks.pre` may forbid the call, `tool_hooks.post` receives its result.
+//! Hooks: commands that run before and after each tool call. `tool_hooks.pre` may forbid the call, and `tool_hooks.post` receives its result.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -12,24 +12,24 @@ use super::process::{ShellCommand, run};
 use super::tool::{environment, last_line};
 use super::{HandlerError, Stage};
 
-/// Bytes of a hook's output that are captured: enough for its last line.
+/// Maximum number of bytes of a hook's output that are captured. Only the last line is needed.
 const KEEP: usize = 4 << 10;
 
-/// Returns a hook of the node, or that of the graph; empty if neither has one.
+/// Returns the hook command of the node, or else of the graph; an empty text if neither has one.
 fn hook(stage: &Stage, when: &str) -> String {
     let key = format!("tool_hooks.{when}");
     let own = stage.node.attributes.text(&key);
     if own.is_empty() { stage.pipeline.attributes.text(&key).into_owned() } else { own.into_owned() }
 }
 
-/// Returns the hooks as variables for a backend, which runs them around its own tool calls.
+/// Returns the hook commands as environment variables for a backend, which runs the hooks around its own tool calls.
 pub(super) fn hook_variables(stage: &Stage) -> impl Iterator<Item = (OsString, OsString)> + use<> {
     let told =
         [("FERRATA_TOOL_HOOK_PRE", hook(stage, "pre")), ("FERRATA_TOOL_HOOK_POST", hook(stage, "post"))];
     told.into_iter().filter(|(_, line)| !line.is_empty()).map(|(name, line)| (name.into(), line.into()))
 }
 
-/// A tool call, as its hooks receive it.
+/// The data about a tool call that its hooks receive.
 pub(super) struct HookedCall<'a> {
     pub(super) stage: &'a Stage,
     pub(super) directory: Option<PathBuf>,
@@ -38,17 +38,17 @@ pub(super) struct HookedCall<'a> {
 }
 
 impl HookedCall<'_> {
-    /// Runs the hook before the call. The inner `Err` is the reason to refuse the call.
+    /// Runs the hook before the call. The inner `Err` is the reason why the call is forbidden.
     pub(super) async fn before(&self) -> Result<Result<(), String>, HandlerError> {
         self.run("pre", json!({})).await.map_err(|lost| HandlerError::transient(lost).not_done())
     }
 
-    /// Runs the hook after the call. The error describes a problem of the hook, even if the hook could not start; the tool has run.
+    /// Runs the hook after the call. The tool has already run, so an error only describes a problem of the hook, even if the hook could not start.
     pub(super) async fn after(&self, result: Json) -> Result<(), String> {
         self.run("post", result).await.unwrap_or_else(Err)
     }
 
-    /// Runs a hook. The inner error is how it ended, the outer error that its end is unknown.
+    /// Runs a hook. The inner error describes how the hook ended. The outer error means that its end is unknown.
     async fn run(&self, when: &str, result: Json) -> Result<Result<(), String>, String> {
         let line = hook(self.stage, when);
         if line.is_empty() {
@@ -59,11 +59,10 @@ impl HookedCall<'_> {
         if let (Json::Object(input), Json::Object(result)) = (&mut input, result) {
             input.extend(result);
         }
-        let refused =
-            |error: HandlerError| format!("the hook `tool_hooks.{when}` cannot be started: {error}");
+        let refused = |error: HandlerError| format!("cannot start the hook `tool_hooks.{when}`: {error}");
         let mut environment = environment(self.stage).map_err(refused)?;
         let command = prepare(&line, &self.stage.node, self.inherit, &self.stage.context)
-            .map_err(|why| format!("the hook `tool_hooks.{when}` is not run: {why}"))?;
+            .map_err(|why| format!("the hook `tool_hooks.{when}` did not run: {why}"))?;
         environment.extend(command.environment);
         environment.push(("FERRATA_TOOL_NAME".into(), "shell".into()));
         let printed = AttemptOutput::default();

@@ -1,9 +1,10 @@
-//! Selects the environment variables that a command inherits: its output goes to a log and to files, and pipelines come from other authors.
+//! Selects the environment variables that a command inherits. The selection matters because a command's output is stored, and pipelines may come from
+//! other authors.
 
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 
-/// Variables that tools inherit: paths of programs and files, and locales, but nothing that may be a secret. A `*` at the end matches any rest.
+/// The variables that tools inherit: paths of programs and files, and locales, but none that may contain a secret. A `*` at the end matches any text.
 const PLAIN: &[&str] = &[
     "PATH",
     "HOME",
@@ -61,27 +62,27 @@ pub(crate) fn is_inherited_by_tools(name: &str) -> bool {
     InheritedNames::plain().has(OsStr::new(name))
 }
 
-/// The names that a command inherits.
+/// The names of the environment variables that a command inherits.
 #[derive(Clone, Debug)]
 pub(super) struct InheritedNames(Arc<[String]>);
 
 impl InheritedNames {
-    /// Returns the default for tools.
+    /// Returns the default names for tools.
     pub(super) fn plain() -> Self {
         Self(PLAIN.iter().map(|name| (*name).to_owned()).collect())
     }
 
-    /// Returns everything except secrets: for a command of the user who runs the pipeline.
+    /// Returns all names except those of secrets. This set of names is for a command that the user of the pipeline chose.
     pub(super) fn all() -> Self {
         Self(Arc::from(["*".to_owned()]))
     }
 
-    /// Adds names.
+    /// Adds names to the inherited ones.
     pub(super) fn and(&self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self(self.0.iter().cloned().chain(names.into_iter().map(Into::into)).collect())
     }
 
-    /// Returns the variables of this process that are inherited.
+    /// Returns the environment variables of this process that a command inherits.
     pub(super) fn of_process(&self) -> impl Iterator<Item = (OsString, OsString)> {
         std::env::vars_os().filter(|(name, _)| self.has(name))
     }
@@ -95,7 +96,7 @@ impl InheritedNames {
     }
 }
 
-/// Returns whether a variable is never inherited: the address of the store, which may hold a password, and passwords.
+/// Returns whether a variable is never inherited. Such variables are passwords, and the URL of the store, which may contain a password.
 fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
     name == "FERRATA_STORE" || ["PASSWORD", "PASSWD", "PASSPHRASE"].iter().any(|word| name.contains(word))

@@ -1,4 +1,4 @@
-//! Handlers, which do the work of nodes: one for each type, and the registry that finds them.
+//! Handlers do the work of nodes. There is one handler for each type of node, and a registry finds the handler of a node.
 
 mod activity;
 mod capture;
@@ -51,41 +51,41 @@ use crate::fidelity::FidelityChoice;
 use crate::outcome::StageOutcome;
 use crate::pipeline::{DEFAULT_TYPE, Node, Pipeline, SHAPES};
 
-/// The input of a handler.
+/// The input of a handler: one attempt of a node.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stage {
-    /// The context of the attempt: run, visit, attempt and cancellation.
+    /// The runtime's context of the attempt, with the run, visit, attempt and cancellation.
     pub cx: NodeContext,
-    /// The node with its attributes.
+    /// The node and its attributes.
     pub node: Arc<Node>,
-    /// The pipeline of the node.
+    /// The pipeline that contains the node.
     pub pipeline: Arc<Pipeline>,
-    /// The current context. A handler returns changes in its outcome.
+    /// The context of the pipeline as the node sees it. To change it, a handler returns changes in its outcome.
     pub context: Arc<Context>,
-    /// The type of the node, by which the registry found the handler.
+    /// The handler type of the node. The registry found the handler by this type.
     pub kind: Arc<str>,
-    /// How much of the run so far a task receives.
+    /// How much of the previous run a task of this node receives.
     pub told: FidelityChoice,
-    /// Shows the progress of long work.
+    /// A counter with which long work shows that it is still active.
     pub pulse: ActivityCounter,
-    /// The output of the attempt's command.
+    /// The output of the command that this attempt runs.
     pub(crate) printed: AttemptOutput,
-    /// Whether the variables of the prompt are already replaced.
+    /// Whether the variables in the prompt are already replaced.
     pub(crate) is_expanded: bool,
-    /// Whether the work waited.
+    /// Records whether the work waited.
     pub(crate) wait_mark: WaitMark,
 }
 
 impl Stage {
-    /// Records that the work waited for a person or for time. The visit limit, which ends a loop without waits, then counts from the start again. An
-    /// automatic answer is not a wait.
+    /// Records that the work waited for a person or for a time. After a wait, the count of visits that ends loops without waits starts again. An
+    /// automatic answer does not count as a wait.
     pub fn mark_waited(&self) {
         self.wait_mark.0.store(true, Ordering::Relaxed);
     }
 }
 
-/// Whether the work of an attempt waited. Clones share it.
+/// Records whether the work of an attempt waited. Clones share the value.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WaitMark(Arc<AtomicBool>);
 
@@ -95,14 +95,14 @@ impl WaitMark {
     }
 }
 
-/// The reason why a handler has no outcome.
+/// The reason why a handler returns no outcome.
 ///
-/// A failure of the work itself is an outcome, [`StageOutcome::fail`]; this error is for problems that prevented one.
+/// A failure of the work itself is not an error but an outcome: [`StageOutcome::fail`]. Use this error if a problem prevented an outcome.
 #[derive(Debug)]
 pub struct HandlerError {
     kind: HandlerErrorKind,
     message: String,
-    /// Whether no work was done.
+    /// Whether the work is known not to have started.
     not_done: bool,
     /// The error of the runtime.
     runtime: Option<NodeError>,
@@ -121,10 +121,13 @@ impl HandlerError {
         Self { kind, message: message.into(), not_done: false, runtime: None }
     }
 
-    /// Wraps the runtime's error for a question or a wait. It returns to the runtime unchanged and is not an outcome of the work.
+    /// Wraps the error of the runtime for a question or a wait. The node returns this error to the runtime unchanged.
     pub fn of_runtime(error: impl Into<NodeError>) -> Self {
         let error = error.into();
-        Self { runtime: Some(error), ..Self::new(HandlerErrorKind::Runtime, "the runtime has left the node") }
+        Self {
+            runtime: Some(error),
+            ..Self::new(HandlerErrorKind::Runtime, "the runtime stopped waiting for the node")
+        }
     }
 
     /// Returns the runtime's error, if there is one.
@@ -135,17 +138,17 @@ impl HandlerError {
         }
     }
 
-    /// Creates an error that a retry may cure: an unreachable network, a rate limit, a fault of a server.
+    /// Creates an error after which a retry may succeed, such as an unreachable network, a rate limit or a fault of a server.
     pub fn transient(message: impl Into<String>) -> Self {
         Self::new(HandlerErrorKind::Transient, message)
     }
 
-    /// Creates an error that a retry cannot cure: a wrong request, a missing permission, a wrong configuration.
+    /// Creates an error after which a retry cannot succeed, such as a wrong request, a missing permission or a wrong configuration.
     pub fn permanent(message: impl Into<String>) -> Self {
         Self::new(HandlerErrorKind::Permanent, message)
     }
 
-    /// Marks that no work was done, so a retry is safe: only then does a node with `effect=external` retry without a question.
+    /// Marks that no work was done, so that a retry is safe. A node with `effect=external` retries without a question only after such an error.
     #[must_use]
     pub fn not_done(mut self) -> Self {
         self.not_done = true;
@@ -157,7 +160,8 @@ impl HandlerError {
         self.not_done
     }
 
-    /// Creates an error for work that ended without a status: a success if the node has `auto_status`, otherwise a failure.
+    /// Creates an error for work that ended without reporting a status. The result is a success if the node has `auto_status`, and otherwise a
+    /// failure.
     pub fn no_status(message: impl Into<String>) -> Self {
         Self::new(HandlerErrorKind::NoStatus, message)
     }
@@ -167,7 +171,7 @@ impl HandlerError {
         self.kind == HandlerErrorKind::Transient
     }
 
-    /// Returns whether the error is a missing status.
+    /// Returns whether the work ended without reporting a status.
     pub fn is_no_status(&self) -> bool {
         self.kind == HandlerErrorKind::NoStatus
     }
@@ -181,54 +185,55 @@ impl fmt::Display for HandlerError {
 
 impl std::error::Error for HandlerError {}
 
-/// Does the work of all nodes of a type. One handler serves them concurrently.
+/// Does the work of all nodes of one type. One handler works for many nodes concurrently.
 ///
 /// # Cancel safety
 ///
-/// The future may be dropped at any await: when the run is cancelled, when the node's `timeout` expires, or when another process claims the run.
-/// After a crash, a running node runs again, unless its effect is `External`.
+/// The future may be dropped at any `.await`: when the run is cancelled, when the node's `timeout` expires, or when another process claims the run.
+/// After a crash, the work of a node that was running starts again, unless the effect of the node is `External`.
 #[async_trait]
 pub trait Handler: fmt::Debug + Send + Sync + 'static {
     /// Does the work of one attempt.
     ///
     /// # Errors
     ///
-    /// Returns [`HandlerError`] if the work has no outcome. A panic is caught and fails the node.
+    /// [`HandlerError`] if the work has no outcome. A panic is caught, and the node fails.
     async fn run(&self, stage: &Stage) -> Result<StageOutcome, HandlerError>;
 
-    /// Returns the effect of repeating the work, which the node's `effect` overrides.
+    /// Returns the effect that a repetition of the work has. The attribute `effect` of a node takes precedence.
     fn effect(&self) -> Effect {
         Effect::Write
     }
 
-    /// Returns whether the handler enforces the node's `timeout` itself. Otherwise the runtime ends an attempt that takes longer.
+    /// Returns whether the handler applies the node's `timeout` itself. Otherwise the runtime ends an attempt that takes longer.
     ///
-    /// A handler that asks or sleeps must enforce it: during the wait the process may release the run, and the work then starts again.
+    /// A handler that asks questions or sleeps must apply the timeout itself. During such a wait the process may release the run, and then the work
+    /// starts again.
     fn times_itself(&self) -> bool {
         false
     }
 
-    /// Returns whether the handler gives tasks to a backend, with a summary of the run so far. Only then does the context store the last result of
-    /// every node.
+    /// Returns whether the handler gives tasks to a backend, with a summary of the previous run. The context stores the last result of each node only
+    /// if a pipeline has such a handler.
     fn is_task(&self) -> bool {
         false
     }
 
-    /// Rejects a node that the handler could not run, before any run starts.
+    /// Rejects a node that the handler cannot run. The compiler calls this method, so no run has started.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`] with the missing parts.
+    /// [`ErrorKind::Invalid`] if the node lacks something. The message names what is missing.
     fn check(&self, node: &Node, pipeline: &Pipeline) -> Result<(), Error> {
         let _ = (node, pipeline);
         Ok(())
     }
 }
 
-/// The type of nodes that call a model once, without tools of its own.
+/// The handler type of nodes that call a model once, without tools of their own.
 pub(crate) const PROMPT: &str = "prompt";
 
-/// Handlers by type name.
+/// The handlers of a pipeline's nodes, by the name of their type.
 ///
 /// # Examples
 ///
@@ -241,14 +246,14 @@ pub(crate) const PROMPT: &str = "prompt";
 #[derive(Clone, Debug)]
 pub struct Registry {
     handlers: BTreeMap<String, Arc<dyn Handler>>,
-    /// The types with a handler other than the built-in one.
+    /// The built-in types whose handler was replaced.
     own: BTreeSet<String>,
-    /// The nodes after which a run stops until an answer continues it.
+    /// The nodes after which a run stops until a person answers a question.
     stops: BTreeSet<String>,
 }
 
 impl Registry {
-    /// Adds a handler and replaces an earlier one for the type.
+    /// Adds the handler of a type. The new handler replaces an earlier handler of the same type.
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, handler: impl Handler) -> Self {
         let name = name.into();
@@ -257,12 +262,12 @@ impl Registry {
         self
     }
 
-    /// Returns whether a registered handler replaces the built-in one for a type.
+    /// Returns whether the built-in handler of a type was replaced.
     pub(crate) fn has_own(&self, name: &str) -> bool {
         self.own.contains(name)
     }
 
-    /// Makes runs stop after a node until the question `node@visit:after` is accepted.
+    /// Makes runs stop after a node. The runs continue when the question `node@visit:after` is accepted.
     #[must_use]
     pub(crate) fn stop_after(mut self, node: impl Into<String>) -> Self {
         self.stops.insert(node.into());
@@ -274,7 +279,7 @@ impl Registry {
         self.stops.contains(node)
     }
 
-    /// Wraps every handler, for example to record its results.
+    /// Wraps every handler. The wrapper may, for example, record the results.
     pub(crate) fn wrapped(mut self, around: impl Fn(Arc<dyn Handler>) -> Arc<dyn Handler>) -> Self {
         for handler in self.handlers.values_mut() {
             *handler = around(Arc::clone(handler));
@@ -287,21 +292,21 @@ impl Registry {
         self.handlers.keys().map(String::as_str)
     }
 
-    /// Returns the type of a node: the explicit type if it has a handler or the dialect knows it, otherwise the type of the shape.
+    /// Returns the type of a node. The type of a node is the explicit type if this type has a handler or belongs to the dialect, and otherwise the
+    /// type of the node's shape.
     pub(crate) fn type_of(&self, node: &Node) -> String {
         let of_dialect = |name: &str| SHAPES.iter().any(|(_, known)| *known == name);
         let known = |name: &str| self.handlers.contains_key(name) || of_dialect(name);
         node.handler_type(known).into_owned()
     }
 
-    /// Finds the handler of a node and its type: by the explicit type if it has a handler, otherwise by the shape.
+    /// Finds the type of a node and its handler. The type of a node is the explicit type if this type has a handler or belongs to the dialect, and
+    /// otherwise the type of the shape. The handler of `codergen` also runs nodes of type `prompt`, unless `prompt` has its own handler.
     ///
     /// # Errors
     ///
-    /// The handler of `codergen` also runs a `prompt`, unless a handler was registered for it.
-    ///
-    /// Returns [`ErrorKind::Unsupported`] if the dialect knows the type and no handler was registered for it. The shape's handler would only pretend
-    /// to do the work, so it replaces only types unknown to the dialect.
+    /// [`ErrorKind::Unsupported`] if the dialect knows the explicit type but it has no handler. The handler of the shape does not replace it then,
+    /// because that handler would only pretend to do the work.
     pub fn resolve(&self, node: &Node) -> Result<(String, Arc<dyn Handler>), Error> {
         let name = self.type_of(node);
         let task = || self.handlers.get(DEFAULT_TYPE).filter(|_| name == PROMPT);
@@ -309,7 +314,7 @@ impl Registry {
             Some(handler) => Ok((name, Arc::clone(handler))),
             None => {
                 let message = format!(
-                    "node {}: nodes of type `{name}` do not run yet; register a handler for the type, or take the node out",
+                    "node {}: the type `{name}` has no handler; register a handler, or remove the node",
                     node.id()
                 );
                 Err(Error::new(ErrorKind::Unsupported, message).with_operation("dot.compile"))
@@ -319,8 +324,8 @@ impl Registry {
 }
 
 impl Default for Registry {
-    /// Handles `start`, `exit`, `conditional`, `parallel`, `parallel.fan_in`, `tool`, `wait.human`, `wait`, and `codergen` (which also runs type
-    /// `prompt`) with a backend that only [simulates](Simulate).
+    /// Returns the registry with the built-in handlers: `start`, `exit`, `conditional`, `parallel`, `parallel.fan_in`, `tool`, `wait.human`, `wait`
+    /// and `codergen`. The handler of `codergen` also runs nodes of type `prompt`. Its backend only [simulates](Simulate) work.
     fn default() -> Self {
         let empty = Self { handlers: BTreeMap::new(), own: BTreeSet::new(), stops: BTreeSet::new() };
         let noops = empty.with("start", Noop).with("exit", Noop).with("conditional", Noop);

@@ -1,4 +1,4 @@
-//! Nodes that only lead somewhere: start, exit, conditional, parallel and fan-in.
+//! Nodes without work: start, exit, conditional, parallel and fan-in.
 
 use async_trait::async_trait;
 use ferrata_core::graph::Effect;
@@ -6,7 +6,7 @@ use ferrata_core::graph::Effect;
 use super::{Handler, HandlerError, Stage};
 use crate::outcome::StageOutcome;
 
-/// Does nothing, with success.
+/// A handler that does nothing and succeeds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Noop;
 

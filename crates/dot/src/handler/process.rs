@@ -1,4 +1,5 @@
-//! Runs a shell command as a process group: writes its input, reads its output with a bound, and kills all its processes.
+//! Runs a shell command as a process group. This module writes the input of the command, reads its output up to a limit, and finally kills all its
+//! processes.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -14,38 +15,39 @@ use super::capture::AttemptOutput;
 use super::inherit::InheritedNames;
 use super::{ActivityCounter, HandlerError};
 
-/// How long to read the output of a command that ended. Its group is already killed, so only a process that left the group can hold the pipe.
+/// How long to read the output of a command that has ended. Its process group is already killed, so only a process that left the group can keep the
+/// pipe open.
 const DRAIN: Duration = Duration::from_secs(1);
 
-/// Waits for a line, then replaces itself by the command. The caller writes the line once the process group is registered, so that every command has
-/// a process that will kill it. If this process dies earlier, the input ends instead.
+/// Waits for a line on its input, and then replaces itself by the command. The caller writes the line once the process group is registered. So no
+/// command runs without a process that will kill it. If this process dies earlier, the input ends and the command never starts.
 const BEGIN: &str = r#"read -r FERRATA_BEGIN && exec "$1" -c "$0""#;
 
-/// What to run.
+/// A shell command to run.
 #[derive(Clone, Debug)]
 pub(super) struct ShellCommand {
-    /// The argument after `-c`.
+    /// The text after `-c`.
     pub(super) line: String,
     pub(super) program: &'static str,
     pub(super) directory: Option<PathBuf>,
     pub(super) environment: Vec<(OsString, OsString)>,
-    /// The environment variables that it inherits.
+    /// The environment variables that the command inherits.
     pub(super) inherit: InheritedNames,
     pub(super) input: Vec<u8>,
-    /// Captures its output.
+    /// Captures the output of the command.
     pub(super) printed: AttemptOutput,
-    /// Counts every read.
+    /// Counts every read from the command as activity.
     pub(super) pulse: ActivityCounter,
 }
 
-/// The end of a command.
+/// How a command ended.
 #[derive(Debug)]
 pub(super) struct ProcessEnd {
     pub(super) status: ExitStatus,
 }
 
 impl ProcessEnd {
-    /// Describes for people how the process ended.
+    /// Describes for people how the command ended.
     pub(super) fn describe(&self) -> String {
         if let Some(code) = self.status.code() {
             return format!("ended with status {code}");
@@ -58,12 +60,12 @@ impl ProcessEnd {
     }
 }
 
-/// The reason why the end of a process is unknown.
+/// The reason why it is unknown how a process ended.
 #[derive(Debug)]
 pub(super) enum UnknownExit {
     /// The process never started.
     Unstarted(std::io::Error),
-    /// The process started, and the system does not report its end.
+    /// The process started, but the system does not report how it ended.
     Unheard(std::io::Error),
 }
 
@@ -71,19 +73,19 @@ impl UnknownExit {
     /// Describes the reason for people.
     pub(super) fn describe(&self, what: &str) -> String {
         match self {
-            Self::Unstarted(error) => format!("{what} cannot be started: {error}"),
-            Self::Unheard(error) => format!("it is not known how {what} ended: {error}"),
+            Self::Unstarted(error) => format!("cannot start {what}: {error}"),
+            Self::Unheard(error) => format!("cannot read the exit status of {what}: {error}"),
         }
     }
 
-    /// Converts it to an error. Only a process that never started certainly did no work.
+    /// Converts the reason to an error. Only a process that never started is known to have done no work.
     pub(super) fn to_error(&self, what: &str) -> HandlerError {
         let error = HandlerError::transient(self.describe(what));
         if let Self::Unstarted(_) = self { error.not_done() } else { error }
     }
 }
 
-/// The processes of a command. Dropping it kills them.
+/// The processes of a command. Dropping the value kills them.
 struct ProcessGroup {
     #[cfg(unix)]
     id: Option<rustix::process::Pid>,
@@ -105,7 +107,7 @@ impl ProcessGroup {
     #[cfg(unix)]
     fn signal(&self, signal: rustix::process::Signal) {
         if let Some(id) = self.id {
-            // The group may already be gone.
+            // The group may have ended already.
             let _ = rustix::process::kill_process_group(id, signal);
         }
     }
@@ -131,9 +133,9 @@ impl Drop for ProcessGroup {
     }
 }
 
-/// Runs a command until it ends, then ends everything that it started.
+/// Runs a command until it ends, and then ends all processes that the command started.
 ///
-/// When its node is [cancelled](NodeContext::cancelled), the group gets a request to end. Dropping the future kills it.
+/// If the node is [cancelled](NodeContext::cancelled), the function asks the process group to end. If the future is dropped, the group is killed.
 pub(super) async fn run(shell: ShellCommand, cx: &NodeContext) -> Result<ProcessEnd, UnknownExit> {
     let mut command = Command::new("sh");
     command
@@ -153,7 +155,7 @@ pub(super) async fn run(shell: ShellCommand, cx: &NodeContext) -> Result<Process
     let stdin = child.stdin.take();
     let write = async {
         if let Some(mut stdin) = stdin {
-            // A command need not read its input.
+            // A command may end without reading its input.
             let _ = stdin.write_all(b"\n").await;
             let _ = stdin.write_all(&shell.input).await;
         }
@@ -181,7 +183,7 @@ pub(super) async fn run(shell: ShellCommand, cx: &NodeContext) -> Result<Process
         group.kill();
         if !drained {
             tokio::select! {
-                // Read the available output first, however long the machine stalled.
+                // Read the available output first, even if the machine stalled for long.
                 biased;
                 _ = &mut pipes => {}
                 () = cx.clock().sleep(DRAIN) => {}
@@ -192,11 +194,11 @@ pub(super) async fn run(shell: ShellCommand, cx: &NodeContext) -> Result<Process
     Ok(ProcessEnd { status })
 }
 
-/// Reads everything, so that a full pipe never blocks the command.
+/// Reads all output, so that a full pipe never blocks the command.
 async fn read(from: Option<impl AsyncRead + Unpin>, mut into: impl FnMut(&[u8]), pulse: &ActivityCounter) {
     let Some(mut from) = from else { return };
     let mut buffer = vec![0; 16 << 10];
-    // An end and an error are equal here: no more output follows.
+    // The end of the output and an error mean the same: no more output follows.
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
         pulse.record_activity();
         into(&buffer[..length]);
@@ -217,7 +219,7 @@ mod tests {
         }
     }
 
-    /// A process killed in between leaves the end of the input, and no running command.
+    /// If this process is killed in between, the input ends and no command runs.
     ///
     /// Guarantees: PIPELINE-2.
     #[test]

@@ -1,4 +1,4 @@
-//! A fan-in with a prompt: the task handler chooses the best candidate.
+//! A fan-in with a prompt. The task handler chooses the best branch.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -14,25 +14,25 @@ use crate::suggest::beginning;
 use crate::value::Value;
 use crate::variable::expand;
 
-/// The key of the context that names the best branch.
+/// The context key of the best branch.
 pub(crate) const BEST: &str = "parallel.fan_in.best_id";
 
-/// The context key for the results of the branches.
+/// The context key of the results of the branches.
 pub(crate) const RESULTS: &str = "parallel.results";
 
-/// The context key that states whether an answer or the score chose the best branch.
+/// The context key that states whether an answer or a score chose the best branch.
 pub(crate) const CHOSEN_BY: &str = "parallel.fan_in.chosen_by";
 
-/// Number of characters of the candidates' changes in a prompt, divided equally among the candidates.
+/// Maximum number of characters of the candidates' changes in a prompt. Each candidate gets an equal part.
 const SHOWN: usize = 200_000;
 
-/// Sends the fan-in's prompt and the candidates to the task handler, and reads the id of a candidate from the answer.
+/// Sends the prompt of the fan-in and the candidates to the task handler, and finds the id of a candidate in the answer.
 #[derive(Debug)]
 pub(crate) struct RankHandler {
     pub(crate) task: Arc<dyn Handler>,
 }
 
-/// Returns the results to choose from, by id: not those that failed or were skipped.
+/// Returns the results to choose from, by id. Branches that failed or were skipped are not candidates.
 fn candidates(stage: &Stage) -> Vec<(String, &Json)> {
     let results = stage.context.get_value(RESULTS).and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
     let text = |result: &Json, key: &str| result[key].as_str().unwrap_or_default().to_owned();
@@ -40,10 +40,10 @@ fn candidates(stage: &Stage) -> Vec<(String, &Json)> {
     results.iter().filter(good).map(|result| (text(result, "id"), result)).collect()
 }
 
-/// Finds the candidate that an answer names: the whole answer, or the first id that occurs as a word.
+/// Finds the candidate that an answer names. The answer is the id, or contains it as a word; the first such word counts.
 fn find_named(answer: &str, candidates: &[(String, &Json)]) -> Option<String> {
     let ids = || candidates.iter().map(|(id, _)| id).filter(|id| !id.is_empty());
-    // An id may contain other characters, such as `work:1` of an item's branch.
+    // An id may contain other characters, for example `work:1` for the branch of an item.
     let in_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let place = |id: &String| {
         let is_word =
@@ -91,7 +91,7 @@ impl Handler for RankHandler {
         Ok(match named {
             Some(id) => outcome.with(BEST, id).with(CHOSEN_BY, "answer"),
             None => outcome
-                .with_notes("the answer names no candidate; the score decides")
+                .with_notes("the answer names no candidate; ranked by score instead")
                 .with(CHOSEN_BY, "score"),
         })
     }

@@ -1,4 +1,4 @@
-//! The common settings of tools and command backends: working directory and captured output.
+//! The settings that tools and command backends share: the working directory and the captured output.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use super::{HandlerError, Stage, codergen};
 use crate::outcome::StageOutcome;
 use crate::run_dir::artifacts_of_attempt;
 
-/// The working directory, the directory for files of attempts, and the size of each output in memory.
+/// The working directory of commands, the directory for files of attempts, and the maximum size of each output in memory.
 #[derive(Clone, Debug)]
 pub(super) struct CommandSetting {
     pub(super) directory: Option<PathBuf>,
@@ -23,7 +23,7 @@ impl CommandSetting {
         Self { directory: None, stages: None, keep }
     }
 
-    /// Sets how many bytes of each output stay in memory.
+    /// Sets the maximum number of bytes of each output that stay in memory.
     pub(super) fn limit(&mut self, bytes: usize) {
         self.keep = match self.keep {
             KeepPolicy::BothEnds(_) => KeepPolicy::BothEnds(bytes),
@@ -37,48 +37,49 @@ impl CommandSetting {
         stage.printed.begin(source, self.keep, place.as_ref());
     }
 
-    /// Creates the directory of an attempt, with a file that contains its task.
+    /// Creates the directory of an attempt, with a file that contains the task.
     ///
     /// # Errors
     ///
-    /// Returns an error if it cannot be created: no work was done yet.
+    /// Returns an error if the directory cannot be created. No work was done yet.
     pub(super) fn files(&self, stage: &Stage, asked: (&str, &str)) -> Result<Option<PathBuf>, HandlerError> {
         self.stages.as_ref().map(|stages| stages.make(stage, asked)).transpose().map_err(|error| {
-            HandlerError::transient(format!("the directory of the stage cannot be made: {error}")).not_done()
+            HandlerError::transient(format!("cannot create the directory of the node: {error}")).not_done()
         })
     }
 }
 
-/// The setters of a handler or backend that has a [`CommandSetting`].
+/// Defines the setters of a handler or backend that has a [`CommandSetting`].
 macro_rules! setters {
     ($type:ty) => {
         impl $type {
-            /// Sets the working directory of commands, to which a relative `working_dir` refers; by default the process's own directory.
+            /// Sets the working directory of commands. A relative `working_dir` starts at this directory. The default is the working directory of the
+            /// process.
             #[must_use]
             pub fn with_directory(mut self, directory: impl Into<PathBuf>) -> Self {
                 self.setting.directory = Some(directory.into());
                 self
             }
 
-            /// Gives each attempt its directory in a [run directory](crate::run_dir::RunDirectory): `{node}/{visit}.{attempt}/stage`. The command
-            /// gets the path as `FERRATA_STAGE_DIR`. A `status.json` or `outcome.json` that the command leaves there is its outcome, whatever the
-            /// exit status.
+            /// Gives each attempt its own directory in a [run directory](crate::run_dir::RunDirectory): `{node}/{visit}.{attempt}/stage`. The command
+            /// gets the path as `FERRATA_STAGE_DIR`. If the command leaves a `status.json` or `outcome.json` there, this file is its outcome,
+            /// whatever the exit status is.
             #[must_use]
             pub fn with_run_directory(mut self, directory: impl Into<PathBuf>) -> Self {
                 self.setting.stages = Some($crate::handler::command::Stages::OfRun(directory.into()));
                 self
             }
 
-            /// Gives each attempt of a [manager](super::Manager)'s child a directory in that of the supervising run:
-            /// `{manager}/{visit}.1/child/{node}/{visit}.{attempt}/stage`, so that nodes of the two may have the same name.
+            /// Gives each attempt of a [manager](super::Manager)'s child its own directory in the directory of the supervising run:
+            /// `{manager}/{visit}.1/child/{node}/{visit}.{attempt}/stage`. So nodes of both runs may have the same name.
             #[must_use]
             pub fn with_parent_directory(mut self, directory: impl Into<PathBuf>) -> Self {
                 self.setting.stages = Some($crate::handler::command::Stages::OfChildren(directory.into()));
                 self
             }
 
-            /// Sets how many bytes of each output the context stores. The default for a tool is 64 KiB, half from the beginning and half from the
-            /// end; for an answer, the first 1 MiB. A run directory stores a longer output completely, as an artifact.
+            /// Sets the maximum number of bytes of each output that the context stores. The default for a tool is 64 KiB, half from the beginning and
+            /// half from the end. The default for an answer is the first 1 MiB. A run directory stores a longer output completely, as an artifact.
             #[must_use]
             pub fn with_output_limit(mut self, bytes: usize) -> Self {
                 self.setting.limit(bytes);
@@ -91,12 +92,12 @@ macro_rules! setters {
 pub(super) use setters;
 
 impl CommandOutputs {
-    /// Adds the output of a command to an outcome as context keys, and notes missing parts.
+    /// Adds the output of a command to an outcome as context keys, and adds notes about missing parts.
     pub(crate) fn add_to(self, outcome: StageOutcome, node: &str) -> StageOutcome {
         let outcome = self.add_cuts_to(outcome, node);
         match self.source {
             OutputSource::Tool => {
-                // A command that has not ended has no exit code, and must not show that of another tool.
+                // A command that has not ended has no exit code, so remove the exit code of an earlier tool.
                 let outcome = outcome.with("tool.exit_code", Json::Null);
                 outcome.with("tool.output", self.output.text).with("tool.errors", self.errors.text)
             }
@@ -104,7 +105,7 @@ impl CommandOutputs {
         }
     }
 
-    /// Notes which outputs are incomplete, and names the artifacts with the complete ones.
+    /// Adds notes that say which outputs are incomplete, and the artifacts with the complete outputs.
     pub(crate) fn add_cuts_to(&self, mut outcome: StageOutcome, node: &str) -> StageOutcome {
         let outputs: &[(&str, &str, &CapturedOutput)] = match self.source {
             OutputSource::Tool => &[

@@ -19,32 +19,33 @@ use crate::outcome::{StageOutcome, Status};
 use crate::pipeline::{Node, Pipeline};
 use crate::variable::expand;
 
-/// The exit status that requests a retry: `EX_TEMPFAIL` of `sysexits.h`.
+/// The exit status that requests a retry: `EX_TEMPFAIL` in `sysexits.h`.
 pub(super) const TEMPORARY: i32 = 75;
 
-/// Size of each output in the context: enough to see an error, and small enough for the state.
+/// Maximum size of each output in the context, in bytes. The maximum is large enough to show an error, and small enough for a state.
 const MAX_OUTPUT: usize = 64 << 10;
 
-/// Runs the command of `tool_command` by `sh -c`, or with the interpreter in `language`: `bash`, or `python3`.
+/// Runs the command in `tool_command` with `sh -c`. If `language` is `bash` or `python3`, that interpreter runs it.
 ///
-/// - Exit status 0 is success, 75 requests a retry, and any other status fails.
-/// - The context gets the standard output as `tool.output`, the standard error as `tool.errors`, and the exit status as `tool.exit_code`; for long
-///   outputs the beginning and the end.
-/// - A variable in the command is a shell variable. `$name` and `${name}` come from the environment, or from the context if the environment lacks
-///   them. `{{ name }}` becomes a quoted reference to a variable. So the shell never reads a value as code. A lower-case name without a value fails
-///   the node before the command runs, because the shell would use an empty text.
-/// - `working_dir` is the working directory, and `env.NAME` sets a variable. The command also gets `FERRATA_RUN`, `FERRATA_NODE`, `FERRATA_VISIT`,
-///   `FERRATA_ATTEMPT` and `FERRATA_IDEMPOTENCY_KEY`, which is the same for every repetition.
-/// - `tool_hooks.pre` and `tool_hooks.post` of the node or the graph are commands that run before and after it, with the call as JSON on their
-///   standard input. If the one before ends with a status other than 0, the tool does not run, and the outcome is `skipped`. Problems of the one
-///   after are in the notes.
-/// - A context key `some.key` is `FERRATA_CONTEXT_some_key`: text verbatim, other values as JSON. Keys that begin with `internal.`, values of more
-///   than 96 KiB, and values beyond 512 KiB in total are omitted, since a command cannot start with more. If several keys map to one variable, the
-///   engine's key gets it; without one, no key does. `FERRATA_COLLIDING_KEYS` lists the others as JSON, as do the notes.
-/// - From the environment of this process it inherits only the paths of programs and files, and the variables of
-///   [`with_inherited`](Self::with_inherited): pipelines come from other authors, and the output of a command is stored.
-/// - The command is a process group of its own. When the command ends, its `timeout` expires or the run is cancelled, its remaining processes are
-///   killed.
+/// - Exit status 0 is a success, 75 requests a retry, and any other status is a failure.
+/// - The context stores the standard output as `tool.output`, the standard error as `tool.errors`, and the exit status as `tool.exit_code`. Of a long
+///   output, it stores the beginning and the end.
+/// - A variable in the command is a shell variable. The value of `$name` and `${name}` comes from the environment, or from the context if the
+///   environment does not have it. `{{ name }}` becomes a quoted reference to a variable. So the shell never interprets a value as code. If a
+///   lower-case name has no value, the node fails before the command runs, because the shell would insert an empty text.
+/// - `working_dir` is the working directory, and `env.NAME` sets an environment variable. The command also gets `FERRATA_RUN`, `FERRATA_NODE`,
+///   `FERRATA_VISIT`, `FERRATA_ATTEMPT` and `FERRATA_IDEMPOTENCY_KEY`. The key is the same each time the activation is repeated.
+/// - `tool_hooks.pre` and `tool_hooks.post` of the node or the graph are commands that run before and after the tool, with the call as JSON on their
+///   standard input. If the `pre` hook ends with a status other than 0, the tool does not run, and the outcome is `skipped`. The notes of the outcome
+///   mention problems of the `post` hook.
+/// - The command gets the context key `some.key` as `FERRATA_CONTEXT_some_key`: text verbatim, other values as JSON. The command does not get keys
+///   that begin with `internal.`, values of more than 96 KiB, and values beyond 512 KiB in total, because a command cannot start with more. If
+///   several keys map to one variable, the engine's key gets the variable. If none of them is the engine's key, no key gets it.
+///   `FERRATA_COLLIDING_KEYS` and the notes list the other keys.
+/// - From the environment of this process, the command inherits only the paths of programs and files, and the variables of
+///   [`with_inherited`](Self::with_inherited). The reason is that pipelines may come from other authors, and that the output of a command is stored.
+/// - The command has its own process group. When the command ends, its `timeout` expires or the run is cancelled, the remaining processes of the
+///   group are killed.
 #[derive(Clone, Debug)]
 pub struct Tool {
     setting: CommandSetting,
@@ -54,8 +55,8 @@ pub struct Tool {
 setters!(Tool);
 
 impl Tool {
-    /// Adds variables that commands inherit from the process; `NAME*` matches every name with that prefix. Commands never inherit `FERRATA_STORE` and
-    /// names with `PASSWORD`.
+    /// Adds environment variables of this process that commands inherit. `NAME*` matches every name with this prefix. Commands never inherit
+    /// `FERRATA_STORE` and names that contain `PASSWORD`.
     #[must_use]
     pub fn with_inherited(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.inherit = self.inherit.and(names);
@@ -81,7 +82,7 @@ impl Handler for Tool {
         let command = match program {
             "python3" => CommandText::of_other_language(&line),
             _ => prepare(&line, &stage.node, &self.inherit, &stage.context).map_err(|why| {
-                HandlerError::permanent(format!("the command is not run: {why}")).not_done()
+                HandlerError::permanent(format!("the command did not run: {why}")).not_done()
             })?,
         };
         let call = HookedCall { stage, directory: directory.clone(), command: &line, inherit: &self.inherit };
@@ -136,7 +137,7 @@ impl Handler for Tool {
         }
         if matches!(outcome.status, Status::Fail | Status::Retry) && outcome.failure_reason.is_empty() {
             outcome.failure_reason = match last_line(errors).or_else(|| last_line(output)) {
-                // The outcome comes from the file.
+                // The outcome comes from the file that the command left.
                 Some(line) if code == Some(0) => line,
                 Some(line) => format!("the command {how}: {line}"),
                 None => format!("the command {how}"),
@@ -144,7 +145,10 @@ impl Handler for Tool {
         }
         let colliding = variables::colliding(&stage.context);
         if !colliding.is_empty() {
-            outcome.add_note(&format!("no variable of the environment tells {}", colliding.join(", ")));
+            outcome.add_note(&format!(
+                "keys without an environment variable, because other keys have the same variable name: {}",
+                colliding.join(", ")
+            ));
         }
         let told = json!({"exit_code": code, "output": output, "errors": errors});
         if let Err(why) = call.after(told).await {
@@ -158,7 +162,7 @@ impl Handler for Tool {
 
     fn check(&self, node: &Node, _pipeline: &Pipeline) -> Result<(), Error> {
         if node.attributes.text("tool_command").trim().is_empty() {
-            let message = format!("node {}: a tool has no command; give it a `tool_command`", node.id());
+            let message = format!("node {}: the tool has no command; set `tool_command`", node.id());
             return Err(Error::new(ErrorKind::Invalid, message).with_operation("dot.compile"));
         }
         Ok(())
@@ -185,13 +189,13 @@ pub(super) fn directory(stage: &Stage, base: Option<&Path>) -> Result<Option<Pat
     })
 }
 
-/// Replaces the variables of an attribute that no shell reads.
+/// Replaces the variables in an attribute that no shell reads.
 fn expanded(stage: &Stage, key: &str, text: &str) -> Result<String, HandlerError> {
     let expanded = expand(text, &stage.context).map(std::borrow::Cow::into_owned);
     expanded.map_err(|why| HandlerError::permanent(format!("`{key}`: {why}")).not_done())
 }
 
-/// Returns the environment variables for a command of a node, besides those of this process.
+/// Returns the environment variables for the command of a node, in addition to those that it inherits from this process.
 pub(super) fn environment(stage: &Stage) -> Result<Vec<(OsString, OsString)>, HandlerError> {
     let cx = &stage.cx;
     let told = [
@@ -212,7 +216,7 @@ pub(super) fn environment(stage: &Stage) -> Result<Vec<(OsString, OsString)>, Ha
     Ok(all)
 }
 
-/// Returns the last non-empty line, shortened: a reason is a single line.
+/// Returns the last non-empty line, shortened, because a reason has only one line.
 pub(super) fn last_line(text: &str) -> Option<String> {
     let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
     Some(crate::suggest::shortened(line, 200).into_owned())

@@ -1,4 +1,4 @@
-//! Context keys as environment variables of a command: safe from a shell, unlike text inserted into the command.
+//! Context keys as environment variables of a command. A shell never interprets these values as code, unlike text that is inserted into the command.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -6,17 +6,18 @@ use std::ffi::OsString;
 use ferrata_core::state::Context;
 use serde_json::Value as Json;
 
-/// Maximum size of a value, and of all together: Linux starts no command with a variable of 128 KiB, or with several megabytes of variables.
+/// Maximum size of one value. The next constant limits all values together. Linux does not start a command with a variable of 128 KiB, or with
+/// several megabytes of variables.
 const MOST: usize = 96 << 10;
 const MOST_OF_ALL: usize = 512 << 10;
 
-/// Prefixes of keys that the engine and its handlers set, besides those of [`ENGINE`].
+/// Prefixes of keys that the engine and its handlers set, in addition to [`ENGINE`].
 const OF_ENGINE: [&str; 7] = ["graph.", "human.", "parallel.", "response.", "stack.", "tool.", "usage."];
 
 /// The keys that the engine sets after each node.
 const ENGINE: [&str; 4] = ["current_node", "outcome", "preferred_label", "failure_reason"];
 
-/// How many colliding keys are reported.
+/// Maximum number of colliding keys that are reported.
 const TOLD: usize = 50;
 
 fn name(key: &str) -> String {
@@ -24,7 +25,7 @@ fn name(key: &str) -> String {
     "FERRATA_CONTEXT_".chars().chain(key.chars().map(plain)).collect()
 }
 
-/// The keys of a context, by environment variable.
+/// The keys of a context, grouped by the name of their environment variable.
 struct ContextVariables<'a>(BTreeMap<String, Vec<&'a str>>);
 
 impl<'a> ContextVariables<'a> {
@@ -38,8 +39,8 @@ impl<'a> ContextVariables<'a> {
         Self(named)
     }
 
-    /// Returns whether the variable represents this key. A model's answer can set a key that only looks like one of the engine; such a key must not
-    /// replace it.
+    /// Returns whether the variable `name` gets the value of `key`. The answer of a model may set a key that only looks like a key of the engine.
+    /// Such a key must not replace the key of the engine.
     fn tells(&self, name: &str, key: &str) -> bool {
         match self.0.get(name).map(Vec::as_slice) {
             None | Some([_]) => true,
@@ -47,19 +48,19 @@ impl<'a> ContextVariables<'a> {
         }
     }
 
-    /// Returns the keys without a variable because another key has its name.
+    /// Returns the keys that get no variable, because another key has the same variable name.
     fn colliding(&self) -> Vec<&'a str> {
         let all = self.0.iter().flat_map(|(name, keys)| keys.iter().map(move |key| (name, *key)));
         all.filter(|(name, key)| !self.tells(name, key)).map(|(_, key)| key).take(TOLD).collect()
     }
 }
 
-/// Returns the keys without a variable because of name collisions.
+/// Returns the keys of a context that get no variable because of name collisions.
 pub(super) fn colliding(context: &Context) -> Vec<&str> {
     ContextVariables::of(context).colliding()
 }
 
-/// Returns the variables, in the order of the keys.
+/// Returns the environment variables, in the order of the keys.
 pub(super) fn of(context: &Context) -> Vec<(OsString, OsString)> {
     let named = ContextVariables::of(context);
     let mut variables = Vec::new();
@@ -121,7 +122,7 @@ mod tests {
         assert!((MOST..=MOST_OF_ALL).contains(&total), "{total}");
     }
 
-    /// A model's answer with a key `tool_exit_code` must not replace the exit code of the last tool.
+    /// An answer of a model with the key `tool_exit_code` must not replace the exit code of the last tool.
     #[test]
     fn engine_like_key_does_not_shadow_engine_key() {
         let mut context = Context::new();

@@ -11,7 +11,7 @@ use crate::outcome::StageOutcome;
 use crate::pipeline::{Node, Pipeline};
 use crate::value::Value;
 
-/// Waits for the node's `duration`. The time survives a restart, and a long wait uses no memory.
+/// Waits for the `duration` of the node. The wait survives a restart, and a long wait uses no memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WaitHandler;
 
@@ -42,7 +42,8 @@ impl Handler for WaitHandler {
         if duration_of(node).is_some() {
             return Ok(());
         }
-        let message = format!("node {}: a wait has no duration; give it one, as `duration=15m`", node.id());
+        let message =
+            format!("node {}: the wait has no duration; set one, such as `duration=15m`", node.id());
         Err(Error::new(ErrorKind::Invalid, message).with_operation("dot.compile"))
     }
 }

@@ -1,4 +1,4 @@
-//! A node at which a person chooses the next edge.
+//! A node at which a person chooses the next edge: a gate.
 
 use async_trait::async_trait;
 use ferrata_core::ask::{AUTOMATIC, Ask, AskError};
@@ -15,24 +15,24 @@ use crate::suggest::shortened;
 use crate::value::Value;
 use crate::variable::expand;
 
-/// Asks a person which of the node's edges without a condition to follow.
+/// Asks a person which edge of the node to follow. Only edges without a condition are choices.
 ///
-/// - The question is an object. `text` is the node's own `prompt`, or its label; `title` is the label if there is a prompt; `stage` is the node's id;
-///   `shown` is the latest answer; `options` is a list of `key`, `label` and `to`. The key is the label's accelerator (`[Y] Yes`, `Y) Yes`, `Y -
-///   Yes`), or its first letter.
+/// - The question is an object. `text` is the node's own `prompt`, or its label. If there is a prompt, `title` is the label. `stage` is the node's
+///   id, and `shown` is the latest answer of a task. `options` is a list of `key`, `label` and `to`. The key is the accelerator in the label (`[Y]
+///   Yes`, `Y) Yes`, `Y - Yes`), or the first letter of the label.
 /// - An answer is a key in upper or lower case, a label with or without its accelerator, or the id of a target. Any other answer is rejected at once,
-///   so a slip decides nothing.
-/// - The context gets the key as `human.gate.selected` and the label as `human.gate.label`; the outcome suggests the target.
-/// - If an edge has `freeform=true`, any other answer takes that edge, and the context gets it as `human.gate.text`.
-/// - After the node's `timeout` the run follows the edge that `human.default_choice` names. Without one the outcome is `retry`, so the question
-///   repeats as often as the node may retry. A rejected question fails the node.
+///   so that a typing mistake decides nothing.
+/// - The context stores the chosen key as `human.gate.selected` and the label as `human.gate.label`. The outcome suggests the target of the edge.
+/// - If an edge has `freeform=true`, any other answer follows this edge, and the context stores the answer as `human.gate.text`.
+/// - After the node's `timeout`, the run follows the edge that `human.default_choice` names. If there is no default choice, the outcome is `retry`,
+///   so the question is repeated as often as the node may retry. A rejected question fails the node.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WaitHuman;
 
-/// How many characters of the latest answer a question shows.
+/// Maximum number of characters of the latest answer that a question shows.
 const SHOWN: usize = 8_000;
 
-/// An edge to choose.
+/// An edge that a person may choose.
 struct HumanChoice {
     key: String,
     label: String,
@@ -40,14 +40,14 @@ struct HumanChoice {
 }
 
 impl HumanChoice {
-    /// The accepted answers for this choice, the label first.
+    /// Returns the accepted answers for this choice. The label comes first.
     fn answers(&self) -> [String; 5] {
         let plain = accelerator(&self.label).map_or(&*self.label, |(_, rest)| rest).to_owned();
         [self.label.clone(), plain, self.to.clone(), self.key.clone(), self.key.to_lowercase()]
     }
 }
 
-/// Finds the choice for an answer: labels take precedence over ids, and ids over keys.
+/// Finds the choice for an answer. Labels take precedence over ids, and ids over keys.
 fn find_choice<'a>(choices: &'a [HumanChoice], answer: &str) -> Option<&'a HumanChoice> {
     (0..5).find_map(|place| choices.iter().find(|choice| choice.answers()[place] == answer))
 }
@@ -61,7 +61,7 @@ fn is_freeform(edge: &Edge) -> bool {
     edge.attributes.get("freeform").and_then(Value::as_bool).unwrap_or(false)
 }
 
-/// Returns the edge for answers that match no choice.
+/// Returns the edge for answers that match no choice; `None` if no edge has `freeform=true`.
 fn freeform<'a>(node: &'a Node, pipeline: &'a Pipeline) -> Option<&'a Edge> {
     open(node, pipeline).find(|edge| is_freeform(edge))
 }
@@ -89,8 +89,8 @@ fn freeform_outcome(edge: &Edge, answer: &str) -> StageOutcome {
         .with_notes(format!("written: {}", shortened(answer, 80)))
 }
 
-/// Returns the question for a person, and its title if the node has both: the node's own `prompt`, or its label. A prompt that is a default of all
-/// nodes is for tasks.
+/// Returns the question for a person: the node's own `prompt`, or its label. If the node has both, also returns the label as the title. A prompt that
+/// is a default for all nodes is meant for tasks and is ignored.
 fn question_of(stage: &Stage) -> Result<(String, Option<String>), HandlerError> {
     let of_node = |text: &str| match expand(text, &stage.context) {
         Ok(text) => Ok(text.into_owned()),
@@ -110,7 +110,7 @@ impl Handler for WaitHuman {
         let choices = choices(&stage.node, &stage.pipeline);
         let freeform = freeform(&stage.node, &stage.pipeline);
         if choices.is_empty() && freeform.is_none() {
-            return Ok(StageOutcome::fail("there is no edge to choose"));
+            return Ok(StageOutcome::fail("the gate has no edge to choose"));
         }
         let options: Vec<_> = choices
             .iter()
@@ -130,7 +130,7 @@ impl Handler for WaitHuman {
             question["freeform"] = json!({"label": edge.label(), "to": &*edge.to});
         }
         let mut answers: Vec<String> = Vec::new();
-        // Labels come first, because a client with one list of answers shows its beginning.
+        // List labels first, because a client with a single list of answers shows its beginning.
         for place in 0..5 {
             for answer in choices.iter().map(|choice| choice.answers()[place].clone()) {
                 if !answers.contains(&answer) {
@@ -151,14 +151,14 @@ impl Handler for WaitHuman {
                 ask = ask.or_default(default.into_owned());
             }
         }
-        // Each attempt has its own question: the previous one is settled without an answer.
+        // Each attempt has its own question, because the question of the previous attempt was closed without an answer.
         let name = match stage.cx.attempt() {
             1 => "choice".to_owned(),
             attempt => format!("choice.{attempt}"),
         };
         match stage.cx.ask_signed(name, ask).await {
             Ok((answer, by)) => {
-                // An automatic answer takes no waiting time.
+                // An automatic answer does not count as a wait.
                 if by.as_deref() != Some(AUTOMATIC) {
                     stage.mark_waited();
                 }
@@ -166,7 +166,7 @@ impl Handler for WaitHuman {
                     if let Some(edge) = freeform {
                         return Ok(freeform_outcome(edge, &answer));
                     }
-                    let message = format!("the answer `{answer}` means none of the edges");
+                    let message = format!("the answer `{answer}` matches no edge");
                     return Err(HandlerError::permanent(message));
                 };
                 Ok(StageOutcome::success()
@@ -178,7 +178,7 @@ impl Handler for WaitHuman {
             Err(AskError::Expired { .. }) => {
                 stage.mark_waited();
                 let mut outcome = StageOutcome::new(Status::Retry);
-                outcome.failure_reason = "no answer came in time".to_owned();
+                outcome.failure_reason = "no answer arrived before the timeout".to_owned();
                 Ok(outcome)
             }
             Err(AskError::Rejected { comment, by, .. }) => {
@@ -206,7 +206,7 @@ impl Handler for WaitHuman {
             return Ok(());
         }
         let message = format!(
-            "node {}: `human.default_choice` is `{default}`, which is none of its edges; name a target, a label or a key",
+            "node {}: `human.default_choice` is `{default}`, which matches no edge; use a target, a label or a key",
             node.id()
         );
         Err(Error::new(ErrorKind::Invalid, message).with_operation("dot.compile"))

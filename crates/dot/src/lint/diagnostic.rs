@@ -1,4 +1,4 @@
-//! A finding of a rule: its severity, its location, and the remedy.
+//! A finding of a lint rule: its severity, its location, and how to correct it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -27,28 +27,28 @@ impl fmt::Display for Severity {
     }
 }
 
-/// A finding of a rule.
+/// A finding of a lint rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Diagnostic {
-    /// The id of the rule.
+    /// The id of the rule that made the finding.
     pub rule: Cow<'static, str>,
     /// The severity.
     pub severity: Severity,
     /// The description of the problem.
     pub message: String,
-    /// The node it is about.
+    /// The node that the finding is about.
     pub node: Option<String>,
-    /// The edge that it is about, as source and target.
+    /// The edge that the finding is about, as source and target.
     pub edge: Option<(String, String)>,
-    /// The location in the source; empty at its beginning if there is none to name.
+    /// The location in the source. If the finding has no location, the span is empty and at the beginning.
     pub span: Span,
-    /// The remedy.
+    /// How to correct the problem; `None` if there is no suggestion.
     pub fix: Option<String>,
 }
 
 impl Diagnostic {
-    /// Creates a diagnostic about the whole graph.
+    /// Creates a finding about the whole graph.
     pub fn new(rule: impl Into<Cow<'static, str>>, severity: Severity, message: impl Into<String>) -> Self {
         Self {
             rule: rule.into(),
@@ -61,7 +61,7 @@ impl Diagnostic {
         }
     }
 
-    /// Sets the node that it is about.
+    /// Sets the node that the finding is about, and takes its location.
     #[must_use]
     pub fn at_node(mut self, node: &Node) -> Self {
         self.node = Some(node.id().to_owned());
@@ -69,7 +69,7 @@ impl Diagnostic {
         self
     }
 
-    /// Sets the edge that it is about.
+    /// Sets the edge that the finding is about, and takes its location.
     #[must_use]
     pub fn at_edge(mut self, edge: &Edge) -> Self {
         self.edge = Some((edge.from.to_string(), edge.to.to_string()));
@@ -77,21 +77,21 @@ impl Diagnostic {
         self
     }
 
-    /// Sets a more precise location.
+    /// Sets a more precise location. `None` changes nothing.
     #[must_use]
     pub fn at_span(mut self, span: Option<Span>) -> Self {
         self.span = span.unwrap_or(self.span);
         self
     }
 
-    /// Sets the remedy.
+    /// Sets the suggestion how to correct the problem.
     #[must_use]
     pub fn fix(mut self, fix: impl Into<String>) -> Self {
         self.fix = Some(fix.into());
         self
     }
 
-    /// Formats it with its location, as plain text of several lines; `file` is the name of the source.
+    /// Formats the finding with its location, as plain text of several lines. `file` is the name of the source.
     pub fn report(&self, file: &str, source: &[u8]) -> String {
         let mut report = format!("{}[{}]: {}\n", self.severity, self.rule, self.message);
         if self.span != Span::default() {

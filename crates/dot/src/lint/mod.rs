@@ -1,4 +1,4 @@
-//! Checks a pipeline before it runs: the rules of the specification, further rules, and custom rules.
+//! Checks a pipeline before it runs, with the rules of the specification, further built-in rules, and custom rules.
 
 mod diagnostic;
 mod rules;
@@ -14,7 +14,7 @@ pub use view::View;
 use crate::handler::Registry;
 use crate::pipeline::{Pipeline, SHAPES};
 
-/// A custom rule.
+/// A custom lint rule.
 ///
 /// # Examples
 ///
@@ -41,25 +41,25 @@ use crate::pipeline::{Pipeline, SHAPES};
 /// # Ok::<(), ferrata_dot::ParseError>(())
 /// ```
 pub trait LintRule: Send + Sync {
-    /// Adds its findings.
+    /// Checks the pipeline in `view`, and adds the findings to `found`.
     fn check(&self, view: &View<'_>, found: &mut Vec<Diagnostic>);
 }
 
-/// The rules, and the known types of handlers.
+/// Checks pipelines with a list of rules and the known handler types.
 pub struct Linter {
     types: Vec<String>,
     own: Vec<Box<dyn LintRule>>,
 }
 
 impl Linter {
-    /// Adds a rule after the built-in and previously added ones.
+    /// Adds a rule. The new rule runs after the built-in rules and the rules that were added before.
     #[must_use]
     pub fn with_rule(mut self, rule: impl LintRule + 'static) -> Self {
         self.own.push(Box::new(rule));
         self
     }
 
-    /// Adds a type that has a handler.
+    /// Adds a handler type to the known types.
     #[must_use]
     pub fn with_type(mut self, name: impl Into<String>) -> Self {
         self.types.push(name.into());
@@ -84,16 +84,16 @@ impl Linter {
         found
     }
 
-    /// Returns the findings of all rules, if none is an error.
+    /// Checks a pipeline with all rules, and returns the findings if none of them is an error.
     ///
     /// # Errors
     ///
-    /// Returns [`LintError`] with all findings, if one of them is an error.
+    /// [`LintError`] with all findings, if at least one of them is an error.
     pub fn check(&self, pipeline: &Pipeline) -> Result<Vec<Diagnostic>, LintError> {
         Self::judge(self.lint(pipeline))
     }
 
-    /// Checks with the types of a registry as known types.
+    /// Checks a pipeline like [`check`](Self::check), with the handler types of a registry as known types.
     pub(crate) fn check_with(
         &self,
         pipeline: &Pipeline,
@@ -113,7 +113,7 @@ impl Linter {
 }
 
 impl Default for Linter {
-    /// The built-in rules, and the types of the table of shapes.
+    /// Returns a linter with the built-in rules and the built-in handler types.
     fn default() -> Self {
         Self { types: SHAPES.iter().map(|(_, name)| (*name).to_owned()).collect(), own: Vec::new() }
     }
@@ -125,14 +125,14 @@ impl fmt::Debug for Linter {
     }
 }
 
-/// The error for a pipeline with mistakes that prevent it from running.
+/// The error for a pipeline that cannot run, because lint found errors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LintError {
     diagnostics: Vec<Diagnostic>,
 }
 
 impl LintError {
-    /// Returns all findings, errors first.
+    /// Returns all findings. Errors come first.
     pub fn diagnostics(&self) -> &[Diagnostic] {
         &self.diagnostics
     }
@@ -145,7 +145,7 @@ impl fmt::Display for LintError {
         match (self.diagnostics.first(), errors.count()) {
             (Some(first), 1) => write!(f, "{first}"),
             (Some(first), errors) => write!(f, "{first} (the first of {errors} errors)"),
-            (None, _) => f.write_str("nothing was found"),
+            (None, _) => f.write_str("no problems found"),
         }
     }
 }

@@ -1,21 +1,21 @@
-//! The input of rules: a pipeline with its edges by node and the types of its nodes, computed once.
+//! The input of lint rules: a pipeline, its edges by node, and the types of its nodes. The input is computed once for all rules.
 
 use std::borrow::Cow;
 
 use crate::handler::{MANAGER, PROMPT};
 use crate::pipeline::{DEFAULT_TYPE, Edge, Node, Pipeline, SHAPES};
 
-/// A pipeline for rules.
+/// A pipeline in the form that lint rules read.
 #[derive(Debug)]
 pub struct View<'a> {
     pipeline: &'a Pipeline,
     types: Vec<Cow<'a, str>>,
     known: &'a [String],
-    /// The built-in types with a custom handler.
+    /// The built-in types whose handler was replaced by a custom one.
     own: &'a [String],
-    /// Indices of the edges, by index of the node.
+    /// For each node, the indices of the edges that begin there.
     outgoing: Vec<Vec<usize>>,
-    /// Indices of the nodes at the ends, by index of the edge; `None` for undeclared nodes.
+    /// For each edge, the indices of its source and target node; `None` for a node that is not declared.
     ends: Vec<[Option<usize>; 2]>,
     starts: Vec<usize>,
     exits: Vec<usize>,
@@ -42,18 +42,18 @@ impl<'a> View<'a> {
         self.pipeline
     }
 
-    /// Returns the nodes with their indices.
+    /// Returns the nodes, each with its index.
     pub fn nodes(&self) -> impl Iterator<Item = (usize, &'a Node)> {
         self.pipeline.nodes().iter().enumerate()
     }
 
-    /// Returns the type of handler of the node at an index.
+    /// Returns the handler type of the node at an index.
     pub fn handler_type(&self, node: usize) -> &str {
         &self.types[node]
     }
 
-    /// Returns the type for the table of attributes of the node at an index. It is `None` for a custom handler, which may read any attribute, unless
-    /// the handler is one of tools or tasks, which treat attributes like the built-in one.
+    /// Returns the type under which the table of attributes has the node at an index. The type is `None` for a custom handler, which may read any
+    /// attribute. Custom handlers for tools and tasks are exceptions: they treat attributes like the built-in handlers.
     pub(super) fn table_type(&self, node: usize) -> Option<&str> {
         const ALWAYS: [&str; 4] = ["tool", DEFAULT_TYPE, PROMPT, MANAGER];
         let kind = match node {
@@ -70,27 +70,27 @@ impl<'a> View<'a> {
         self.known
     }
 
-    /// Returns the edges from the node at an index.
+    /// Returns the edges that begin at the node with this index.
     pub fn outgoing(&self, node: usize) -> impl Iterator<Item = &'a Edge> {
         self.outgoing[node].iter().map(|&at| &self.pipeline.edges()[at])
     }
 
-    /// Returns the edges with the indices of their source and target; `None` for an undeclared node.
+    /// Returns the edges, each with the indices of its source and target node; `None` for a node that is not declared.
     pub(super) fn edges(&self) -> impl Iterator<Item = (&'a Edge, [Option<usize>; 2])> {
         self.pipeline.edges().iter().zip(self.ends.iter().copied())
     }
 
-    /// Returns the indices of the nodes where the pipeline starts: one in a valid pipeline.
+    /// Returns the indices of the start nodes. A valid pipeline has exactly one.
     pub fn starts(&self) -> &[usize] {
         &self.starts
     }
 
-    /// Returns the indices of the nodes where the pipeline ends: one in a valid pipeline.
+    /// Returns the indices of the exit nodes. The dialect allows one; lint warns about more.
     pub fn exits(&self) -> &[usize] {
         &self.exits
     }
 
-    /// Returns the indices of the nodes that may follow the node at an index: along edges, and by a jump after a failure.
+    /// Returns the indices of the nodes that may follow the node at an index, by edges and by a jump after a failure.
     pub(super) fn next(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
         let edges = self.outgoing[node].iter().filter_map(|&at| self.ends[at][1]);
         let attributes = &self.pipeline.nodes()[node].attributes;
@@ -99,12 +99,12 @@ impl<'a> View<'a> {
         edges.chain(jumps)
     }
 
-    /// Returns the indices of the graph's own jump targets.
+    /// Returns the indices of the jump targets that the graph itself sets.
     pub(super) fn graph_jumps(&self) -> impl Iterator<Item = usize> + '_ {
         let keys = JUMPS.iter().chain(&["budget_target"]);
         keys.filter_map(|key| self.pipeline.position(&self.pipeline.attributes.text(key)))
     }
 }
 
-/// The attributes for jump targets.
+/// The attributes that name jump targets.
 pub(super) const JUMPS: [&str; 2] = ["retry_target", "fallback_retry_target"];

@@ -1,4 +1,4 @@
-//! Reads bytes: blanks and comments, words, strings and numbers. The parser interprets them.
+//! Reads the tokens of a source: blanks, comments, words, strings and numbers. The parser interprets them.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::value::{Length, Unit, Value};
 pub(super) struct SourceCursor<'a> {
     pub(super) source: &'a [u8],
     pub(super) at: usize,
-    /// Constructs outside of the dialect that were tolerated.
+    /// Constructs outside of the dialect that the cursor tolerated.
     pub(super) tolerated: Vec<Tolerance>,
 }
 
@@ -24,7 +24,7 @@ impl<'a> SourceCursor<'a> {
         Self { source, at, tolerated: Vec::new() }
     }
 
-    /// The byte at this position, `None` at the end.
+    /// Returns the byte at this position; `None` at the end.
     pub(super) fn peek(&self) -> Option<u8> {
         self.source.get(self.at).copied()
     }
@@ -66,7 +66,7 @@ impl<'a> SourceCursor<'a> {
         here
     }
 
-    /// The span of the next token for an error: a word, one character, or nothing at the end.
+    /// Returns the span of the next token for an error: a word, a single character, or nothing at the end.
     pub(super) fn here(&self) -> Span {
         let word = self.rest().iter().take(128).take_while(|b| is_word(**b)).count();
         let character = || {
@@ -77,7 +77,7 @@ impl<'a> SourceCursor<'a> {
         Span::new(self.at, self.at + if word > 0 { word } else { character() })
     }
 
-    /// Describes the next token, for an error.
+    /// Describes the next token for an error.
     pub(super) fn found(&self) -> String {
         let span = self.here();
         match self.peek() {
@@ -86,7 +86,7 @@ impl<'a> SourceCursor<'a> {
             Some(b) if b.is_ascii_control() => format!("the byte 0x{b:02X}"),
             Some(b) => match std::str::from_utf8(&self.source[span.start..span.end]) {
                 Ok(text) => format!("`{text}`"),
-                Err(_) => format!("the byte 0x{b:02X}, which is no text"),
+                Err(_) => format!("the byte 0x{b:02X}, which is not text"),
             },
         }
     }
@@ -108,12 +108,7 @@ impl<'a> SourceCursor<'a> {
             Some(b'<') => {
                 let span = Span::new(self.at, self.at + 1);
                 Err(self
-                    .error(
-                        Kind::HtmlLabel,
-                        span,
-                        "labels in HTML are not part of the dialect",
-                        "HTML begins here",
-                    )
+                    .error(Kind::HtmlLabel, span, "the dialect has no HTML labels", "HTML begins here")
                     .suggest("write the text in quotes"))
             }
             _ => {
@@ -149,10 +144,10 @@ impl<'a> SourceCursor<'a> {
                 Some(b't') => b'\t',
                 Some(b'\\') => b'\\',
                 Some(_) => {
-                    // Commands and patterns often contain such pairs, and both characters are literal.
+                    // Commands and patterns often contain such pairs of characters, so both characters are taken literally.
                     let span = Span::new(self.at, self.at + 2);
                     note(&mut self.tolerated, || {
-                        let message = "there is no such escape; the backslash is kept as it is";
+                        let message = "the escape is unknown; the backslash is read as a literal backslash";
                         Tolerance::new("unknown_escape", span, message, "write `\\\\` for a backslash")
                     });
                     text.push(b'\\');
@@ -169,9 +164,9 @@ impl<'a> SourceCursor<'a> {
         }
         let span = Span::new(start, self.at);
         if text.len() > MAX_STRING {
-            let message = format!("a string has {} bytes; the most is {MAX_STRING}", text.len());
+            let message = format!("a string has {} bytes; the maximum is {MAX_STRING}", text.len());
             let error = self.error(Kind::TooLarge, Span::new(start, start + 1), &message, "begins here");
-            return Err(error.suggest("put the text into a file, and name the file"));
+            return Err(error.suggest("put the text into a file, and refer to the file"));
         }
         match String::from_utf8(text) {
             Ok(text) => Ok(SpannedValue::new(Value::string(text), span)),
@@ -180,7 +175,7 @@ impl<'a> SourceCursor<'a> {
                 let good = std::str::from_utf8(raw).map_or_else(|e| e.valid_up_to(), str::len);
                 let span = Span::new(start + good, start + good + 1);
                 Err(self
-                    .error(Kind::NotText, span, "the string is not UTF-8", "this byte is no text")
+                    .error(Kind::NotText, span, "the string is not UTF-8", "this byte is not text")
                     .suggest("save the file as UTF-8"))
             }
         }
@@ -203,7 +198,7 @@ impl<'a> SourceCursor<'a> {
     /// Consumes a whole number, a number with a point, or a duration.
     fn number(&mut self) -> Result<SpannedValue<Value>, ParseError> {
         let start = self.at;
-        // Consume the whole token, so that `12abc` and `1.2.3` are mistakes and not two tokens.
+        // Consume the whole token, so that `12abc` and `1.2.3` are mistakes and not two tokens each.
         let sticks = |b: &&u8| is_word(**b) || matches!(b, b'.' | b':' | b'-');
         let length = self.rest().iter().take_while(sticks).count();
         let text = self.take_text(length).map_or("", |text| text.value);
@@ -231,7 +226,7 @@ impl<'a> SourceCursor<'a> {
         }
         if !whole.is_empty() && Unit::from_suffix(rest).is_some() {
             if text.starts_with('-') {
-                return wrong("a duration is not negative", "remove the sign");
+                return wrong("a duration cannot be negative", "remove the sign");
             }
             return match Length::from_text(text) {
                 Some(length) => Ok(SpannedValue::new(Value::Duration(length), span)),
@@ -246,7 +241,7 @@ impl<'a> SourceCursor<'a> {
         )
     }
 
-    /// Consumes this many bytes, which are known to be ASCII.
+    /// Consumes this many bytes. The caller knows that they are ASCII.
     fn take_text(&mut self, length: usize) -> Option<SpannedValue<&'a str>> {
         let span = Span::new(self.at, self.at + length);
         let text = std::str::from_utf8(&self.source[span.start..span.end]).ok()?;

@@ -1,4 +1,4 @@
-//! The error of the parser: the kind of mistake, its location, and a replacement.
+//! The error of the parser: the kind of mistake, its location, and a suggested replacement.
 
 use std::fmt;
 
@@ -10,33 +10,33 @@ use crate::source::{Snippet, SourcePosition, Span};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ParseErrorKind {
-    /// The file does not begin with `digraph Name {`.
+    /// The source does not begin with `digraph Name {`.
     NotAGraph,
-    /// An undirected `graph`, or an edge `--`.
+    /// The source is an undirected `graph`, or contains an edge `--`.
     Undirected,
-    /// A `strict` graph.
+    /// The source is a `strict` graph.
     Strict,
-    /// Something follows the end of the graph.
+    /// There is text after the end of the graph.
     SecondGraph,
-    /// A label in `<` and `>`.
+    /// A label is written in `<` and `>`.
     HtmlLabel,
-    /// A part of DOT outside of the dialect: ports, quoted ids, edges to subgraphs.
+    /// The source uses a part of DOT that is not in the dialect: ports, quoted ids, or edges to subgraphs.
     NotInDialect,
-    /// Something else was expected.
+    /// The parser expected something else at this position.
     Unexpected,
-    /// A string, a comment, a bracket or a brace that is not closed.
+    /// A string, a comment, a bracket or a brace is not closed.
     Unclosed,
-    /// A string that is not UTF-8.
+    /// A string is not UTF-8.
     NotText,
-    /// A number or duration that is malformed or out of range.
+    /// A number or a duration is malformed or out of range.
     BadNumber,
-    /// A size beyond a limit of the parser, which keeps its work and memory proportional to the source.
+    /// A size exceeds a limit of the parser. The limits keep its time and memory proportional to the source.
     TooLarge,
 }
 
-/// The reason why a source is no pipeline.
+/// The reason why a source is not a pipeline.
 ///
-/// `Display` is one line; [`report`](Self::report) includes the location.
+/// `Display` writes one line; [`report`](Self::report) also shows the location.
 ///
 /// # Examples
 ///
@@ -50,7 +50,7 @@ pub enum ParseErrorKind {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
-    // Boxed, because every result of the parser reserves space for it.
+    // Boxed, because every result of the parser reserves space for the error.
     inner: Box<ParseErrorInner>,
 }
 
@@ -59,7 +59,7 @@ struct ParseErrorInner {
     kind: ParseErrorKind,
     message: String,
     suggestion: Option<String>,
-    /// The location, and other locations that explain the mistake.
+    /// The location of the mistake, and other locations that explain it.
     labels: Vec<Snippet>,
 }
 
@@ -76,7 +76,7 @@ impl ParseError {
         Self { inner: Box::new(ParseErrorInner { kind, message: message.into(), suggestion: None, labels }) }
     }
 
-    /// Sets the replacement.
+    /// Sets the suggested replacement.
     pub(crate) fn suggest(mut self, suggestion: impl Into<String>) -> Self {
         self.inner.suggestion = Some(suggestion.into());
         self
@@ -103,22 +103,22 @@ impl ParseError {
         self.inner.suggestion.as_deref()
     }
 
-    /// Returns the location in bytes of the source.
+    /// Returns the location of the mistake in the bytes of the source.
     pub fn span(&self) -> Span {
         self.inner.labels[0].span
     }
 
-    /// Returns the line and column.
+    /// Returns the line and column of the mistake.
     pub fn position(&self) -> SourcePosition {
         self.inner.labels[0].position
     }
 
-    /// Returns the locations to show, that of the mistake first.
+    /// Returns the locations to show. The location of the mistake is first.
     pub fn labels(&self) -> &[Snippet] {
         &self.inner.labels
     }
 
-    /// Formats the mistake with its locations and the suggestion, as plain text of several lines; `file` is the name of the source.
+    /// Formats the mistake with its locations and the suggestion, as plain text of several lines. `file` is the name of the source.
     pub fn report(&self, file: &str) -> String {
         let mut report = format!("error: {}\n", self.inner.message);
         for label in &self.inner.labels {
@@ -145,7 +145,7 @@ impl fmt::Display for ParseError {
 impl std::error::Error for ParseError {}
 
 impl From<ParseError> for Error {
-    /// Returns [`ErrorKind::TooLarge`] for a size beyond a limit, otherwise [`ErrorKind::Invalid`].
+    /// Converts the error to an [`ErrorKind::TooLarge`] if a size exceeds a limit, and otherwise to an [`ErrorKind::Invalid`].
     fn from(error: ParseError) -> Self {
         let kind = match error.kind() {
             ParseErrorKind::TooLarge => ErrorKind::TooLarge,

@@ -1,4 +1,4 @@
-//! The names of graphs and nodes: ids, and quoted names with their ids.
+//! The names of graphs and nodes: ids, and quoted names, from which ids are made.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use crate::suggest::beginning_for_message;
 use crate::syntax::id_of_name;
 use crate::tolerance::{Tolerance, note};
 
-/// The names of a source, so that no two of them have one id.
+/// The names in a source. The table ensures that no two names have the same id.
 #[derive(Default)]
 pub(super) struct NameTable<'a> {
-    /// The ids without quotes.
+    /// The ids that are written without quotes.
     bare: HashSet<&'a str>,
-    /// The ids of quoted names.
+    /// The quoted names, each with its id.
     quoted: HashMap<Arc<str>, String>,
 }
 
 impl<'a> NameTable<'a> {
-    /// Registers a quoted name, and returns its id and the name.
+    /// Registers a quoted name, and returns its id together with the name.
     pub(super) fn take_quoted(
         &mut self,
         cursor: &mut SourceCursor<'a>,
@@ -41,7 +41,7 @@ impl<'a> NameTable<'a> {
         self.quoted.insert(Arc::clone(&id), name.clone());
         note(&mut cursor.tolerated, || {
             if *id == *name {
-                let message = "quotes around an id are passed over";
+                let message = "quotes around an id are ignored";
                 return Tolerance::new("quoted_id", span, message, "remove them");
             }
             let message = format!(
@@ -59,7 +59,7 @@ impl<'a> NameTable<'a> {
         Ok((SpannedValue::new(id, span), name))
     }
 
-    /// Registers an id without quotes.
+    /// Registers an id that is written without quotes.
     pub(super) fn take_bare(
         &mut self,
         cursor: &SourceCursor<'a>,
@@ -73,7 +73,7 @@ impl<'a> NameTable<'a> {
     }
 }
 
-/// Returns the error for two names with one id.
+/// Returns the error for two names that have the same id.
 fn one_id(cursor: &SourceCursor<'_>, id: &str, one: &str, other: &str, span: Span) -> ParseError {
     let message = format!(
         "`{}` and `{}` are both read as `{}`",
@@ -82,5 +82,5 @@ fn one_id(cursor: &SourceCursor<'_>, id: &str, one: &str, other: &str, span: Spa
         beginning_for_message(id)
     );
     let error = cursor.error(Kind::Unexpected, span, &message, "the second one");
-    error.suggest("rename one of them; ids are told apart by letters, digits and `_`")
+    error.suggest("rename one of them; ids differ only by letters, digits and `_`")
 }

@@ -1,4 +1,4 @@
-//! The grammar of statements.
+//! Parses statements by the grammar of the dialect.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::value::Value;
 
 type Result<T> = std::result::Result<T, ParseError>;
 
-/// Reads a whole source.
+/// Parses a whole source.
 pub(super) fn document(source: &[u8]) -> Result<(Document, Vec<Tolerance>)> {
     if source.len() > MAX_SOURCE {
-        let message = format!("the source has {} bytes; the most that is read is {MAX_SOURCE}", source.len());
+        let message = format!("the source has {} bytes; the maximum is {MAX_SOURCE}", source.len());
         let span = Span::new(MAX_SOURCE, MAX_SOURCE);
         return Err(ParseError::new(Kind::TooLarge, source, span, message, "read up to here")
             .suggest("split the pipeline"));
@@ -35,13 +35,13 @@ pub(super) fn document(source: &[u8]) -> Result<(Document, Vec<Tolerance>)> {
 
 struct DocumentParser<'a> {
     cursor: SourceCursor<'a>,
-    /// Every key so far: the same few repeat.
+    /// All attribute keys so far. The same few keys occur often, so they are shared.
     keys: HashSet<Arc<str>>,
     names: NameTable<'a>,
 }
 
 impl<'a> DocumentParser<'a> {
-    /// `digraph Name { .. }`, and nothing after it.
+    /// Parses `digraph Name { .. }`, and checks that nothing follows.
     fn graph(&mut self) -> Result<Document> {
         self.cursor.skip_blank()?;
         let begins = self.cursor.here();
@@ -54,7 +54,7 @@ impl<'a> DocumentParser<'a> {
                     .suggest("remove `strict`: two edges between the same nodes are two edges"));
             }
             Some("graph") => {
-                let message = "an undirected graph is no pipeline";
+                let message = "an undirected graph is not a pipeline";
                 return Err(self
                     .cursor
                     .error(Kind::Undirected, begins, message, "an undirected graph")
@@ -141,7 +141,7 @@ impl<'a> DocumentParser<'a> {
             }
             (keyword, _) if KEYWORDS.contains(&keyword) => {
                 self.cursor.at = begin;
-                let message = format!("`{keyword}` names no node: it is a word of the dialect");
+                let message = format!("`{keyword}` is a keyword and cannot name a node");
                 let suggestion = match keyword {
                     "graph" | "node" | "edge" => {
                         format!("write `{keyword} [key = value]`, or rename the node")
@@ -164,7 +164,7 @@ impl<'a> DocumentParser<'a> {
         }
     }
 
-    /// Parses a statement that begins with a quoted id. A node declared this way has the name as its label.
+    /// Parses a statement that begins with a quoted name. If it declares a node, the name becomes the label of the node.
     fn quoted_statement(&mut self) -> Result<Statement> {
         let (id, name) = self.names.take_quoted(&mut self.cursor)?;
         self.cursor.skip_blank()?;
@@ -187,10 +187,10 @@ impl<'a> DocumentParser<'a> {
         Ok(Statement::Node(NodeStatement { id, attributes }))
     }
 
-    /// The rest of `subgraph name { .. }`.
+    /// Parses the rest of `subgraph name { .. }`.
     fn subgraph(&mut self, depth: usize) -> Result<Statement> {
         let name = match self.cursor.peek() {
-            // The name has no meaning.
+            // The name of a subgraph has no meaning in this dialect.
             Some(b'"') => {
                 let name = self.cursor.value()?;
                 Some(SpannedValue::new(Arc::from(id_of_name(&name.value.text())), name.span))
@@ -205,7 +205,8 @@ impl<'a> DocumentParser<'a> {
         if depth == MAX_DEPTH {
             let message = format!("subgraphs nest deeper than {MAX_DEPTH}");
             let error = self.cursor.error(Kind::TooLarge, open, &message, "one too many");
-            return Err(error.suggest("flatten them: a subgraph only scopes defaults and names a class"));
+            return Err(error
+                .suggest("remove the outer subgraphs: a subgraph only scopes defaults and names a class"));
         }
         let statements = self.statements(open, depth + 1)?;
         self.cursor.skip_blank()?;
@@ -217,7 +218,7 @@ impl<'a> DocumentParser<'a> {
         Ok(Statement::Subgraph(Subgraph { name, statements }))
     }
 
-    /// The rest of `first -> b -> c [..]`.
+    /// Parses the rest of `first -> b -> c [..]`.
     fn edge(&mut self, first: SpannedValue<Arc<str>>) -> Result<Statement> {
         let mut path = vec![first];
         loop {
@@ -251,7 +252,7 @@ impl<'a> DocumentParser<'a> {
                 return Err(self.not_in_dialect("an edge to a group", "write an edge to each of its nodes"));
             }
             if KEYWORDS.contains(&id.value) {
-                let message = format!("`{}` names no node: it is a word of the dialect", id.value);
+                let message = format!("`{}` is a keyword and cannot name a node", id.value);
                 return Err(self
                     .cursor
                     .error(Kind::Unexpected, id.span, &message, "not a node")
@@ -265,7 +266,7 @@ impl<'a> DocumentParser<'a> {
         Ok(Statement::Edge(EdgeStatement { path, attributes }))
     }
 
-    /// `[key = value, ..]`; the bracket is next.
+    /// Parses `[key = value, ..]`. The bracket is the next token.
     fn attributes(&mut self) -> Result<Vec<Attribute>> {
         let open = Span::new(self.cursor.at, self.cursor.at + 1);
         self.cursor.at += 1;
@@ -281,7 +282,7 @@ impl<'a> DocumentParser<'a> {
                 return Err(self
                     .cursor
                     .error(Kind::TooLarge, here, &message, "one too many")
-                    .suggest("give it fewer"));
+                    .suggest("use fewer attributes"));
             }
             if attributes.is_empty() && self.cursor.peek() == Some(b']') {
                 self.cursor.at += 1;
@@ -307,7 +308,7 @@ impl<'a> DocumentParser<'a> {
                     self.cursor.skip_blank()?;
                     if self.cursor.eat(b']') {
                         note(&mut self.cursor.tolerated, || {
-                            let message = "a comma stands after the last attribute; it is passed over";
+                            let message = "the comma after the last attribute is ignored";
                             Tolerance::new("trailing_comma", comma, message, "remove it")
                         });
                         return Ok(attributes);
@@ -321,8 +322,7 @@ impl<'a> DocumentParser<'a> {
                 Some(b) if is_word(b) || b == b';' => {
                     let here = Span::new(self.cursor.at, self.cursor.at + usize::from(b == b';'));
                     note(&mut self.cursor.tolerated, || {
-                        let message =
-                            "attributes are separated by commas; they are read as if one stood here";
+                        let message = "a comma is missing between two attributes; it is assumed";
                         Tolerance::new("missing_comma", here, message, "write `,` between the attributes")
                     });
                     self.cursor.eat(b';');
@@ -336,7 +336,7 @@ impl<'a> DocumentParser<'a> {
         }
     }
 
-    /// `key = value`, with a key that may be dotted.
+    /// Parses `key = value`. The key may contain dots.
     fn attribute(&mut self) -> Result<Attribute> {
         let start = self.cursor.at;
         loop {
@@ -368,7 +368,7 @@ impl<'a> DocumentParser<'a> {
         Ok(Attribute { key, value })
     }
 
-    /// Checks that a node or an edge ends here: text that would accidentally become the next statement is a mistake.
+    /// Checks that the declaration of a node or an edge ends here. Text that would become the next statement by accident is a mistake.
     fn end_of_statement(&mut self) -> Result<()> {
         self.cursor.skip_blank()?;
         match self.cursor.peek() {
@@ -412,7 +412,7 @@ impl<'a> DocumentParser<'a> {
             Some(b'"') => self.not_in_dialect("a key in quotes", "write the key without quotes"),
             Some(b'0'..=b'9' | b'-') => self
                 .unexpected(wanted)
-                .suggest("an id begins with a letter or `_` and goes on with letters, digits and `_`"),
+                .suggest("an id starts with a letter or `_` and continues with letters, digits and `_`"),
             _ => self.unexpected(wanted),
         }
     }

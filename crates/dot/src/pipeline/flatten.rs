@@ -1,4 +1,5 @@
-//! Converts statements to nodes and edges: scopes of defaults, chains, and the classes of subgraphs.
+//! Converts the statements of a document to nodes and edges. The conversion applies the defaults of scopes, splits chains, and adds the classes of
+//! subgraphs.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,10 +13,10 @@ use crate::suggest::{beginning_for_message, closest_name};
 use crate::syntax::{Attribute, Document, Statement, Subgraph};
 use crate::tolerance::{Tolerance, note};
 
-/// Maximum number of defaults that scopes may copy from outer scopes, in total. A small file could require any number.
+/// Maximum number of defaults that all scopes together may copy from outer scopes. Without it, a small file could require a huge number of copies.
 const MAX_COPIES: usize = 1 << 22;
 
-/// Flattens a document. `source` is the text it came from, for errors.
+/// Converts a document to nodes and edges. `source` is the text of the document, for errors.
 pub(super) fn flatten(
     document: Document,
     source: &[u8],
@@ -38,7 +39,7 @@ pub(super) fn flatten(
     Ok(flat.pipeline)
 }
 
-/// The defaults for declarations from here to the end of the braces.
+/// The defaults that apply to declarations from this position to the end of the braces.
 #[derive(Clone, Default)]
 struct DefaultScope {
     nodes: Arc<Vec<Attribute>>,
@@ -54,24 +55,24 @@ struct FlatPipeline<'a> {
     mentioned: ImplicitNodes,
 }
 
-/// Nodes that edges name before their declaration, each with the scope of its first edge.
+/// The nodes that edges name before their declaration, each with the scope of the first such edge.
 #[derive(Default)]
 struct ImplicitNodes {
     known: HashSet<Arc<str>>,
     in_order: Vec<(SpannedValue<Arc<str>>, DefaultScope)>,
 }
 
-/// For how many undeclared nodes a misspelling is checked: each check compares many names.
+/// Maximum number of undeclared nodes whose names are checked for misspelling. Each check compares the name with many others.
 const LOOKED: usize = 100;
 
-/// Returns whether a name may be a slip for another. Names that differ only in digits, such as `step_1` and `step_2`, are not.
+/// Returns whether a name may be a misspelling of another name. Names that differ only in digits, such as `step_1` and `step_2`, are not.
 fn is_slip(name: &str, of: &str) -> bool {
     let letters = |name: &str| name.chars().filter(|c| !c.is_ascii_digit()).collect::<String>();
     letters(name) != letters(of)
 }
 
 impl FlatPipeline<'_> {
-    /// Declares the nodes that only edges name, unless the name looks like a slip for another: lint then reports it.
+    /// Declares the nodes that only edges name. If such a name looks like a misspelling of another, it is not declared, and lint reports it.
     fn declare_mentioned(&mut self) {
         let ends = |end: fn(&Edge) -> &Arc<str>| -> HashSet<Arc<str>> {
             self.pipeline.edges.iter().map(|edge| Arc::clone(end(edge))).collect()
@@ -81,7 +82,7 @@ impl FlatPipeline<'_> {
             if self.pipeline.by_id.contains_key(&id.value) {
                 continue;
             }
-            // A run would end with success at a name without a successor.
+            // A run would complete at such a node if it has no successor, so a misspelling there would end the run with success.
             let on_a_way = from.contains(&id.value) && to.contains(&id.value);
             if !on_a_way && !["start", "Start", "exit", "end"].contains(&&*id.value) {
                 continue;
@@ -93,7 +94,7 @@ impl FlatPipeline<'_> {
             }
             note(&mut self.pipeline.tolerated, || {
                 let message = format!(
-                    "only edges name `{}`; it is taken as declared with the defaults",
+                    "only edges mention `{}`; the node is declared implicitly, with the defaults",
                     beginning_for_message(&id.value)
                 );
                 Tolerance::new(
@@ -110,7 +111,7 @@ impl FlatPipeline<'_> {
         }
     }
 
-    /// Processes the statements of one scope; the parser bounds the nesting.
+    /// Processes the statements of one scope. The parser limits the nesting.
     fn statements(
         &mut self,
         statements: Vec<Statement>,
@@ -119,7 +120,7 @@ impl FlatPipeline<'_> {
     ) -> Result<(), ParseError> {
         for statement in statements {
             match statement {
-                // A subgraph's own attributes are for drawing, except its label, which is already read.
+                // The attributes of a subgraph itself are only for drawing. The exception is its label, which was already read.
                 Statement::Graph(_) | Statement::Set(_) if !top => {}
                 Statement::Graph(attributes) => {
                     for attribute in attributes {
@@ -164,7 +165,7 @@ impl FlatPipeline<'_> {
         self.bound(self.graph.len(), MAX_ATTRIBUTES, attribute.key.span, "attributes of the graph")
     }
 
-    /// Adds defaults to those of a scope, which others may share.
+    /// Adds defaults to the defaults of a scope. Other scopes may share these.
     fn defaults(
         &mut self,
         defaults: &mut Arc<Vec<Attribute>>,
@@ -205,7 +206,7 @@ impl FlatPipeline<'_> {
         self.bound(own, 2 * MAX_ATTRIBUTES, id.span, "attributes of one node")
     }
 
-    /// Joins classes, each once.
+    /// Joins two lists of classes without repetitions.
     fn classes(
         &self,
         classes: &Arc<[Arc<str>]>,
@@ -225,12 +226,12 @@ impl FlatPipeline<'_> {
         if found <= most {
             return Ok(());
         }
-        let message = format!("there are more than {most} {what}");
+        let message = format!("the pipeline has more than {most} {what}");
         Err(ParseError::new(Kind::TooLarge, self.source, span, message, "one too many").suggest("use fewer"))
     }
 }
 
-/// Returns the class that a subgraph's label gives to its nodes, wherever the label stands in the subgraph.
+/// Returns the class that the label of a subgraph gives to its nodes. The label may be at any position in the subgraph.
 fn derived_class(subgraph: &Subgraph) -> Option<Arc<str>> {
     let label = |attribute: &Attribute| {
         (&*attribute.key.value == "label").then(|| attribute.value.value.text().into_owned())
@@ -244,7 +245,7 @@ fn derived_class(subgraph: &Subgraph) -> Option<Arc<str>> {
     (!class.is_empty()).then(|| Arc::from(class))
 }
 
-/// Turns a label into a class: lower case, a hyphen for each space, and nothing else but letters, digits and hyphens.
+/// Converts a label to a class: lower case, with a hyphen for each space, and without characters other than letters, digits and hyphens.
 pub(super) fn class_of(label: &str) -> String {
     let lower = label.chars().flat_map(char::to_lowercase);
     let kept =

@@ -1,4 +1,4 @@
-//! A pipeline: named nodes and edges with all attributes that apply to them, regardless of scopes.
+//! A pipeline: nodes and edges with all attributes that apply to them, independent of scopes.
 
 mod attributes;
 mod flatten;
@@ -40,21 +40,21 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// Reads a source; see [`Document::parse`].
+    /// Parses a source to a pipeline; see [`Document::parse`].
     ///
     /// # Errors
     ///
-    /// Returns [`ParseError`] for the first mistake. [Lint](crate::lint) checks whether the pipeline makes sense.
+    /// Returns [`ParseError`] for the first mistake. The parser does not check whether the pipeline makes sense; [lint](crate::lint) does.
     pub fn parse(source: &[u8]) -> Result<Self, ParseError> {
         let (document, tolerated) = Document::parse_tolerant(source)?;
         flatten::flatten(document, source, tolerated)
     }
 
-    /// Flattens a document.
+    /// Converts a document to a pipeline.
     ///
     /// # Errors
     ///
-    /// Returns [`ParseError`] if scopes, classes or attributes exceed a limit. Its snippets show the document as printed.
+    /// Returns [`ParseError`] if the scopes, classes or attributes exceed a limit. Its snippets show the printed form of the document.
     pub fn from_document(document: &Document) -> Result<Self, ParseError> {
         flatten::flatten(document.clone(), document.to_string().as_bytes(), Vec::new())
     }
@@ -69,17 +69,17 @@ impl Pipeline {
         &self.nodes
     }
 
-    /// Returns the nodes for changes; none can be added or removed this way.
+    /// Returns the nodes, so that the caller can change them. Nodes cannot be added or removed this way.
     pub fn nodes_mut(&mut self) -> &mut [Node] {
         &mut self.nodes
     }
 
-    /// Returns a node by its id, or by the quoted name of that id.
+    /// Returns the node with this id. `id` may also be the quoted name from which the id was made.
     pub fn node(&self, id: &str) -> Option<&Node> {
         self.position(id).map(|at| &self.nodes[at])
     }
 
-    /// Returns the index of a node in [`nodes`](Self::nodes).
+    /// Returns the index of a node in [`nodes`](Self::nodes), by its id or quoted name.
     pub fn position(&self, id: &str) -> Option<usize> {
         let known = self.by_id.get(id);
         known.or_else(|| (!id.is_empty()).then(|| self.by_id.get(&*id_of_name(id)))?).copied()
@@ -89,16 +89,16 @@ impl Pipeline {
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::AlreadyExists`] if a node has its id; [`ErrorKind::Invalid`] if the id is invalid.
+    /// Returns [`ErrorKind::AlreadyExists`] if a node has the same id, and [`ErrorKind::Invalid`] if the id is invalid.
     pub fn add_node(&mut self, node: Node) -> Result<(), Error> {
         let mut bytes = node.id.bytes();
         let first = bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_');
         if !first || !bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_') {
-            let message = format!("`{}` is no id of a node; use letters, digits and `_`", node.id);
+            let message = format!("`{}` is not a valid node id; use letters, digits and `_`", node.id);
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         if self.by_id.contains_key(&node.id) {
-            let message = format!("there is a node `{}` already; choose another id", node.id);
+            let message = format!("the node `{}` already exists; choose another id", node.id);
             return Err(Error::new(ErrorKind::AlreadyExists, message));
         }
         self.by_id.insert(node.shared_id(), self.nodes.len());
@@ -111,12 +111,12 @@ impl Pipeline {
         &self.edges
     }
 
-    /// Returns the edges for changes, additions and removals.
+    /// Returns the edges, so that the caller can change, add and remove them.
     pub fn edges_mut(&mut self) -> &mut Vec<Edge> {
         &mut self.edges
     }
 
-    /// Returns the key of the list with an item for each branch along an edge: that of the edge, or of the fork where it begins.
+    /// Returns the context key of the list whose items each begin a branch along an edge. The edge sets it, or else the node where the edge begins.
     pub(crate) fn for_each(&self, edge: &Edge) -> std::borrow::Cow<'_, str> {
         match &*edge.attributes.text("for_each") {
             "" => self.node(&edge.from).map(|fork| fork.attributes.text("for_each")).unwrap_or_default(),
@@ -129,23 +129,25 @@ impl Pipeline {
         &self.tolerated
     }
 
-    /// Returns the goal of the graph; empty by default.
+    /// Returns the goal of the graph. The default is an empty text.
     pub fn goal(&self) -> std::borrow::Cow<'_, str> {
         self.attributes.text("goal")
     }
 
-    /// Returns the indices of the nodes where the pipeline starts: those of type `start`; if there are none, a node named `start` or `Start`.
+    /// Returns the indices of the start nodes. Start nodes are the nodes of type `start`. If there are none, start nodes are the nodes named `start`
+    /// or `Start`.
     pub fn starts(&self) -> Vec<usize> {
         self.terminals("start", &["start", "Start"])
     }
 
-    /// Returns the indices of the nodes where the pipeline ends: those of type `exit`; if there are none, nodes named `exit` or `end`.
+    /// Returns the indices of the exit nodes. Exit nodes are the nodes of type `exit`. If there are none, exit nodes are the nodes named `exit` or
+    /// `end`.
     pub fn exits(&self) -> Vec<usize> {
         self.terminals("exit", &["exit", "end"])
     }
 
     fn terminals(&self, handler: &str, names: &[&str]) -> Vec<usize> {
-        // An explicit type without a handler does not hide a shape.
+        // If a node's explicit type has no handler, the type of its shape counts.
         let known = |name: &str| SHAPES.iter().any(|(_, known)| *known == name);
         let is = |node: &Node| {
             let shape = node.shape();

@@ -1,4 +1,4 @@
-//! Large values: each is stored once under the hash of its content, with a reference in its old position.
+//! Large values in a run directory. Each value is stored once, under the hash of its content, and a reference replaces the value where it was.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use super::files;
 use super::fold::StageAttempt;
 use super::view::AttemptArtifact;
 
-/// Size in bytes from which a value is stored separately: the 100 kB of the specification.
+/// Size in bytes from which a value is stored in its own file: the 100 kB of the specification.
 const LARGE: usize = 100_000;
 
 /// The large values and texts of a run directory.
@@ -23,14 +23,15 @@ impl ArtifactStore {
         Self { root: root.to_owned() }
     }
 
-    /// Stores content under its hash and returns the path from the root of the directory.
+    /// Stores content under its hash. Returns the path of the file, relative to the root of the directory.
     fn store(&self, content: &[u8]) -> io::Result<String> {
         let path = format!("artifacts/{}", blake3::hash(content).to_hex());
         files::write(&self.root, &self.root.join(&path), content)?;
         Ok(path)
     }
 
-    /// Stores a text of an attempt in its directory, or separately if the text is large, and lists it.
+    /// Stores a text of an attempt and adds it to the list of files. A small text goes into the directory of the attempt, and a large text into its
+    /// own artifact.
     pub(super) fn keep(
         &self,
         directory: &Path,
@@ -42,7 +43,7 @@ impl ArtifactStore {
         let own = directory.join(name);
         let path = if content.len() > LARGE {
             let path = self.store(content.as_bytes())?;
-            // One copy is enough, and the status has its path.
+            // The artifact is enough, and the status of the attempt contains its path, so remove the copy.
             files::remove(&self.root, &own)?;
             path
         } else {
@@ -60,7 +61,7 @@ impl ArtifactStore {
         Ok(())
     }
 
-    /// Returns a reference to a large value; `None` if the value is not large.
+    /// Stores a large value and returns a reference to it; `None` if the value is not large.
     pub(super) fn shortened(&self, value: &Json) -> io::Result<Option<Json>> {
         let text = match value {
             Json::Null | Json::Bool(_) | Json::Number(_) => return Ok(None),

@@ -1,4 +1,4 @@
-//! Files that a command leaves for later nodes, stored in the run's directory under the hash of their content.
+//! Files that a command leaves for later nodes. The files are stored in the directory of the run, under the hash of their content.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -9,31 +9,31 @@ use serde_json::{Value as Json, json};
 use super::files;
 use crate::outcome::StageOutcome;
 
-/// Prefix of the context keys that describe them.
+/// Prefix of the context keys that describe these files.
 const ARTIFACT: &str = "artifact.";
 
-/// The directory for them, inside the command's working directory.
+/// The directory for these files, inside the working directory of the command.
 const LEFT: &str = "artifacts";
 
-/// Maximum number of files per attempt, and maximum size of one.
+/// Maximum number of files of one attempt. The next constant is the maximum size of a file.
 const MOST: usize = 100;
 pub(super) const MOST_BYTES: u64 = 64 << 20;
 
-/// Maximum length of a name.
+/// Maximum length of the name of a file.
 const MOST_NAME: usize = 100;
 
-/// Returns the context key for an artifact.
+/// Returns the context key of an artifact.
 pub(crate) fn key(name: &str) -> String {
     format!("{ARTIFACT}{name}")
 }
 
-/// Removes files of an interrupted attempt before another attempt works in the directory and would claim them.
+/// Removes the files of an interrupted attempt. Otherwise another attempt in the same directory would report these files as its own.
 pub(crate) fn clear(stage: &Path) -> std::io::Result<()> {
     files::remove_whole(&stage.join(LEFT))
 }
 
-/// Stores the files that a command left, and records path and size of each in its outcome, under `artifact.` and the name. A file that cannot be
-/// stored becomes a note: the work is done.
+/// Stores the files that a command left. The outcome of the command gets the path and size of each file, under `artifact.` and the name of the file.
+/// If a file cannot be stored, the outcome gets a note, because the work itself is done.
 pub(super) fn collect(root: &Path, stage: &Path, outcome: &mut StageOutcome) {
     let left = stage.join(LEFT);
     if !outcome.status.is_success() || !std::fs::symlink_metadata(&left).is_ok_and(|about| about.is_dir()) {
@@ -66,11 +66,11 @@ pub(super) fn collect(root: &Path, stage: &Path, outcome: &mut StageOutcome) {
         let more = untaken.len().saturating_sub(5);
         untaken.truncate(5);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        outcome.add_note(&format!("not kept as artifacts: {}{more}", untaken.join(", ")));
+        outcome.add_note(&format!("not stored as artifacts: {}{more}", untaken.join(", ")));
     }
 }
 
-/// Returns the stored files that an outcome lists, as the log has them: checkpoints list them.
+/// Returns the stored files that an outcome lists, in the form in which the log and its checkpoints contain them.
 pub(crate) fn listed_artifacts(outcome: &StageOutcome) -> impl Iterator<Item = Artifact> {
     outcome.context_updates.iter().filter_map(|(key, value)| {
         let (name, path, bytes) = artifact_of_key(key, value)?;
@@ -79,7 +79,7 @@ pub(crate) fn listed_artifacts(outcome: &StageOutcome) -> impl Iterator<Item = A
     })
 }
 
-/// Returns the variables with the paths of earlier nodes' artifacts: `FERRATA_ARTIFACT_report_md`.
+/// Returns environment variables with the paths of earlier nodes' artifacts, for example `FERRATA_ARTIFACT_report_md`.
 pub(crate) fn variables(root: &Path, context: &Context) -> Vec<(OsString, OsString)> {
     let mut told: Vec<(OsString, OsString)> = Vec::new();
     for (key, value) in context.iter() {
@@ -93,7 +93,7 @@ pub(crate) fn variables(root: &Path, context: &Context) -> Vec<(OsString, OsStri
     told
 }
 
-/// Returns the paths of the artifacts that a context names, including its branches.
+/// Returns the paths of the artifacts that a context names. The contexts of its branches count too.
 pub(super) fn artifact_paths(context: &Json) -> impl Iterator<Item = &str> {
     context.as_object().into_iter().flatten().flat_map(|(key, value)| {
         let branch = value.as_object().filter(|_| key.starts_with("internal.branch."));
@@ -102,7 +102,8 @@ pub(super) fn artifact_paths(context: &Json) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Returns name, path and size of the artifact that a context key describes. Whoever set the key, the path can only lead to an artifact.
+/// Returns the name, path and size of the artifact that a context key describes. The path can only lead to an artifact, even if someone else set the
+/// key.
 pub(super) fn artifact_of_key<'a>(key: &'a str, value: &'a Json) -> Option<(&'a str, &'a str, u64)> {
     let path = value.get("path")?.as_str()?;
     let hash = path.strip_prefix("artifacts/")?;

@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json, json};
 use super::log::StageEnd;
 use crate::pipeline::Pipeline;
 
-/// Returns the events of an ended activation other than its end: its start, and the chosen edge or the branches that began.
+/// Returns the events of an ended activation, except its end itself: its start, and the chosen edge or the branches that began.
 pub(super) fn around_end(
     pipeline: &Pipeline,
     done: &StageEnd,
@@ -47,7 +47,7 @@ pub(super) struct ChosenRoute<'a> {
     pub(super) is_fork: bool,
     pub(super) edge: Option<usize>,
     pub(super) why: Option<&'a str>,
-    /// The results of the branches that met there.
+    /// The results of the branches that met at the node.
     pub(super) results: Option<&'a [Json]>,
 }
 
@@ -94,7 +94,7 @@ pub(super) fn event_name(
     }
 }
 
-/// An event as a line.
+/// An event in the form of its line.
 #[derive(Serialize)]
 struct EventLine<'a> {
     v: u32,
@@ -107,19 +107,19 @@ struct EventLine<'a> {
     more: Map<String, Json>,
 }
 
-/// Writes a record's event.
+/// Writes the event of a record as a line.
 pub(super) fn line(header: &RecordHeader, run: &str, kind: &str, more: Json) -> String {
     line_at(header, header.at, run, kind, more)
 }
 
-/// Writes a record's event that happened at another time.
+/// Writes the event of a record as a line, for an event that happened at another time than the record.
 pub(super) fn line_at(header: &RecordHeader, at: Timestamp, run: &str, kind: &str, more: Json) -> String {
     let more = match more {
         Json::Object(more) => more.into_iter().filter(|(_, value)| !value.is_null()).collect(),
         _ => Map::new(),
     };
     let line = EventLine { v: 1, seq: header.seq.get(), ts: at.to_string(), run, kind, more };
-    // Text and JSON always serialize.
+    // Texts and JSON values can always be written as JSON.
     let mut line = serde_json::to_string(&line).unwrap_or_default();
     line.push('\n');
     line

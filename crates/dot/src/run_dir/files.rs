@@ -1,7 +1,7 @@
-//! Files that appear whole or not at all, and that are rewritten only if their content changes.
+//! Writes files so that each appears completely or not at all, and only if its content has changed.
 //!
-//! Commands also write in the directory. So the code follows no link below the root, opens nothing that could wait for another process, and bounds
-//! every read.
+//! Commands also write into the run directory. So the code follows no link below the root, opens nothing that could wait for another process, and
+//! limits the size of every read.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, Read as _, Write as _};
@@ -13,16 +13,16 @@ mod place;
 
 use self::place::Place;
 
-/// The directory of a run directory for files named by the hash of their content.
+/// The name of the directory with files that are named by the hash of their content, inside a run directory.
 pub(crate) const ARTIFACTS: &str = "artifacts";
 
-/// Attempts to find a free name for a temporary file: only a process that guesses names could occupy one.
+/// Maximum number of attempts to find a free name for a temporary file. Only a process that guesses such names could occupy one.
 const TRIES: u32 = 8;
 
-/// Writes a file below the root through a renamed temporary file, unless the file already has this content. Missing directories are created, even in
-/// place of a link or a file.
+/// Writes a file below the root through a temporary file that is then renamed. If the file already has this content, nothing is written. Missing
+/// directories are created, even where a link or a file is in the way.
 ///
-/// The file is not synced to disk: the log is the truth, and a file damaged by a power cut is written again.
+/// The file is not synced to disk. The log contains the data, so a file that a power failure damaged is written again.
 pub(crate) fn write(root: &Path, path: &Path, content: &[u8]) -> io::Result<()> {
     if holds(root, path, content) {
         return Ok(());
@@ -31,13 +31,14 @@ pub(crate) fn write(root: &Path, path: &Path, content: &[u8]) -> io::Result<()> 
     let (beside, mut file) = create_beside(&place, path)?;
     let done = file.write_all(content).and_then(|()| place.rename(&beside));
     if done.is_err() {
-        // The first error explains the problem.
+        // Return the first error, because it explains the problem.
         let _ = place.remove(Some(&beside));
     }
     done
 }
 
-/// A file below a root that is written piece by piece and finally gets the hash of its content as its name. Dropping it earlier removes it.
+/// A file below a root that is written in parts. At the end, its name becomes the hash of its content. Dropping the value before that removes the
+/// file.
 #[derive(Debug)]
 pub(crate) struct HashedFile {
     root: PathBuf,
@@ -49,7 +50,7 @@ pub(crate) struct HashedFile {
 }
 
 impl HashedFile {
-    /// Creates a file in a directory below the root, which is created as needed.
+    /// Creates a file in a directory below the root. Creates the directory if it is missing.
     pub(crate) fn create(root: &Path, directory: &Path) -> io::Result<Self> {
         let place = Place::made(root, &directory.join("whole"))?;
         let (beside, file) = create_beside(&place, directory)?;
@@ -70,7 +71,7 @@ impl HashedFile {
         Ok(())
     }
 
-    /// Renames the file to its hash and returns its path.
+    /// Renames the file to the hash of its content, and returns its path.
     pub(crate) fn finish(mut self) -> io::Result<PathBuf> {
         let path = self.directory.join(self.hasher.finalize().to_hex().as_str());
         Place::made(&self.root, &path)?.rename(&self.beside)?;
@@ -84,13 +85,13 @@ impl Drop for HashedFile {
         if self.file.take().is_some()
             && let Ok(place) = Place::found(&self.root, &self.directory.join(&self.beside))
         {
-            // A killed process leaves such files, too; they are removed together.
+            // A killed process leaves such temporary files too. Another function removes all of them.
             let _ = place.remove(None);
         }
     }
 }
 
-/// Creates a file next to a path, under a name that no command can have used before.
+/// Creates a file in the directory of a path, under a name that no command can have used before.
 fn create_beside(place: &Place, path: &Path) -> io::Result<(String, std::fs::File)> {
     for _ in 0..TRIES {
         let beside = format!(".{:016x}.new", RandomState::new().hash_one(path));
@@ -116,8 +117,8 @@ pub(crate) fn remove(root: &Path, path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Removes the files of a run's directory, and the directory if it is then empty. In the directory of a node only the attempts' files go, in that of
-/// the artifacts only files named by a hash: a user may store files there.
+/// Removes the files of a run's directory, and then the directory if it is empty. In the directory of a node, only the files of attempts are removed,
+/// and in the directory of artifacts only files that are named by a hash. A user may have stored other files there.
 pub(super) fn remove_views<'a>(
     root: &Path,
     nodes: impl IntoIterator<Item = &'a str>,
@@ -136,7 +137,7 @@ pub(super) fn remove_views<'a>(
                 whole(&entry.path())?;
             }
         }
-        // Other files in it belong to the user.
+        // If the directory contains other files, they belong to the user, and this call fails.
         let _ = std::fs::remove_dir(&directory);
         Ok(())
     };
@@ -150,7 +151,7 @@ pub(super) fn remove_views<'a>(
     Ok(())
 }
 
-/// Removes the file or directory at a path, if it exists. A link is removed and not followed.
+/// Removes the file or directory at a path, if it exists. If the path is a link, the link is removed and not its target.
 pub(super) fn remove_whole(path: &Path) -> io::Result<()> {
     // Neither of the two functions follows a link.
     let removed = match std::fs::symlink_metadata(path) {
@@ -163,12 +164,12 @@ pub(super) fn remove_whole(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Returns whether a name is that of an artifact: the hash of its content.
+/// Returns whether a name is the name of an artifact: the hash of its content.
 pub(super) fn is_hash(name: &str) -> bool {
     name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Returns whether a name is that of an artifact, or of an artifact that a killed process left incomplete.
+/// Returns whether a name is the name of an artifact, or of an incomplete artifact that a killed process has left.
 fn is_artifact(name: &str) -> bool {
     let unfinished = name.strip_prefix('.').and_then(|name| name.strip_suffix(".new"));
     is_hash(name)
@@ -176,27 +177,27 @@ fn is_artifact(name: &str) -> bool {
             .is_some_and(|name| name.len() == 16 && name.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// Returns whether a name is that of an attempt: its visit and its number.
+/// Returns whether a name is the name of an attempt: its visit and its number.
 fn is_attempt(name: &str) -> bool {
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     name.split_once('.').is_some_and(|(visit, attempt)| is_number(visit) && is_number(attempt))
 }
 
-/// Reads a regular file below the root; a link is refused.
+/// Reads a regular file below the root. Links are rejected.
 ///
 /// # Errors
 ///
-/// Returns [`InvalidData`](io::ErrorKind::InvalidData) if it is something else, [`FileTooLarge`](io::ErrorKind::FileTooLarge) if it has more bytes
-/// than `most`.
+/// Returns [`InvalidData`](io::ErrorKind::InvalidData) if the path is not a regular file, and [`FileTooLarge`](io::ErrorKind::FileTooLarge) if the
+/// file has more than `most` bytes.
 pub(crate) fn read(root: &Path, path: &Path, most: u64) -> io::Result<Vec<u8>> {
     bounded(Place::found(root, path)?.open(false)?, most)
 }
 
-/// Reads a file of the user who runs the pipeline, at any path: it must be a regular file of at most `most` bytes.
+/// Reads a file at any path, for the user who runs the pipeline. The path must lead to a regular file of at most `most` bytes.
 ///
 /// # Errors
 ///
-/// See [`read`].
+/// The errors of [`read`].
 pub(crate) fn read_any(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     bounded(place::open_any(path)?, most)
 }
@@ -216,7 +217,7 @@ fn holds(root: &Path, path: &Path, content: &[u8]) -> bool {
 fn bounded(file: std::fs::File, most: u64) -> io::Result<Vec<u8>> {
     let file = regular(file)?;
     let mut content = Vec::new();
-    // One byte more than the limit: a file may grow during the read.
+    // Read one byte more than the limit, because a file may grow during the read.
     file.take(most.saturating_add(1)).read_to_end(&mut content)?;
     if content.len() as u64 > most {
         return Err(io::ErrorKind::FileTooLarge.into());
@@ -224,7 +225,7 @@ fn bounded(file: std::fs::File, most: u64) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// Refuses pipes, devices and directories: reading one may never end.
+/// Rejects pipes, devices and directories, because a read of one may never end.
 fn regular(file: std::fs::File) -> io::Result<std::fs::File> {
     if file.metadata()?.is_file() {
         return Ok(file);
@@ -232,13 +233,13 @@ fn regular(file: std::fs::File) -> io::Result<std::fs::File> {
     Err(io::Error::new(io::ErrorKind::InvalidData, "it is not a regular file"))
 }
 
-/// Converts a name into one unique path component that stays inside its directory, even for `../x`.
+/// Converts a name to one component of a path. Different names give different components, and a component such as `../x` cannot leave its directory.
 ///
-/// The ids of the dialect stay unchanged. Every other character becomes `%2E` or the like, so that no node's directory has the name of a file of the
-/// run directory.
+/// The ids of the dialect stay unchanged. Any other character becomes an escape such as `%2E`. So the directory of a node never has the name of a
+/// file of the run directory.
 pub(super) fn component(name: &str) -> PathBuf {
     use std::fmt::Write as _;
-    /// Maximum length of a path component on common file systems, with room for temporary names.
+    /// Maximum length of a path component on common file systems, with space for the names of temporary files.
     const MOST: usize = 200;
     let mut part = String::with_capacity(name.len());
     for byte in name.bytes() {
@@ -250,7 +251,7 @@ pub(super) fn component(name: &str) -> PathBuf {
         }
     }
     if part.is_empty() || part.len() > MOST {
-        // No other name has this ending: two digits follow each `%`.
+        // No other name ends in this way, because two digits follow each `%`.
         let digest = blake3::hash(name.as_bytes()).to_hex();
         part.truncate(MOST - 80);
         part.push_str("%_");
@@ -300,7 +301,7 @@ mod tests {
         );
     }
 
-    /// Whatever a command puts in place of a file is replaced, and the code neither writes through it nor waits for it.
+    /// Whatever a command puts at the path of a file is replaced. The code neither writes through it nor waits for it.
     #[cfg(unix)]
     #[test]
     fn obstacle_at_file_path_is_replaced_never_followed() {

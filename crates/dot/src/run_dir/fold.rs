@@ -1,4 +1,4 @@
-//! Folds the log of a run into the results of its attempts and its events, for people.
+//! Replays the log of a run to get the results of its attempts and its events, for people.
 
 use std::sync::Arc;
 
@@ -15,39 +15,39 @@ use crate::handler::{RESULTS, response_key};
 use crate::outcome::{StageOutcome, Status};
 use crate::pipeline::Pipeline;
 
-/// The state folded from a run's log so far.
+/// The result of replaying the records that were read so far.
 #[derive(Debug)]
 pub(super) struct LogFold {
     run: RunKey,
-    /// The first and the last record read.
+    /// The number of the first record that was read. `seen` is the header of the last.
     pub(super) first: Option<Seq>,
     pub(super) seen: Option<RecordHeader>,
     pub(super) channels: Channels,
-    /// The activations that ended, in order.
+    /// The activations that have ended, in the order of their ends.
     pub(super) history: Vec<EndedStage>,
-    /// The outcome of the last of them.
+    /// The outcome of the last activation that has ended.
     pub(super) outcome: Option<StageOutcome>,
-    /// Where the run went back deliberately.
+    /// The places where the run returned to an earlier node on purpose.
     pub(super) replans: Vec<ReplanView>,
     pipeline: Arc<Pipeline>,
 }
 
-/// An activation that ended.
+/// An activation that has ended.
 #[derive(Clone, Debug)]
 pub(super) struct EndedStage {
     pub(super) node: String,
     pub(super) visit: u32,
     pub(super) attempts: u32,
     pub(super) outcome: Status,
-    /// When it ended, and the duration of its last attempt.
+    /// The time at which the activation ended. `took_ms` is the duration of its last attempt.
     pub(super) at: Timestamp,
     pub(super) took_ms: u64,
-    /// Why it failed.
+    /// The reason of its failure; empty if it did not fail.
     pub(super) reason: String,
 }
 
 impl EndedStage {
-    /// Returns when its last attempt began.
+    /// Returns the time at which the last attempt began.
     pub(super) fn started(&self) -> Timestamp {
         before(self.at, self.took_ms)
     }
@@ -57,28 +57,28 @@ fn before(at: Timestamp, ms: u64) -> Timestamp {
     Timestamp::from_unix_ms(at.unix_ms().saturating_sub_unsigned(ms))
 }
 
-/// The result of reading further records.
+/// The events and attempts in the records that were read last.
 #[derive(Debug, Default)]
 pub(super) struct LogDelta {
-    /// Lines of JSON, each with the number of its record.
+    /// The lines of JSON, each with the number of its record.
     pub(super) events: Vec<(Seq, String)>,
     pub(super) attempts: Vec<StageAttempt>,
 }
 
-/// An attempt that ended.
+/// An attempt that has ended.
 #[derive(Debug)]
 pub(super) struct StageAttempt {
     pub(super) node: String,
     pub(super) visit: u32,
     pub(super) attempt: u32,
     pub(super) outcome: StageOutcome,
-    /// The response in the context, if this is the last attempt of its activation.
+    /// The response that is stored in the context, if this is the last attempt of its activation.
     pub(super) response: Option<String>,
     pub(super) output: Option<String>,
     pub(super) errors: Option<String>,
 }
 
-/// The update that a node of a pipeline sends along its edges.
+/// The output that a node of a pipeline sends along its edges.
 #[derive(Debug, Deserialize)]
 struct StageUpdate {
     outcome: Status,
@@ -98,12 +98,12 @@ struct StageUpdate {
     edge: Option<usize>,
     #[serde(default)]
     why: Option<String>,
-    /// Absent in the records of older versions.
+    /// Older versions did not record this field.
     #[serde(default)]
     of_others: Vec<String>,
 }
 
-/// Keys that the engine sets itself after each node.
+/// Keys that the engine itself sets after each node.
 const ENGINE: [&str; 4] = ["current_node", "outcome", "preferred_label", "failure_reason"];
 
 impl LogFold {
@@ -120,7 +120,7 @@ impl LogFold {
         }
     }
 
-    /// Folds the next records.
+    /// Replays the next records.
     ///
     /// # Errors
     ///
@@ -149,7 +149,7 @@ impl LogFold {
         Ok(news)
     }
 
-    /// Returns the graph's attributes in the context.
+    /// Returns the attributes of the graph that are in the context.
     pub(super) fn graph_attributes(&self) -> Context {
         let mut graph = Context::new();
         for (key, value) in self.channels.iter().filter(|(key, _)| key.starts_with("graph.")) {
@@ -159,7 +159,7 @@ impl LogFold {
         graph
     }
 
-    /// Finds a value as a branch sees it: its own value overrides that of the branches around it.
+    /// Returns a value as a branch sees it. The branch's own value overrides the value of the enclosing branches.
     fn value(&self, branch: Option<&str>, key: &str) -> Option<&Json> {
         let mut inner = branch;
         while let Some(name) = inner {
@@ -204,7 +204,7 @@ impl LogFold {
                 let why = body.failure.as_ref().map_or("", |why| &why.message);
                 let told = json!({"node": node, "visit": visit, "attempt": body.failed, "reason": why,
                                   "retry_at": body.retry_at.map(at)});
-                // Without a time, the node must not be repeated, and its outcome is unknown.
+                // Without a time for a retry, the node must not be repeated, and its outcome is unknown.
                 let (kind, status) = match body.retry_at {
                     Some(_) => ("node.retrying", Status::Retry),
                     None => ("node.in_doubt", Status::Fail),
@@ -236,7 +236,7 @@ impl LogFold {
                     self.fold_end(header, body, done, news)?;
                 }
             }
-            // Events of newer versions appear by name.
+            // An event of a newer version appears under the name of its record.
             _ => event("record", json!({})),
         }
         Ok(())
@@ -338,7 +338,7 @@ impl LogFold {
     }
 }
 
-/// Returns the keys that a patch sets and removes, as a branch sees them, without the engine's own keys.
+/// Returns the keys that a patch sets or removes, as a branch sees them, except the keys that the engine sets itself.
 fn changes(ops: Vec<Op>, branch: Option<&str>) -> Vec<(String, Json)> {
     let own = branch.map(|branch| format!("internal.branch.{branch}"));
     let mut changes: Vec<(String, Json)> = Vec::new();

@@ -1,4 +1,4 @@
-//! Reads the log of a run as `docs/reference/format.md` describes it, as far as the views need it.
+//! Reads the log of a run. `docs/reference/format.md` describes the format; this module reads only the parts that the views need.
 
 use std::sync::Arc;
 
@@ -30,13 +30,13 @@ pub(super) struct LoggedBody {
     pub(super) change: Json,
 }
 
-/// The state after the record.
+/// The complete state after the record.
 #[derive(Debug, Deserialize)]
 pub(super) struct LoggedBase {
     pub(super) state: Box<RawValue>,
 }
 
-/// An activation that ended.
+/// An activation that has ended.
 #[derive(Debug, Deserialize)]
 pub(super) struct StageEnd {
     pub(super) node: String,
@@ -68,7 +68,7 @@ fn one() -> u32 {
 }
 
 impl StageEnd {
-    /// Returns the first nodes of the branches, with one entry per item for a node with items.
+    /// Returns the first nodes of the branches that began. A node with items occurs once for each item.
     pub(super) fn branches(&self) -> Vec<String> {
         let mut branches = Vec::new();
         for to in &self.fired {
@@ -83,34 +83,34 @@ impl StageEnd {
         branches
     }
 
-    /// Returns the nodes that it went back to deliberately, each with the reason.
+    /// Returns the nodes to which the run returned on purpose, each with the reason.
     pub(super) fn replans(&self) -> impl Iterator<Item = (&str, &str)> {
         self.fired.iter().filter_map(|to| Some((to.get("to")?.as_str()?, to.get("reason")?.as_str()?)))
     }
 
-    /// Returns the nodes that it led to.
+    /// Returns the nodes to which the run went next.
     pub(super) fn led_to(&self) -> Vec<&str> {
         self.fired.iter().filter_map(|to| to.as_str().or_else(|| to.get("to")?.as_str())).collect()
     }
 }
 
 impl LoggedBody {
-    /// Reads the body of a record.
+    /// Parses the body of a record.
     ///
     /// # Errors
     ///
-    /// As [`Record::verify`], and [`ErrorKind::Corrupt`] if the body does not match the format.
+    /// The errors of [`Record::verify`], and [`ErrorKind::Corrupt`] if the body does not match the format.
     pub(super) fn of(run: &RunKey, record: &Record) -> Result<Self, Error> {
         record.verify(run)?;
         serde_json::from_slice(&record.body).map_err(|source| {
             let RecordHeader { seq, kind, .. } = record.header;
             let message =
-                format!("the body is not that of a record of kind {kind:?}; restore the run from a backup");
+                format!("the body does not match the record kind {kind:?}; restore the run from a backup");
             Error::new(ErrorKind::Corrupt, message).with_run(run).with_seq(seq).with_source(source)
         })
     }
 
-    /// Returns the change or the signal: a word, and the value if it is an object with one key.
+    /// Returns the name of the change or signal. If the change is an object with one key, also returns the value of this key.
     pub(super) fn change_name(&self) -> (&str, &Json) {
         const NOTHING: &Json = &Json::Null;
         match self.change.get("what").unwrap_or(&self.change) {
@@ -121,11 +121,11 @@ impl LoggedBody {
     }
 }
 
-/// Reads the records after a position, in order; without a position, from the oldest that exists. The first is then a base.
+/// Reads the records after a position, in order. Without a position, reads from the oldest existing record, which is a base.
 ///
 /// # Errors
 ///
-/// As [`CheckpointStore::load`] and [`CheckpointStore::headers`]; [`ErrorKind::NotFound`] if the run does not exist.
+/// The errors of [`CheckpointStore::load`] and [`CheckpointStore::headers`], and [`ErrorKind::NotFound`] if the run does not exist.
 pub(super) async fn after(
     store: &dyn CheckpointStore,
     run: &RunKey,
@@ -134,7 +134,7 @@ pub(super) async fn after(
     let latest = store
         .load(run, At::Latest)
         .await?
-        .ok_or_else(|| Error::new(ErrorKind::NotFound, "there is no such run").with_run(run))?;
+        .ok_or_else(|| Error::new(ErrorKind::NotFound, "the run does not exist").with_run(run))?;
     let from = seen.map_or(0, |seen| seen.get() + 1);
     let begins = latest.first().map_or(0, |first| first.header.seq.get());
     let mut records = Vec::new();
@@ -142,7 +142,7 @@ pub(super) async fn after(
         for end in ends(store, run, begins).await?.into_iter().filter(|end| end.get() >= from) {
             match store.load(run, At::Seq(end)).await {
                 Ok(part) => records.extend(part.unwrap_or_default()),
-                // Pruned after it was listed.
+                // The records were pruned after they were listed.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
@@ -153,7 +153,7 @@ pub(super) async fn after(
     Ok(records)
 }
 
-/// Lists the last record before each base, up to the start of the last stretch.
+/// Lists the last record before each base, beginning with the oldest.
 async fn ends(store: &dyn CheckpointStore, run: &RunKey, last: u64) -> Result<Vec<Seq>, Error> {
     let mut ends = Vec::new();
     let mut before = None;

@@ -1,4 +1,4 @@
-//! The directory of a run, for people and programs that read files: views of the log, which are rebuilt if they are lost.
+//! The directory of a run, for people and programs that read files. Its files are views of the log, which are written again if they are lost.
 
 mod artifacts;
 pub(crate) mod artifacts_of_attempt;
@@ -26,19 +26,19 @@ use crate::variable::expand;
 pub use self::restore::RestorePoint;
 pub use self::view::{AttemptArtifact, Manifest, ReplanView, Snapshot, VisitedNode};
 
-/// The directory of the log itself, if the run directory contains it: no node has a name with a dot.
+/// The directory of the log itself, if it is inside the run directory. No node has a name with a dot, so the name is free.
 const STORE: &str = ".ferrata";
 
-/// The directory for views of other runs of its store.
+/// The directory for the views of other runs in the same store.
 const BESIDE: &str = ".runs";
 
-/// Maximum size of a manifest.
+/// Maximum size of a manifest in bytes.
 const MOST_MANIFEST: u64 = 1 << 20;
 
-/// Maximum size read from a file that commands can write: more than any should have, and small enough to be harmless.
+/// Maximum number of bytes that are read from a file that commands can write. No such file should be larger.
 const MOST_READ: u64 = 256 << 20;
 
-/// The directory of a run.
+/// The directory with the files of one run.
 ///
 /// ```text
 /// checkpoint.json              how the run stands, as of its last durable record: a Snapshot
@@ -52,13 +52,14 @@ const MOST_READ: u64 = 256 << 20;
 ///
 /// # Guarantees
 ///
-/// - The log is the truth, and these files are views of it. [`refresh`](Self::refresh) rewrites missing, stale and damaged views and leaves correct
-///   ones alone.
-/// - A file appears whole or not at all. Only `events.jsonl` grows at its end.
-/// - Every node's files are inside the directory, whatever its name. Links that commands create in the directory are replaced and not followed.
+/// - The log has the data, and these files are views of it. [`refresh`](Self::refresh) writes missing, outdated and damaged views again, and does not
+///   touch correct ones.
+/// - Each file appears completely or not at all. The exception is `events.jsonl`, which grows at its end.
+/// - The files of every node are inside the directory, whatever the name of the node is. If a command creates a link in the directory, it is replaced
+///   and never followed.
 ///
-/// Files with data that the log lacks cannot be rebuilt: the output of failed attempts, and prompts that contained the history of the run. The
-/// attempts write those files themselves.
+/// The files with data that is not in the log cannot be written again: the output of failed attempts, and prompts that contained the history of the
+/// run. The attempts write these files themselves.
 #[derive(Debug)]
 pub struct RunDirectory {
     root: PathBuf,
@@ -67,18 +68,18 @@ pub struct RunDirectory {
     state: Option<DirectoryState>,
 }
 
-/// The state of the directory's run.
+/// The state of the views of the directory's run.
 #[derive(Debug)]
 struct DirectoryState {
     run: RunKey,
     fold: LogFold,
     listed: Vec<AttemptArtifact>,
-    /// Length of the correct part of `events.jsonl`.
+    /// The length of the correct part of `events.jsonl` in bytes.
     events: Option<u64>,
 }
 
 impl RunDirectory {
-    /// Creates the directory for a run of a compiled pipeline with transforms applied. It writes nothing yet.
+    /// Creates a value for the directory of a run. `pipeline` is the compiled pipeline, after the transforms. Nothing is written yet.
     ///
     /// # Errors
     ///
@@ -95,26 +96,26 @@ impl RunDirectory {
         &self.root
     }
 
-    /// Returns the path for a file store with this run as its only run, so that the directory contains everything.
+    /// Returns the path for a file store that contains only this run, so that the run directory contains everything about the run.
     pub fn store_directory(root: impl AsRef<Path>) -> PathBuf {
         root.as_ref().join(STORE)
     }
 
-    /// Returns where the source of the pipeline is.
+    /// Returns the path of the copy of the pipeline's source.
     pub fn source_path(root: impl AsRef<Path>) -> PathBuf {
         root.as_ref().join("pipeline.dot")
     }
 
-    /// Reads what the directory says that its run is; `None` if it says nothing.
+    /// Reads the manifest, which names the run of the directory; `None` if there is no manifest.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Corrupt`] if something else stands in the place of `manifest.json`.
+    /// [`ErrorKind::Corrupt`] if `manifest.json` is not a manifest.
     pub fn manifest(root: impl AsRef<Path>) -> Result<Option<Manifest>, Error> {
         let root = root.as_ref();
         let path = root.join("manifest.json");
         let corrupt = |why: String| {
-            let message = format!("{} does not say of which run it is: {why}", path.display());
+            let message = format!("cannot read the run id from {}: {why}", path.display());
             Error::new(ErrorKind::Corrupt, message).with_operation("dot.run_dir")
         };
         match files::read(root, &path, MOST_MANIFEST) {
@@ -131,29 +132,30 @@ impl RunDirectory {
         }
     }
 
-    /// Returns where the views of another run of the same store belong, as of a fork: those of the directory's own run stay what they are.
+    /// Returns the directory for the views of another run of the same store, for example of a fork. So the views of the directory's own run stay
+    /// unchanged.
     pub fn beside(root: impl AsRef<Path>, run: &RunKey) -> PathBuf {
         let name = if *run == RunKey::from(run.run.clone()) { run.run.to_string() } else { run.to_string() };
         root.as_ref().join(BESIDE).join(files::component(&name))
     }
 
-    /// Removes the views of a run: the files of the directory, the files of these nodes' attempts, and the directory if it is then empty. It touches
-    /// nothing outside and removes only views: a user may store other files next to them.
+    /// Removes the views of a run: the files of the directory, the files of these nodes' attempts, and then the directory if it is empty. The
+    /// function removes nothing outside of the directory, and only views, because a user may have stored other files there.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Unavailable`] with the path that it cannot remove.
+    /// Returns [`ErrorKind::Unavailable`] with the path that could not be removed.
     pub fn remove<'a>(root: impl AsRef<Path>, nodes: impl IntoIterator<Item = &'a str>) -> Result<(), Error> {
         let root = root.as_ref();
         files::remove_views(root, nodes).map_err(|(path, error)| failed("remove", &path, error))
     }
 
-    /// Returns the directory of an attempt, for code that writes files into it during the attempt.
+    /// Returns the directory of an attempt, for code that writes files into this directory during the attempt.
     pub fn attempt(root: &Path, node: &str, visit: u32, attempt: u32) -> PathBuf {
         root.join(files::component(node)).join(format!("{visit}.{attempt}"))
     }
 
-    /// Stores the source of the pipeline unchanged.
+    /// Stores a copy of the pipeline's source, unchanged.
     ///
     /// # Errors
     ///
@@ -163,12 +165,12 @@ impl RunDirectory {
         files::write(&self.root, &path, source).map_err(|error| failed("write", &path, error))
     }
 
-    /// Copies the artifacts that a context names into this directory, if the directory of another run has them: a fork's artifacts are in the
-    /// directory of the run that it was forked from. Returns whether all are present.
+    /// Copies the artifacts that a context names into this directory, if the directory `from` of another run has them. A fork needs this, because its
+    /// artifacts are in the directory of the run from which it was forked. Returns whether all artifacts are now in this directory.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Unavailable`] with the path that it cannot write.
+    /// Returns [`ErrorKind::Unavailable`] with the path that could not be written.
     pub fn take_over(&self, context: &serde_json::Value, from: impl AsRef<Path>) -> Result<bool, Error> {
         let from = from.as_ref();
         let mut all = true;
@@ -188,18 +190,18 @@ impl RunDirectory {
         Ok(all)
     }
 
-    /// Makes tools and tasks store their output here while they run, even for failed attempts.
+    /// Makes tools and tasks store their output in this directory while they run. The output of failed attempts is stored too.
     #[must_use]
     pub fn record(&self, registry: Registry) -> Registry {
         let root: Arc<Path> = Arc::from(&*self.root);
         registry.wrapped(|handler| Arc::new(recorder::OutputRecorder::new(handler, Arc::clone(&root))))
     }
 
-    /// Brings the files up to the log. The first call reads the whole log, later calls read new records.
+    /// Updates the files from the log. The first call reads the whole log, and later calls read only new records.
     ///
     /// # Errors
     ///
-    /// As [`Runtime::checkpoint`]; [`ErrorKind::Unavailable`] with the path if a file cannot be written. The next call tries again.
+    /// The errors of [`Runtime::checkpoint`], and [`ErrorKind::Unavailable`] with the path if a file cannot be written. The next call tries again.
     ///
     /// # Cancel safety
     ///
@@ -215,7 +217,7 @@ impl RunDirectory {
         {
             return Ok(());
         }
-        // Drop the state if something fails in between, so that the next call starts from the beginning.
+        // If something fails in between, the state stays removed, so that the next call starts from the beginning.
         let mut state = self.state.take().unwrap_or_else(|| DirectoryState {
             run: run.clone(),
             fold: LogFold::new(run.clone(), Arc::clone(&self.pipeline)),
@@ -246,7 +248,7 @@ impl RunDirectory {
     fn write_json(&self, name: &str, value: &impl serde::Serialize) -> Result<(), Error> {
         let path = self.root.join(name);
         let mut text = serde_json::to_vec_pretty(value).map_err(|source| {
-            Error::new(ErrorKind::Invalid, format!("{name} cannot be written as JSON")).with_source(source)
+            Error::new(ErrorKind::Invalid, format!("cannot write {name} as JSON")).with_source(source)
         })?;
         text.push(b'\n');
         files::write(&self.root, &path, &text).map_err(|error| failed("write", &path, error))
@@ -269,17 +271,17 @@ impl RunDirectory {
         };
         if let Some(node) = node.filter(|node| asks_backend(node, &kind)) {
             let path = directory.join("prompt.md");
-            // The attempt wrote its own prompt, which may contain more than the node's.
+            // The attempt wrote its own prompt, which may contain more than the prompt of the node.
             match files::read(&self.root, &path, MOST_READ).map(String::from_utf8) {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                     let prompt = node.attributes.text("prompt");
                     let prompt = if prompt.is_empty() { node.label() } else { prompt };
-                    // Of all variables, only the graph's attributes still have their values.
+                    // Of all variables in the prompt, only the attributes of the graph still have the same values.
                     let graph = fold.graph_attributes();
                     keep("prompt.md", &expand(&prompt, &graph).unwrap_or(prompt.clone()))?;
                 }
                 Ok(Ok(prompt)) => keep("prompt.md", &prompt)?,
-                // The file has other content.
+                // The file has other content, which an attempt or a user wrote.
                 _ => {}
             }
         }
@@ -317,18 +319,18 @@ impl RunDirectory {
         }
         let path = directory.join("status.json");
         let mut text = serde_json::to_vec_pretty(&outcome).map_err(|source| {
-            Error::new(ErrorKind::Invalid, "the outcome cannot be written as JSON").with_source(source)
+            Error::new(ErrorKind::Invalid, "cannot write the outcome as JSON").with_source(source)
         })?;
         text.push(b'\n');
         files::write(&self.root, &path, &text).map_err(|error| failed("write", &path, error))
     }
 
-    /// Returns whether the file of events is unchanged; otherwise everything is checked again.
+    /// Returns whether the file of events is unchanged. If it is not, all files are checked again.
     fn is_untouched(&self, state: &DirectoryState) -> bool {
         files::size(&self.root, &self.root.join("events.jsonl")) == state.events
     }
 
-    /// Appends events, or rewrites all of them if the file has other content than expected.
+    /// Appends events to the file. If the file has other content than expected, writes all events again.
     fn keep_events(&self, state: &mut DirectoryState, events: &[(Seq, String)]) -> Result<(), Error> {
         let path = self.root.join("events.jsonl");
         let wrong = |error| failed("write", &path, error);
@@ -343,7 +345,7 @@ impl RunDirectory {
         if let Some(first) = state.fold.first.filter(|first| first.get() > 0)
             && let Some(before) = before()
         {
-            // The earlier records were pruned; their events stay in the file.
+            // The earlier records were pruned, so keep their events in the file.
             let of = |line: &str| serde_json::from_str::<serde_json::Value>(line).ok()?.get("seq")?.as_u64();
             let older = before.lines().filter(|line| of(line).is_some_and(|seq| seq < first.get()));
             older.for_each(|line| {
@@ -358,7 +360,7 @@ impl RunDirectory {
     }
 }
 
-/// Returns the context keys for texts that the directory of a node's attempt shows.
+/// Returns the context keys of the texts that the directory of an attempt shows.
 pub(crate) fn attempt_keys(node: &Node) -> Vec<String> {
     match &*kind_of(node) {
         "tool" => vec!["tool.output".to_owned(), "tool.errors".to_owned()],
@@ -371,7 +373,7 @@ fn asks_backend(node: &Node, kind: &str) -> bool {
     matches!(kind, "codergen" | "prompt") || kind == "parallel.fan_in" && node.attributes.is_own("prompt")
 }
 
-/// Returns the type of a node's handler as the dialect knows it.
+/// Returns the handler type of a node, by the rules of the dialect.
 fn kind_of(node: &Node) -> String {
     node.handler_type(|name| SHAPES.iter().any(|(_, known)| *known == name)).into_owned()
 }

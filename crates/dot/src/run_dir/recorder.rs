@@ -1,4 +1,4 @@
-//! A handler that stores the output of its attempts in the directory of the run, even if none of it gets into the log.
+//! A handler that stores the output of attempts in the directory of the run, including output that is not recorded in the log.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::handler::{Handler, HandlerError, STAGE, Stage, response_key};
 use crate::outcome::StageOutcome;
 use crate::pipeline::{Node, Pipeline};
 
-/// Runs the inner handler and stores its output.
+/// Runs the inner handler, and stores the output of its attempts.
 #[derive(Debug)]
 pub(super) struct OutputRecorder {
     inner: Arc<dyn Handler>,
@@ -26,7 +26,7 @@ impl OutputRecorder {
     }
 }
 
-/// Returns the context keys that appear as files of an attempt.
+/// Returns the context keys that appear as files of an attempt, each with the name of the file.
 fn texts(node: &str) -> [(String, &'static str); 3] {
     [
         ("tool.output".to_owned(), "output.txt"),
@@ -35,13 +35,13 @@ fn texts(node: &str) -> [(String, &'static str); 3] {
     ]
 }
 
-/// Writes a file of an attempt. A problem becomes a note: the work is done, and a full disk is no reason to repeat it.
+/// Writes a file of an attempt. Returns a note if it fails: the work is done, and a full disk is no reason to repeat it.
 fn write(root: &Path, attempt: &Path, name: &str, text: &str) -> Option<String> {
     let written = files::write(root, &attempt.join(name), text.as_bytes());
-    written.err().map(|error| format!("{name} cannot be written: {error}"))
+    written.err().map(|error| format!("cannot write {name}: {error}"))
 }
 
-/// An attempt whose handler has not returned an outcome: no record has its output.
+/// An attempt whose handler has not returned an outcome, so that no record contains its output.
 struct UnfinishedAttempt<'a> {
     root: &'a Path,
     attempt: &'a Path,
@@ -50,7 +50,7 @@ struct UnfinishedAttempt<'a> {
 }
 
 impl UnfinishedAttempt<'_> {
-    /// Returns the standard error of a task.
+    /// Returns the standard error of a task; `None` for a tool.
     fn errors(&self) -> Option<String> {
         let printed = self.stage.printed.captured().filter(|printed| printed.is_task())?;
         Some(printed.errors.text).filter(|text| !text.trim().is_empty())
@@ -81,7 +81,7 @@ impl Handler for OutputRecorder {
     async fn run(&self, stage: &Stage) -> Result<StageOutcome, HandlerError> {
         let attempt =
             RunDirectory::attempt(&self.root, stage.node.id(), stage.cx.visit().get(), stage.cx.attempt());
-        // Store the output however the attempt ends, even by a timeout that drops this future.
+        // The output is stored however the attempt ends, even if a timeout drops this future.
         let mut unfinished = UnfinishedAttempt { root: &self.root, attempt: &attempt, stage, is_over: false };
         let mut outcome = self.inner.run(stage).await?;
         unfinished.is_over = true;
@@ -92,7 +92,7 @@ impl Handler for OutputRecorder {
                 problems.extend(write(&self.root, &attempt, name, text));
             }
         }
-        // The context has no errors of a task.
+        // The context does not contain the standard error of a task.
         if let Some(text) = unfinished.errors() {
             problems.extend(write(&self.root, &attempt, "errors.txt", &text));
         }

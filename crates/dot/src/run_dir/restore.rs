@@ -1,4 +1,4 @@
-//! Restores a run if only `checkpoint.json` is left of it.
+//! Restores a run of which only `checkpoint.json` exists.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,25 +15,25 @@ use crate::outcome::{StageOutcome, Status};
 use crate::pipeline::Pipeline;
 use crate::select::{EdgeCandidate, select};
 
-/// The starting point of a new run that continues from a checkpoint.
+/// The data with which a new run continues from a checkpoint.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct RestorePoint {
-    /// The run of the checkpoint, if the file names it.
+    /// The id of the checkpoint's run, if the file contains it.
     pub run: Option<String>,
-    /// The node to begin at; `None` if the run had completed.
+    /// The node at which the new run begins; `None` if the run had completed.
     pub node: Option<String>,
-    /// The context, with the goal gates.
+    /// The context of the new run, including the results of its goal gates.
     pub context: Context,
-    /// Number of nodes that had ended.
+    /// The number of nodes that had ended.
     pub ended: usize,
-    /// Number of failed attempts of the node: the count starts again.
+    /// The number of failed attempts of the node. In the new run, the attempts start at 1 again.
     pub failed: u32,
-    /// The fork to begin at in place of nodes in its branches.
+    /// The parallel node at which the new run begins, if the run was at nodes in its branches.
     pub fork: Option<String>,
 }
 
-/// The fields read from the file: from our format, and from the format with `context`, `current_node_id` and `completed_nodes`.
+/// The fields that are read from the file, in Ferrata's format or in the format with only `context`, `current_node_id` and `completed_nodes`.
 #[derive(Deserialize)]
 struct CheckpointFile {
     #[serde(default)]
@@ -54,15 +54,16 @@ struct CheckpointFile {
 }
 
 impl RunDirectory {
-    /// Reads `checkpoint.json` as the starting point of a new run: the node that was running, or the one that follows the last ended node. Returns
-    /// `None` if the file does not exist.
+    /// Reads `checkpoint.json` to continue its run as a new run. The new run begins at the node that was running, or else at the node that follows
+    /// the last ended node. Returns `None` if the file does not exist.
     ///
-    /// A file with only `context`, `current_node_id` and `completed_nodes` is valid, too: a node that has not completed begins again.
+    /// A file that contains only `context`, `current_node_id` and `completed_nodes` is valid too. If the current node has not completed, it starts
+    /// again.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Corrupt`] with the position in the file if it is no checkpoint, or if a separately stored value is missing.
-    /// - [`ErrorKind::Invalid`] if the pipeline does not have the node, or no edge of the last one holds.
+    /// - [`ErrorKind::Corrupt`]: the file is not a valid checkpoint, or the file of a large value is missing. The error has the position in the file.
+    /// - [`ErrorKind::Invalid`]: the pipeline does not have the node, or the condition of no edge of the last node holds.
     pub fn restore(
         root: impl AsRef<Path>,
         pipeline: &Pipeline,
@@ -71,14 +72,14 @@ impl RunDirectory {
         let root = root.as_ref();
         let path = root.join("checkpoint.json");
         let corrupt = |why: String| {
-            let message = format!("{} is no checkpoint to begin with: {why}", path.display());
+            let message = format!("cannot start from the checkpoint {}: {why}", path.display());
             Error::new(ErrorKind::Corrupt, message).with_operation("dot.restore")
         };
         let text = match files::read(root, &path, MOST_READ) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             text => text.map_err(|error| corrupt(error.to_string()))?,
         };
-        // The parser's message includes line and column.
+        // The message of the parser contains the line and the column.
         let file: CheckpointFile =
             serde_json::from_slice(&text).map_err(|error| corrupt(error.to_string()))?;
         let mut context = Context::new();
@@ -97,7 +98,7 @@ impl RunDirectory {
     }
 }
 
-/// Returns a value, and reads it from its own file if it is large.
+/// Returns the complete value. A large value is read from its own file.
 fn whole(root: &Path, value: &Json) -> Result<Json, String> {
     let kept = value.as_object().filter(|fields| fields.len() == 2 && fields.contains_key("bytes"));
     let Some(path) = kept.and_then(|fields| fields.get("artifact")?.as_str()) else {
@@ -107,15 +108,15 @@ fn whole(root: &Path, value: &Json) -> Result<Json, String> {
     let content =
         files::read(root, &root.join(path), MOST_READ).map_err(|error| format!("{path}: {error}"))?;
     if blake3::hash(&content).to_hex().as_str() != hash {
-        return Err(format!("{path} is not what it was"));
+        return Err(format!("{path} has changed since the checkpoint"));
     }
-    let text = String::from_utf8(content).map_err(|_| format!("{path} is no text"))?;
-    // A value other than text was stored as JSON. A text does not begin with a bracket or a brace, or it is taken for JSON.
+    let text = String::from_utf8(content).map_err(|_| format!("{path} is not UTF-8 text"))?;
+    // A value other than text was stored as JSON. A text that begins with a bracket or a brace and is valid JSON is read as JSON, too.
     let json = text.starts_with(['[', '{']).then(|| serde_json::from_str(&text).ok()).flatten();
     Ok(json.unwrap_or(Json::String(text)))
 }
 
-/// Returns the node where a run continues; `None` if the run was at its end.
+/// Returns the node at which the run continues; `None` if the run had completed.
 fn begins(file: &CheckpointFile, pipeline: &Pipeline, context: &Context) -> Result<Option<String>, Error> {
     if file.status.as_deref() == Some("completed") {
         return Ok(None);
@@ -128,7 +129,7 @@ fn begins(file: &CheckpointFile, pipeline: &Pipeline, context: &Context) -> Resu
     let start = starts.first().map(|&at| pipeline.nodes()[at].id().to_owned());
     let Some(current) = file.current_node.clone() else { return Ok(start) };
     let Some(at) = pipeline.position(&current) else {
-        return refuse(format!("the checkpoint stands at `{current}`, and the pipeline has no such node"));
+        return refuse(format!("the checkpoint is at `{current}`, which the pipeline does not have"));
     };
     let has_ended = file.completed_nodes.contains(&current)
         || file
@@ -157,19 +158,19 @@ fn begins(file: &CheckpointFile, pipeline: &Pipeline, context: &Context) -> Resu
     match select(&edges, &outcome, &ConditionFacts::new(status.as_str(), &outcome.preferred_label, &lookup)) {
         Some(choice) => Ok(Some(edges[choice.edge].to.clone())),
         None => refuse(format!(
-            "no edge of `{current}` holds with the context of the checkpoint; begin at a node of your choice"
+            "no edge of `{current}` applies to the checkpoint's context; choose the node to start at"
         )),
     }
 }
 
-/// Returns the node to begin at; for running branches, their fork.
+/// Returns the node at which the new run begins. For nodes in branches, it is their parallel node.
 fn place(
     node: &str,
     pipeline: &Pipeline,
     compiler: &Compiler,
 ) -> Result<(Option<String>, Option<String>), Error> {
     let Some(at) = pipeline.position(node) else {
-        let message = format!("the checkpoint stands at `{node}`, and the pipeline has no such node");
+        let message = format!("the checkpoint is at `{node}`, which the pipeline does not have");
         return Err(Error::new(ErrorKind::Invalid, message).with_operation("dot.restore"));
     };
     let fork = compiler.fork_around(pipeline, at)?.map(str::to_owned);

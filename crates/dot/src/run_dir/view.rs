@@ -1,4 +1,4 @@
-//! `checkpoint.json` and `manifest.json`: the status of a run, and its identity.
+//! `checkpoint.json` has the state of a run, and `manifest.json` says which run it is.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,21 +14,21 @@ use super::fold::LogFold;
 use crate::outcome::{StageOutcome, Status};
 use crate::pipeline::Pipeline;
 
-/// The state of a run after a record: `checkpoint.json`.
+/// The content of `checkpoint.json`: the state of a run after a record.
 ///
-/// The fields of the source's table have the source's names. Later versions may add fields; a reader ignores unknown fields.
+/// Fields that the specification defines have the names of the specification. Later versions may add fields, so a reader must ignore unknown fields.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Snapshot {
-    /// The version of the file: 1.
+    /// The version of the file format: 1.
     pub schema: u32,
-    /// The run.
+    /// The id of the run.
     pub run_id: String,
     /// The name of the pipeline.
     pub pipeline_name: String,
     /// The status of the run.
     pub status: RunStatus,
-    /// The reason for its failure, if it failed.
+    /// The reason of the failure, if the run failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_reason: Option<String>,
     /// The number of the record in the run's log.
@@ -38,69 +38,69 @@ pub struct Snapshot {
     /// The node that ended last.
     #[serde(default)]
     pub current_node: Option<String>,
-    /// The nodes that run or wait for their turn. The record includes the chosen edges, so a resume never chooses again.
+    /// The nodes that are running or about to run. The record contains the chosen edges, so a resumed run does not choose again.
     pub next_nodes: Vec<String>,
     /// The outcome of the last node.
     #[serde(default)]
     pub outcome: Option<StageOutcome>,
-    /// The nodes that ended, in order.
+    /// The nodes that have ended, in the order of their ends.
     pub node_history: Vec<VisitedNode>,
-    /// By goal gate: its last status, or `pending` if the run has not visited it.
+    /// For each goal gate, the status of its last visit, or `pending` if the run has not visited it.
     pub goal_gate_status: BTreeMap<String, String>,
-    /// By running node: the number of its failed attempts. Ended nodes start from zero.
+    /// For each running node, the number of its failed attempts. When a node has ended, its next visit starts at zero.
     pub retry_counters: BTreeMap<String, u32>,
-    /// Inputs for the fidelity of the context: `default` is the graph's default, `fidelity` that of the last task, and `stage.` with a node its
-    /// result for summaries.
+    /// The data from which the fidelity of the next task follows. `default` is the default of the graph, `fidelity` is the fidelity of the last task,
+    /// and `stage.` followed by a node is the result of this node for summaries.
     pub fidelity_state: BTreeMap<String, Json>,
-    /// The open questions, by the id to answer them with.
+    /// The ids of the open questions. Use them to answer the questions.
     pub questions: Vec<String>,
-    /// The context. A value that is larger than 100 kB is `{"artifact": path, "bytes": n}`.
+    /// The context. A value of more than 100 kB is replaced by `{"artifact": path, "bytes": n}`.
     pub context: BTreeMap<String, Json>,
-    /// The files that nodes left.
+    /// The files that attempts left.
     pub artifacts: Vec<AttemptArtifact>,
-    /// Where the run went back deliberately, in order.
+    /// The steps with which the run returned to an earlier node on purpose, in order.
     #[serde(default)]
     pub replans: Vec<ReplanView>,
 }
 
-/// A deliberate step back to an earlier node.
+/// A step with which a run returned to an earlier node on purpose.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ReplanView {
-    /// The node that decided it.
+    /// The node that decided to return.
     pub from: String,
     /// The visit of that node.
     pub visit: u32,
-    /// Where the run went back to.
+    /// The node to which the run returned.
     pub to: String,
-    /// The reason.
+    /// The reason for the step.
     pub reason: String,
-    /// The time.
+    /// The time of the step.
     pub at: String,
 }
 
-/// A node that ended.
+/// A node that has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct VisitedNode {
-    /// The node.
+    /// The name of the node.
     pub node: String,
     /// The number of the visit.
     pub visit: u32,
     /// The number of attempts.
     pub attempts: u32,
-    /// Its status.
+    /// The status with which the node ended.
     pub outcome: Status,
-    /// When its last attempt began.
+    /// The time at which the last attempt began.
     #[serde(default)]
     pub started: String,
-    /// The time at which it ended.
+    /// The time at which the node ended.
     #[serde(default)]
     pub ended: String,
     /// The duration of its last attempt, in milliseconds.
     #[serde(default)]
     pub took_ms: u64,
-    /// The reason for its failure.
+    /// The reason of the failure; empty if the node did not fail.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
@@ -109,7 +109,7 @@ pub struct VisitedNode {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct AttemptArtifact {
-    /// The node.
+    /// The node of the attempt.
     pub node: String,
     /// The number of the visit.
     pub visit: u32,
@@ -117,36 +117,36 @@ pub struct AttemptArtifact {
     pub attempt: u32,
     /// The name of the file.
     pub name: String,
-    /// The path, from the root of the directory.
+    /// The path of the file, relative to the root of the directory.
     pub path: String,
     /// The size in bytes.
     pub bytes: u64,
 }
 
-/// The identity of a run: `manifest.json`.
+/// The content of `manifest.json`: which run the directory belongs to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Manifest {
-    /// The version of the file: 1.
+    /// The version of the file format: 1.
     pub schema: u32,
     /// The id of the run.
     pub run_id: String,
-    /// The tenant.
+    /// The tenant of the run.
     pub tenant: String,
     /// The name of the pipeline.
     pub pipeline_name: String,
     /// The goal of the pipeline.
     pub goal: String,
-    /// The start time.
+    /// The start time of the run.
     pub start_time: String,
-    /// The fingerprint of the graph at the start.
+    /// The fingerprint of the graph when the run started.
     pub graph: String,
-    /// The user of the run.
+    /// The user for whom the run was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// The labels for filtering runs.
+    /// The labels of the run. Listings can filter runs by label.
     pub labels: Labels,
-    /// The run that it was forked from.
+    /// The run from which this run was forked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
 }

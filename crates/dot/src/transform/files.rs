@@ -1,4 +1,4 @@
-//! Prompts in files of their own: `prompt="@prompts/plan.md"`.
+//! Prompts in their own files, for example `prompt="@prompts/plan.md"`.
 
 use std::path::PathBuf;
 
@@ -11,26 +11,26 @@ use crate::run_dir::files;
 use crate::suggest::beginning_for_message;
 use crate::value::Value;
 
-/// The attribute for the file of a prompt, as in another dialect.
+/// The attribute that names the file of a prompt in another dialect.
 const FILE: &str = "prompt_file";
 
-/// Replaces a `prompt` of the form `@path`, without a blank, by the text of that file, or of the file in `prompt_file`.
+/// Replaces each `prompt` of the form `@path` (without a blank) by the text of this file. The attribute `prompt_file` names a file in the same way.
 ///
-/// A relative path begins at the given directory, by default that of the process. A file that is missing, irregular, not text, or larger than 1 MiB
-/// makes the pipeline unusable: a model would otherwise receive the path.
+/// A relative path starts at the given directory. The default is the working directory of the process. If a file is missing, is not a regular file,
+/// is not UTF-8, or is larger than 1 MiB, the transform fails. Otherwise a model would receive the path as its prompt.
 #[derive(Clone, Debug, Default)]
 pub struct PromptFiles {
     directory: Option<PathBuf>,
 }
 
 impl PromptFiles {
-    /// Sets the directory of the files.
+    /// Creates the transform, with the directory at which relative paths start.
     pub fn in_directory(directory: Option<PathBuf>) -> Self {
         Self { directory }
     }
 }
 
-/// Returns the path that a prompt names, if any.
+/// Returns the path that a prompt names; `None` if the prompt is a text.
 fn named(prompt: &str) -> Option<&str> {
     let path = prompt.trim().strip_prefix('@')?;
     (!path.is_empty() && !path.contains(char::is_whitespace)).then_some(path)
@@ -52,13 +52,13 @@ impl Transform for PromptFiles {
                 (_, path) if prompt.is_empty() => path,
                 _ => {
                     let message =
-                        format!("node {}: `prompt` and `{FILE}` say two things; keep one of them", node.id());
+                        format!("node {}: `prompt` and `{FILE}` are both set; keep one of them", node.id());
                     return Err(Error::new(ErrorKind::Invalid, message));
                 }
             };
             let refuse = |why: &dyn std::fmt::Display| {
                 let message = format!(
-                    "node {}: the file `{}` of its prompt cannot be read: {why}",
+                    "node {}: cannot read the prompt file `{}`: {why}",
                     node.id(),
                     beginning_for_message(path)
                 );
@@ -70,10 +70,10 @@ impl Transform for PromptFiles {
             if total > MAX_PROMPTS {
                 return Err(refuse(&"all prompts together are too long"));
             }
-            let text = String::from_utf8(text).map_err(|_| refuse(&"it is no UTF-8 text"))?;
+            let text = String::from_utf8(text).map_err(|_| refuse(&"the file is not UTF-8 text"))?;
             match file.is_empty() {
                 true => node.attributes.replace("prompt", Value::string(text)),
-                // The level of the attribute decides whose prompt it is.
+                // The file replaces the prompt of the node if the node itself names the file. If a scope names it, the file is a default.
                 false if node.attributes.is_own(FILE) => node.attributes.set("prompt", Value::string(text)),
                 false => node.attributes.set_below("prompt", Value::string(text)),
             }

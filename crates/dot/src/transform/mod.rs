@@ -1,4 +1,4 @@
-//! Changes a pipeline between parsing and checking: variables, the stylesheet, and custom transforms.
+//! Transforms change a pipeline after parsing and before lint: prompt files, variables, the stylesheet, and custom transforms.
 
 mod files;
 mod stylesheet;
@@ -14,20 +14,20 @@ pub use variables::Variables;
 
 use crate::pipeline::Pipeline;
 
-/// Changes a pipeline.
+/// A change of a pipeline before it is checked and compiled.
 pub trait Transform: Send + Sync {
-    /// Returns the name for errors.
+    /// Returns the name of the transform. Errors contain it.
     fn name(&self) -> &str;
 
-    /// Changes the pipeline.
+    /// Applies the transform to a pipeline.
     ///
     /// # Errors
     ///
-    /// Returns any error of the transform; the pipeline is then not used.
+    /// Returns any error of the transform. The pipeline is then not used.
     fn apply(&self, pipeline: &mut Pipeline) -> Result<(), Error>;
 }
 
-/// The transforms in the order of application: the built-in ones, then added ones in the order of addition.
+/// A list of transforms. The built-in transforms are applied first, and then the added ones in the order in which they were added.
 ///
 /// # Examples
 ///
@@ -46,28 +46,28 @@ pub struct Transforms {
 }
 
 impl Transforms {
-    /// Returns an empty list.
+    /// Returns a list without transforms.
     pub fn none() -> Self {
         Self { transforms: Vec::new() }
     }
 
-    /// Returns the built-in transforms with prompt files from a directory: [`PromptFiles`], then the stylesheet.
+    /// Returns the built-in transforms: [`PromptFiles`] with files from a directory, and then the stylesheet.
     pub fn in_directory(directory: Option<std::path::PathBuf>) -> Self {
         Self::none().then(PromptFiles::in_directory(directory)).then(ApplyStylesheet)
     }
 
-    /// Adds one at the end.
+    /// Adds a transform at the end of the list.
     #[must_use]
     pub fn then(mut self, transform: impl Transform + 'static) -> Self {
         self.transforms.push(Box::new(transform));
         self
     }
 
-    /// Applies them in order.
+    /// Applies the transforms in order.
     ///
     /// # Errors
     ///
-    /// Returns the error of the first transform that fails, with its name; the transforms before it have already changed the pipeline.
+    /// Returns the error of the first transform that fails, with its name. The transforms before it have already changed the pipeline.
     pub fn apply(&self, pipeline: &mut Pipeline) -> Result<(), Error> {
         for transform in &self.transforms {
             transform.apply(pipeline).map_err(|error| {
@@ -80,7 +80,7 @@ impl Transforms {
 }
 
 impl Default for Transforms {
-    /// Returns the built-in transform: the stylesheet.
+    /// Returns a list with the stylesheet as the only transform.
     fn default() -> Self {
         Self::none().then(ApplyStylesheet)
     }
@@ -92,9 +92,9 @@ impl fmt::Debug for Transforms {
     }
 }
 
-/// Applies the graph's `model_stylesheet` to its nodes.
+/// Applies the stylesheet in the graph's attribute `model_stylesheet` to the nodes.
 ///
-/// An invalid stylesheet changes nothing: lint reports it with its location.
+/// An invalid stylesheet changes nothing. Lint reports it with its location.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ApplyStylesheet;
 

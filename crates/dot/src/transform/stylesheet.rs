@@ -1,4 +1,4 @@
-//! The model stylesheet: rules that choose models for nodes by shape, class or id.
+//! The model stylesheet: rules that choose the model of nodes by their shape, class or id.
 
 use std::fmt;
 
@@ -6,16 +6,16 @@ use crate::pipeline::Pipeline;
 use crate::suggest::closest_name;
 use crate::value::Value;
 
-/// Maximum number of rules of a stylesheet: each is matched against each node.
+/// Maximum number of rules in a stylesheet, because each rule is compared with each node.
 const MAX_RULES: usize = 1000;
 
 /// The properties that a rule may set.
 const PROPERTIES: [&str; 3] = ["llm_model", "llm_provider", "reasoning_effort"];
 
-/// Names for some of them in other dialects.
+/// Names of properties in other dialects, each with the name in this dialect.
 const ALIASES: [(&str, &str); 2] = [("model", "llm_model"), ("provider", "llm_provider")];
 
-/// A stylesheet: rules in their order.
+/// A parsed stylesheet: a list of rules in the order of the text.
 ///
 /// # Examples
 ///
@@ -32,9 +32,9 @@ const ALIASES: [(&str, &str); 2] = [("model", "llm_model"), ("provider", "llm_pr
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stylesheet {
     rules: Vec<StyleRule>,
-    /// Positions of names of other dialects: the name, and its meaning.
+    /// The names of other dialects in the text: position, name, and name in this dialect.
     aliases: Vec<(usize, &'static str, &'static str)>,
-    /// Positions of unknown properties.
+    /// The unknown properties in the text: position and name.
     unknown: Vec<(usize, String)>,
 }
 
@@ -44,7 +44,7 @@ struct StyleRule {
     declarations: Vec<(&'static str, String)>,
 }
 
-/// The selector of a rule; later variants are more specific.
+/// The selector of a rule. Later variants of this enum are more specific.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum StyleSelector {
     All,
@@ -64,7 +64,7 @@ impl StyleSelector {
     }
 }
 
-/// The reason why a text is no stylesheet.
+/// The mistake for which a text is not a valid stylesheet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StylesheetError {
     at: usize,
@@ -73,7 +73,7 @@ pub struct StylesheetError {
 }
 
 impl StylesheetError {
-    /// Returns the byte offset of the mistake in the stylesheet.
+    /// Returns the position of the mistake, as a byte offset in the stylesheet.
     pub fn offset(&self) -> usize {
         self.at
     }
@@ -83,7 +83,7 @@ impl StylesheetError {
         &self.message
     }
 
-    /// Returns the suggested replacement.
+    /// Returns the suggested replacement; empty if there is none.
     pub fn suggestion(&self) -> &str {
         &self.suggestion
     }
@@ -98,7 +98,7 @@ impl fmt::Display for StylesheetError {
 impl std::error::Error for StylesheetError {}
 
 impl Stylesheet {
-    /// Parses a stylesheet; an empty one has no rules.
+    /// Parses a stylesheet. An empty text gives a stylesheet without rules.
     ///
     /// # Errors
     ///
@@ -108,24 +108,27 @@ impl Stylesheet {
         let mut rules = Vec::new();
         while parser.peek().is_some() {
             if rules.len() == MAX_RULES {
-                return Err(parser.error(format!("there are more than {MAX_RULES} rules"), "use fewer"));
+                return Err(
+                    parser.error(format!("the stylesheet has more than {MAX_RULES} rules"), "use fewer")
+                );
             }
             rules.push(parser.rule()?);
         }
         Ok(Self { rules, aliases: parser.aliases, unknown: parser.unknown })
     }
 
-    /// Returns the positions of unknown properties.
+    /// Returns the unknown properties with their positions.
     pub(crate) fn unknown(&self) -> &[(usize, String)] {
         &self.unknown
     }
 
-    /// Returns the positions of names of other dialects: the byte, the name, and its meaning.
+    /// Returns the names of other dialects: the byte offset, the name, and the name in this dialect.
     pub(crate) fn aliases(&self) -> &[(usize, &'static str, &'static str)] {
         &self.aliases
     }
 
-    /// Applies the most specific matching rule to each node, and of equally specific ones the last. A node's own attributes override it.
+    /// Applies the stylesheet to all nodes. For each node, the most specific matching rule counts. If several are equally specific, the last one
+    /// counts. The node's own attributes override the rule.
     pub fn apply(&self, pipeline: &mut Pipeline) {
         if self.rules.is_empty() {
             return;
@@ -165,7 +168,7 @@ struct StylesheetParser<'a> {
     text: &'a str,
     at: usize,
     aliases: Vec<(usize, &'static str, &'static str)>,
-    /// Positions of unknown properties.
+    /// The unknown properties so far: position and name.
     unknown: Vec<(usize, String)>,
 }
 
@@ -174,11 +177,11 @@ impl<'a> StylesheetParser<'a> {
         &self.text[self.at..]
     }
 
-    /// The next character that is not blank.
+    /// Returns the next character that is not a blank.
     fn peek(&mut self) -> Option<char> {
         loop {
             self.at += self.rest().len() - self.rest().trim_start().len();
-            // As in other stylesheets; an unclosed comment is an error at its beginning.
+            // Comments have the same form as in CSS. An unclosed comment is an error at its beginning.
             match self.rest().strip_prefix("/*").and_then(|rest| rest.find("*/")) {
                 Some(end) => self.at += end + 4,
                 None => return self.rest().chars().next(),
@@ -257,7 +260,7 @@ impl<'a> StylesheetParser<'a> {
         }
         let property = PROPERTIES.into_iter().find(|property| *property == name);
         let property = match property.or(alias.map(|(_, property)| property)) {
-            // A name that resembles none of ours belongs to another dialect, and is no slip.
+            // If a name resembles none of the known names, it belongs to another dialect and is not a typing mistake.
             None if closest_name(&name, PROPERTIES.into_iter().chain(ALIASES.map(|(alias, _)| alias)))
                 .is_none() =>
             {
@@ -269,7 +272,7 @@ impl<'a> StylesheetParser<'a> {
         let Some(property) = property else {
             self.at = at;
             let suggestion = format!("the properties are `{}`", PROPERTIES.join("`, `"));
-            return Err(self.error(format!("there is no property `{name}`"), suggestion));
+            return Err(self.error(format!("the property `{name}` does not exist"), suggestion));
         };
         if !self.eat(':') {
             return Err(self.expected("`:`"));

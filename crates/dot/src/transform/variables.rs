@@ -1,4 +1,4 @@
-//! Variables from the application for the prompts of a pipeline before it is compiled.
+//! Variables that the application sets in the prompts of a pipeline, before the pipeline is compiled.
 
 use std::collections::BTreeMap;
 
@@ -9,33 +9,34 @@ use crate::pipeline::Pipeline;
 use crate::value::Value;
 use crate::variable::{VariableForm, VariableRef, variables};
 
-/// Maximum size of a prompt after replacement in bytes, and of all prompts together. A short prompt can contain a long value a million times.
+/// Maximum size of a prompt after replacement, in bytes. The next constant limits all prompts together. A short prompt can contain a long value very
+/// often.
 pub(super) const MAX_PROMPT: usize = 1 << 20;
 pub(super) const MAX_PROMPTS: usize = 1 << 28;
 
-/// Replaces variables in the `prompt` of every node: `$name`, `${name}` and `{{ name }}`, by the given values.
+/// Replaces the variables `$name`, `${name}` and `{{ name }}` in the `prompt` of every node by the given values.
 ///
-/// A variable ends before any character other than a letter, a digit or `_`: `$goals` is not `$goal`. Inserted values are not expanded again. A
-/// variable without a value stays for the run, which replaces it from its context when the task begins.
+/// A variable ends before any character other than a letter, a digit or `_`, so `$goals` is not `$goal`. Variables in inserted values are not
+/// replaced. A variable without a value stays in the prompt. The run replaces it from its context when the task begins.
 #[derive(Clone, Debug, Default)]
 pub struct Variables {
     values: BTreeMap<String, String>,
 }
 
 impl Variables {
-    /// Adds a variable; `goal` replaces the goal of the graph.
+    /// Adds a variable. A variable `goal` replaces the goal of the graph.
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.values.insert(name.into(), value.into());
         self
     }
 
-    /// Finds the value of a variable, and the end of the replaced text.
+    /// Returns the value of a variable, and the end of the text that the value replaces.
     fn resolve(&self, reference: &VariableRef<'_>) -> Option<(&str, usize)> {
         let mut name = reference.name;
         loop {
             if let Some(value) = self.values.get(name) {
-                // In `$a.b` that is `$a`; the rest stays.
+                // In `$a.b`, the variable is `$a`, and the rest stays.
                 let rest = if reference.form == VariableForm::Dollar {
                     reference.name.len() - name.len()
                 } else {

@@ -1,4 +1,4 @@
-//! Answers of tasks: whole, next to whatever outcome, and told to the tasks after them.
+//! Answers of tasks: stored whole for every outcome, and included in later tasks.
 #![cfg(unix)]
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
@@ -65,8 +65,8 @@ async fn status_file_keeps_answer() {
     assert!(prompt.contains("`plan` answered:\nthe plan is: 1, 2, 3\n"), "{prompt}");
 }
 
-/// A task that says `fail` in its file and why on its output "failed and said nothing about it". However a task ends, its text is the reason
-/// and is kept, also in the attempts that are followed by another.
+/// A task that writes `fail` to its file and a text to its output: for every end of a task, its text is the reason and is stored, even for attempts
+/// that are retried.
 ///
 /// Guarantees: DOT-10.
 #[tokio::test]
@@ -78,7 +78,7 @@ async fn failing_task_keeps_answer() {
         ("echo 'an answer'; echo broken >&2; exit 3".to_owned(), "the backend ended with status 3: broken"),
         (
             "echo 'an answer'; echo '{' > $FERRATA_STAGE_DIR/status.json".to_owned(),
-            "status.json: this is no outcome",
+            "status.json: the outcome is invalid",
         ),
     ] {
         let folder = tempfile::tempdir().unwrap();
@@ -111,7 +111,7 @@ async fn failing_task_keeps_answer() {
 /// Prints more than a pipe holds: once the file is there, the beginning has been read.
 const HALF: &str = "echo half; head -c 200000 /dev/zero | tr '\\0' x; touch ready; sleep 1000";
 
-/// What an attempt printed before its time was over was nowhere; a tool left the output of another tool in its place.
+/// The output of an attempt that timed out is stored, and a tool does not keep the output of another tool.
 ///
 /// Guarantees: DOT-10.
 #[tokio::test]
@@ -326,12 +326,11 @@ async fn missing_input_fails_task() {
     let ran =
         run_in(folder.path(), "a [prompt=\"for {{ inputs.customer }}\"] start -> a -> exit", "touch begun")
             .await;
-    assert!(ran.failure().contains("give it by `--input customer=..`"), "{}", ran.failure());
+    assert!(ran.failure().contains("pass `--input customer=..`"), "{}", ran.failure());
     assert!(!folder.path().join("begun").exists());
 }
 
-/// An agent's command that ends with 1 at a limit of rates failed at once, whatever `max_retries` said: its exit status is no result of the work. What the work
-/// itself came to, in a file, is one.
+/// An agent's command that exits with 1, as for a rate limit, is retried up to `max_retries`. An outcome in its file is a result and is not retried.
 ///
 /// Guarantees: DOT-10.
 #[tokio::test]

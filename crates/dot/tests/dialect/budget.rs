@@ -1,4 +1,4 @@
-//! Budgets: what nodes report to have spent, and what is left undone once that is over a limit.
+//! Budgets: the usage that nodes report, and the nodes that do not start over the limit.
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
 use std::pin::Pin;
@@ -46,7 +46,7 @@ async fn no_node_begins_once_the_budget_is_spent() {
         let ran = run(&text(limit)).await;
         let failure = ran.failure();
         assert!(
-            failure.contains("the budget is spent") && failure.contains("`c` was not begun"),
+            failure.contains("the budget is spent") && failure.contains("`c` did not start"),
             "{failure}"
         );
         assert_eq!(ran.path(), "start a b c", "{limit}");
@@ -85,7 +85,7 @@ async fn branches_spend_from_one_budget() {
     };
     assert_eq!(cost(&run(&text("3")).await), 3.0);
     let failure = run(&text("2")).await.failure();
-    assert!(failure.contains("cost 2 of 2, the `max_cost` of the pipeline; `c` was not begun"), "{failure}");
+    assert!(failure.contains("cost 2 of 2, the `max_cost` of the pipeline; `c` did not start"), "{failure}");
 }
 
 /// Guarantees: DOT-15.
@@ -96,7 +96,7 @@ async fn what_a_repeated_attempt_spent_counts() {
     assert_eq!(cost(&run(&text).await), 3.0);
 }
 
-/// Fails twice and succeeds then, and spends as much as it is told to each time.
+/// Fails twice and then succeeds, and spends the given amount each time.
 #[derive(Debug)]
 struct Third(f64, AtomicU32);
 
@@ -135,9 +135,9 @@ async fn spending_before_run_retry_counts() {
     let ran = retried(&text.replace("LIMIT", "9"), 1.0, 2).await;
     assert_eq!((cost(&ran), ran.text("usage.tokens")), (3.0, "30".into()));
     let failure = retried(&text.replace("LIMIT", "3"), 1.0, 2).await.failure();
-    assert!(failure.contains("cost 3 of 3") && failure.contains("`b` was not begun"), "{failure}");
+    assert!(failure.contains("cost 3 of 3") && failure.contains("`b` did not start"), "{failure}");
     let failure = retried(&text.replace("LIMIT", "2"), 1.0, 2).await.failure();
-    assert!(failure.contains("cost 2 of 2") && failure.contains("`a` was not begun"), "{failure}");
+    assert!(failure.contains("cost 2 of 2") && failure.contains("`a` did not start"), "{failure}");
     // Attempts of before and after a retry alike.
     let again = text.replace("type=third", "type=third, retry_policy=standard, max_retries=1, retry_on=fail");
     let ran = retried(&again.replace("LIMIT", "9"), 1.0, 1).await;
@@ -152,7 +152,7 @@ async fn overflowing_sum_exceeds_every_limit() {
     let text = "graph [max_cost=9] p [type=parallel] a [does=\"success/cost:1e308\"] b [does=\"success/cost:1e308\"] \
                 f [type=\"parallel.fan_in\"] c start -> p p -> a -> f p -> b -> f f -> c -> exit";
     let failure = run(text).await.failure();
-    assert!(failure.contains("the budget is spent") && failure.contains("`c` was not begun"), "{failure}");
+    assert!(failure.contains("the budget is spent") && failure.contains("`c` did not start"), "{failure}");
 }
 
 /// Guarantees: DOT-15.
@@ -181,7 +181,7 @@ async fn spending_of_restarting_node_counts() {
     assert_eq!((cost(&ran), ran.text("usage.tokens")), (1.0, "10".into()));
 }
 
-/// What the node came to is refused, and the run fails with it: the work was paid for all the same.
+/// The node's outcome is rejected, and the run fails, but the node's usage still counts.
 ///
 /// Guarantees: DOT-15.
 #[tokio::test]
@@ -199,7 +199,7 @@ async fn spending_on_refused_outcome_counts_after_retry() {
     ] {
         let failure = retried(text, 1.0, 2).await.failure();
         assert!(
-            failure.contains("cost 2 of 2") && failure.contains("`a` was not begun"),
+            failure.contains("cost 2 of 2") && failure.contains("`a` did not start"),
             "{case}: {failure}"
         );
     }
@@ -241,7 +241,7 @@ async fn replans_are_counted_and_told() {
     assert!(run(&text("max_replans=0")).await.failure().contains("plan"));
 }
 
-/// A clock that somebody sets by so much between any two looks at it; what it measures is true.
+/// A clock that is set by a fixed amount between any two reads. Its measured durations are correct.
 #[derive(Debug)]
 struct Jumping {
     real: SystemClock,
@@ -264,8 +264,7 @@ impl Clock for Jumping {
     }
 }
 
-/// What is spent and how often a run went back is counted from records, never from times: a clock that is set forward or back while it is
-/// counted, in the process that is lost or in the one that goes on, changes neither, nor what they lead to.
+/// Usage and replans are counted from records and never from times: clock steps in either process change neither the counts nor their consequences.
 ///
 /// Guarantees: DOT-15.
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Tools and the command backend: real processes, their output, their end, and that none is left behind.
+//! Tools and the command backend: real processes, their output and exit. No process remains.
 #![cfg(unix)]
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 #![expect(clippy::disallowed_methods, reason = "processes end in real time, for which these tests poll")]
@@ -159,7 +159,7 @@ async fn a_timeout_kills_the_whole_group() {
     let leader = content(&directory.path().join("leader")).await;
     let child = content(&directory.path().join("child")).await;
     clock.advance(Duration::from_secs(10));
-    assert_eq!(failure(run).await, "the node took longer than its timeout of 10s");
+    assert_eq!(failure(run).await, "the node exceeded its timeout of 10s");
     gone(&leader).await;
     gone(&child).await;
 }
@@ -246,7 +246,7 @@ async fn unstartable_command_is_failure() {
         Context::new(),
     )
     .await;
-    assert!(ran.failure().starts_with("the command cannot be started: "), "{}", ran.failure());
+    assert!(ran.failure().starts_with("cannot start the command: "), "{}", ran.failure());
 }
 
 /// Guarantees: DOT-10.
@@ -285,9 +285,9 @@ async fn backend_can_write_outcome_file() {
 #[tokio::test]
 async fn unreadable_outcome_is_failure() {
     for (content, part) in [
-        ("{", "status.json: this is no outcome"),
+        ("{", "status.json: the outcome is invalid"),
         ("{}", "missing field `outcome`"),
-        ("{\"outcome\": \"great\"}", "there is no outcome `great`"),
+        ("{\"outcome\": \"great\"}", "the outcome `great` does not exist"),
     ] {
         let directory = tempfile::tempdir().unwrap();
         let line = format!("echo '{content}' > $FERRATA_STAGE_DIR/status.json");
@@ -343,7 +343,7 @@ async fn a_pipeline_may_have_outcomes_of_its_own() {
     }
     // What no edge names is a slip, and no success.
     let ran = with_status("a -> exit a -> b b -> c -> d -> exit", "sucess").await;
-    assert!(ran.failure().contains("there is no outcome `sucess`"), "{}", ran.failure());
+    assert!(ran.failure().contains("the outcome `sucess` does not exist"), "{}", ran.failure());
 }
 
 /// `prompt="@prompts/plan.md"` went to the model as these seventeen characters, and `$task` as these five.
@@ -377,9 +377,11 @@ async fn prompt_can_be_file_with_context_variables() {
     let ended = run.wait().await.unwrap().completed().unwrap();
     let answer = ended.get::<String>("response.a").unwrap().unwrap();
     assert!(answer.ends_with("Plan the $goal to ship by 3: $nothing costs $5, $task_2\n"), "{answer}");
-    for (prompt, why) in
-        [("@nowhere.md", "cannot be read"), ("@prompts", "cannot be read"), ("@someone look at this", "")]
-    {
+    for (prompt, why) in [
+        ("@nowhere.md", "cannot read the prompt file"),
+        ("@prompts", "cannot read the prompt file"),
+        ("@someone look at this", ""),
+    ] {
         let source = format!("digraph G {{ start exit a [prompt=\"{prompt}\"] start -> a -> exit }}");
         let mut pipeline = ferrata_dot::Pipeline::parse(source.as_bytes()).unwrap();
         let applied = transforms.apply(&mut pipeline);
@@ -555,7 +557,7 @@ async fn silent_tool_is_killed() {
     let (clock, run) = start("echo $$ > leader; sleep 1000").await;
     let leader = content(&path("leader")).await;
     clock.advance(Duration::from_secs(10));
-    assert_eq!(failure(run).await, "the node gave no sign of life within the stall timeout of 10s");
+    assert_eq!(failure(run).await, "the node showed no activity within the stall timeout of 10s");
     gone(&leader).await;
     // One that prints now and then goes on, however long it takes.
     let line = "echo $i; echo printed > at$i; until test -e go$i; do sleep 0.01; done";

@@ -1,4 +1,4 @@
-//! The condition language: what holds, what is refused, and that any text gets an answer.
+//! The condition language: evaluation, rejections, and an answer for any text.
 
 use ferrata_dot::condition::{Condition, ConditionFacts};
 use proptest::prelude::*;
@@ -124,18 +124,18 @@ fn values_without_quotes_may_have_several_words() {
 #[test]
 fn condition_mistakes_name_position_and_remedy() {
     for (condition, at, part) in [
-        ("outcome==success", 7, "there is no operator `==`"),
+        ("outcome==success", 7, "`==` is not an operator"),
         ("outcome=", 8, "a value is missing"),
         ("outcome=success &&", 18, "expected a key"),
         ("&& outcome=success", 0, "expected a key"),
         ("outcome=success AND x=1", 8 + 13, "stands in a value without quotes"),
         ("outcome=success OR done", 8 + 8, "`OR` stands in a value"),
         ("(outcome=success", 16, "expected `)`"),
-        ("outcome=success)", 15, "a parenthesis is closed that was not opened"),
+        ("outcome=success)", 15, "a closing parenthesis has no opening one"),
         ("x=\"abc", 2, "a quote is not closed"),
-        ("x=\"a\\d\"", 4, "there is no such escape"),
-        ("x<abc", 2, "`abc` is no number"),
-        ("x matches \"(\"", 10, "is no regular expression"),
+        ("x=\"a\\d\"", 4, "the escape is unknown"),
+        ("x<abc", 2, "`abc` is not a number"),
+        ("x matches \"(\"", 10, "is not a regular expression"),
         ("1x=2", 0, "expected a key"),
         ("context.=2", 8, "expected a key"),
         ("x y", 2, "expected `&&`, `||` or the end"),

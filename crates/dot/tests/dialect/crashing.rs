@@ -1,4 +1,4 @@
-//! A run whose process is lost before or after each of its writes, and which another goes on with.
+//! Crashes before or after each write of a run, which another process continues.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -84,10 +84,18 @@ async fn empty_list_continues_at_fan_in() {
 #[tokio::test]
 async fn a_key_without_a_list_fails_the_fork() {
     let text = listed("x", "").replace("context.list", "nothing");
-    assert!(ran(&text).await.failure().contains("`nothing` of the context is no list of items for `one`"));
+    assert!(
+        ran(&text)
+            .await
+            .failure()
+            .contains("the context value `nothing` is not a list, and `one` needs one item per branch")
+    );
     let many = vec!["x"; 1001].join("+");
     assert!(
-        ran(&listed(&many, "")).await.failure().contains("`list` has 1001 items for `one`, more than 1000")
+        ran(&listed(&many, ""))
+            .await
+            .failure()
+            .contains("`list` has 1001 items for `one`, and the maximum is 1000")
     );
 }
 
@@ -150,7 +158,7 @@ async fn crash_at_any_write_preserves_fan_out_items() {
 async fn items_begin_at_a_fork_alone() {
     let text = source("a start -> a -> exit [for_each=list]");
     let error = Compiler::new(registry()).compile(&pipeline(&text)).unwrap_err();
-    assert!(error.message().contains("`for_each` begins a branch for each item"), "{error}");
+    assert!(error.message().contains("`for_each` starts one branch per item"), "{error}");
     // An inner fork would be one of several branches, whose own could not be told apart.
     let inner = listed("x+y", "").replace(
         "one -> two -> f",
@@ -158,5 +166,5 @@ async fn items_begin_at_a_fork_alone() {
     );
     let refused = Compiler::new(registry().with("says", Says)).compile(&pipeline(&source(&inner)));
     let error = refused.unwrap_err();
-    assert!(error.message().contains("node q: it is in several branches of `p`"), "{error}");
+    assert!(error.message().contains("node q: the node is in several branches of `p`"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! Going on with a run at a chosen node: a fork that begins there, if a run can begin there.
+//! A fork that starts at a chosen node, and nodes where a run cannot start.
 
 use crate::support::{path_of, pipeline, registry, source};
 use ferrata_core::ErrorKind;
@@ -43,8 +43,7 @@ fn unsuitable_entry_nodes_are_refused() {
     for node in ["a", "q", "x", "g", "f"] {
         let error = check(&compiler, &pipeline, node).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);
-        let wanted =
-            format!("a run cannot begin at `{node}`, which belongs to the branches of `p`; begin at `p`");
+        let wanted = format!("a run cannot start at `{node}`, which is in a branch of `p`; start at `p`");
         assert_eq!(error.message(), wanted);
     }
     let error = check(&compiler, &pipeline, "befor").unwrap_err();

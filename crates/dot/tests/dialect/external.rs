@@ -48,7 +48,7 @@ async fn external_node_asks_for_unknown_outcome_and_continues() {
 #[tokio::test]
 async fn external_node_retries_only_if_nothing_happened() {
     for (does, begun, why) in [
-        ("hang", 1, "longer than its timeout"),
+        ("hang", 1, "exceeded its timeout"),
         ("panic", 1, "oh no"),
         ("transient", 1, "the network is away"),
         ("permanent", 1, "the key is wrong"),
@@ -65,7 +65,7 @@ async fn external_node_retries_only_if_nothing_happened() {
     }
 }
 
-/// Nothing was done at any attempt: it has failed, and there is nothing to ask.
+/// No attempt did anything: the node fails without a question.
 #[tokio::test]
 async fn external_node_without_effect_fails_without_question() {
     for (does, begun) in [("retry", 2), ("refused", 1)] {

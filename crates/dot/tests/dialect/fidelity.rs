@@ -1,4 +1,4 @@
-//! Section 1.7: how much of the run a task is told, on which session it goes on, and what happens when that session is gone.
+//! Section 1.7: the context of a task, its session, and the behavior after the session is lost.
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use ferrata_dot::handler::{Backend, BackendAnswer, Codergen, HandlerError, Regis
 use ferrata_dot::lint::Linter;
 use serde_json::json;
 
-/// What a task was told.
+/// The input of a task.
 #[derive(Clone, Debug, PartialEq)]
 struct Heard {
     node: String,
@@ -25,7 +25,7 @@ struct Heard {
     single: bool,
 }
 
-/// Writes down what it is told, and answers with as many letters as the node's `says` asks for.
+/// Records its input, and answers with the number of letters in the node's `says`.
 #[derive(Clone, Debug, Default)]
 struct Ear(Arc<Mutex<Vec<Heard>>>);
 
@@ -167,7 +167,7 @@ async fn summaries_tell_answers_within_their_size() {
         let prompt = heard(&text).await.of("z").prompt;
         assert!(prompt.len() <= most + 200, "{mode}: {} bytes", prompt.len());
         assert!(prompt.contains("- n59: success") && prompt.contains("> answer of n59"), "{mode}: {prompt}");
-        assert!(prompt.contains("nodes before these are left out"), "{mode}: {prompt}");
+        assert!(prompt.contains("nodes before these)"), "{mode}: {prompt}");
         sizes.push(prompt.len());
     }
     assert!(sizes.is_sorted() && sizes[0] < sizes[2] / 2, "{sizes:?}");

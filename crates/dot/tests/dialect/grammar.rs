@@ -1,4 +1,4 @@
-//! Section 1.1 of the dialect, rule by rule: what is read, what is refused, and what refusals say.
+//! Section 1.1 of the dialect, rule by rule: accepted input, rejected input, and error messages.
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
 use std::time::Duration;
@@ -73,7 +73,7 @@ fn semicolons_are_optional() {
     assert_eq!(with.goal(), without.goal());
 }
 
-/// What was tolerated: rule and place.
+/// The tolerated constructs: rule and location.
 fn tolerated(source: &str) -> Vec<(&'static str, usize)> {
     let pipeline = Pipeline::parse(source.as_bytes()).unwrap_or_else(|error| panic!("{source}: {error}"));
     pipeline.tolerated().iter().map(|one| (one.rule, one.span.start)).collect()

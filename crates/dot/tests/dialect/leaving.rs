@@ -1,4 +1,4 @@
-//! Section 1.6: branches that are left once the join is decided, and what becomes of what is at work in them.
+//! Section 1.6: branches that a decided join abandons, and their running nodes.
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 #![expect(clippy::disallowed_methods, reason = "a test that would hang ends by a deadline in real time")]
 
@@ -252,7 +252,7 @@ fn manager_in_abandonable_branch_is_refused() {
     let compiler = Compiler::new(registry().with("stack.manager_loop", manager));
     let error = compiler.compile(&pipeline(&text)).unwrap_err();
     assert!(
-        error.message().contains("node m: a manager does not run in a branch that may be left"),
+        error.message().contains("node m: a manager cannot run in a branch that the join may abandon"),
         "{error}"
     );
     compiler.compile(&pipeline(&text.replace("first_success", "wait_all"))).unwrap();

@@ -1,4 +1,4 @@
-//! Limits of loops: how often a run comes to a node without waiting.
+//! Limits of loops: visits to a node without a wait.
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
 use crate::pipelines::result;
@@ -9,8 +9,8 @@ use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::Context;
 use ferrata_core::store::MemoryStore;
 
-/// An unconditional way back used to go round for ten thousand steps, and so did a loop through a gate at which nobody waited. What counts is
-/// whether the run has waited, for a person or for time.
+/// A loop without a wait is limited, even through a gate that does not wait. A loop counts as waiting only if the run waited for a person or for
+/// time.
 ///
 /// Guarantees: DOT-20.
 #[tokio::test]

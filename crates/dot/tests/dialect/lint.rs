@@ -1,4 +1,4 @@
-//! Section 1.8: every rule finds what it is for, with its severity, place and remedy, and leaves the rest alone.
+//! Section 1.8: every rule finds its problem, with severity, location and remedy, and nothing else.
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
 use ferrata_dot::Pipeline;
@@ -256,7 +256,7 @@ fn attribute_type() {
     assert_eq!(found("a [timeout=\"900s\", goal_gate=\"false\", max_retries=\"3\"]"), []);
 }
 
-/// Each was silent: the pipeline stopped in the middle, asked nobody, or passed over what it was told.
+/// Lint reports each of these mistakes. Otherwise the pipeline stops in the middle, asks nobody, or ignores an attribute.
 ///
 /// Guarantees: LINT-4.
 #[test]
@@ -386,16 +386,20 @@ fn lint_reports_compile_errors() {
         (
             "t [shape=parallelogram] u [shape=parallelogram] start -> t -> u -> exit",
             "t u",
-            "a tool has no command",
+            "the tool has no command",
         ),
-        ("h [shape=house] start -> h -> exit", "h", "a manager has no child"),
-        ("h [shape=house, stack.child_dotfile=\"no.dot\"] start -> h -> exit", "h", "cannot be read"),
+        ("h [shape=house] start -> h -> exit", "h", "the manager has no child"),
+        (
+            "h [shape=house, stack.child_dotfile=\"no.dot\"] start -> h -> exit",
+            "h",
+            "cannot read the child `no.dot`",
+        ),
         (
             "p [shape=component] a b exit [shape=Msquare] other [shape=Msquare] start -> p p -> a -> exit p -> b -> other",
             "p",
             "lead to different exits",
         ),
-        ("w [shape=insulator] start -> w -> exit", "w", "a wait has no duration"),
+        ("w [shape=insulator] start -> w -> exit", "w", "the wait has no duration"),
     ] {
         let pipeline = pipeline(&format!("start exit node [prompt=x] {statements}"));
         let found = compiler.diagnose(&pipeline);
@@ -448,7 +452,7 @@ fn a_report_shows_the_place() {
     assert_eq!(
         found[0].report("p.dot", source),
         "error[reachability]: `a` cannot be reached from the start\n --> p.dot:5:3\n  |\n5 |   a [prompt=x]\n  |   ^\n\
-         help: lead an edge to it, or remove it\n"
+         help: add an edge to the node, or remove the node\n"
     );
 }
 

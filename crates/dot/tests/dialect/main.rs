@@ -1,6 +1,6 @@
-//! The dialect, one module for each part of it.
+//! The dialect, with one module per section.
 //!
-//! One program, because each of its own would be linked with all that the others are.
+//! All modules are one program, because each program would be linked separately.
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
 #[path = "../support/mod.rs"]

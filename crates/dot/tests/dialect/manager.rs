@@ -1,4 +1,4 @@
-//! Section 1.6: a pipeline that supervises another one, whose run is one of its own in the same store.
+//! Section 1.6: a pipeline that supervises another one as a separate run in the same store.
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
 use std::path::Path;
@@ -145,7 +145,7 @@ async fn a_timeout_ends_the_child() {
     let child = CHILD.replace("b start", "b [does=hang] start");
     let world = World::new(&PARENT.replace("shape=house", "shape=house, timeout=100ms"), &child);
     let Outcome::Failed { failure, .. } = world.run().await else { panic!("not failed") };
-    assert_eq!(failure.message, "the child took longer than the timeout of 100ms");
+    assert_eq!(failure.message, "the child exceeded the timeout of 100ms");
     assert_eq!(world.status("r.m.1").await, Some(RunStatus::Cancelled));
 }
 
@@ -326,7 +326,7 @@ async fn a_crash_at_any_write_changes_no_result() {
     assert!(crashes >= 16, "{crashes}");
 }
 
-/// A manager waited in memory between its cycles, for hours, and a process that took it up began the wait of its cycle anew.
+/// A manager between cycles is idle, and a process that claims it continues the current wait instead of starting it again.
 ///
 /// Guarantees: DOT-16.
 #[tokio::test]
@@ -419,12 +419,12 @@ fn managers_that_cannot_work_are_refused() {
     };
     compile("stack.child_dotfile=\"child.dot\"").unwrap();
     for (attributes, part) in [
-        ("label=m", "node m: a manager has no child; name its file by `stack.child_dotfile`"),
-        ("stack.child_dotfile=\"none.dot\"", "node m: the child `none.dot` cannot be read"),
-        ("stack.child_dotfile=\"broken.dot\"", "node m: the child `broken.dot` cannot be read"),
+        ("label=m", "node m: the manager has no child; set `stack.child_dotfile` to the child's file"),
+        ("stack.child_dotfile=\"none.dot\"", "node m: cannot read the child `none.dot`"),
+        ("stack.child_dotfile=\"broken.dot\"", "node m: cannot parse the child `broken.dot`"),
         (
             "stack.child_dotfile=\"child.dot\", manager.actions=\"dance\"",
-            "node m: there is no action `dance`",
+            "node m: the action `dance` does not exist",
         ),
         ("stack.child_dotfile=\"child.dot\", manager.stop_condition=\"=\"", "condition, byte"),
     ] {

@@ -1,4 +1,4 @@
-//! Branches that no fan-in closes, ways out of them and ways into them.
+//! Branches without a fan-in, and edges that leave or enter branches.
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
 use crate::crashing::at_each_write;
@@ -24,7 +24,7 @@ fn times(ran: &Ran, node: &str) -> usize {
     ran.path.iter().filter(|visited| *visited == node).count()
 }
 
-/// Checks a run against its path where the branches are sorted out: what is before, in and behind them.
+/// Checks a run against its path, with the nodes sorted into before, inside and after the branches.
 fn ends_with(ran: &Ran, tail: &str) {
     assert!(ran.path().ends_with(tail), "{}", ran.path());
 }
@@ -227,7 +227,7 @@ fn drawn(seed: u64) -> String {
     text
 }
 
-/// Whatever the edges are: what compiles ends, by itself, and leaves nothing of its branches behind.
+/// For any edges, a pipeline that compiles ends by itself and leaves nothing of its branches.
 ///
 /// Guarantees: BRANCH-9.
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Section 1.6: branches side by side, each with a context of its own, and the fan-in that takes in what came of them.
+//! Section 1.6: parallel branches, each with its own context, and the fan-in that joins their results.
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
 use std::collections::BTreeSet;
@@ -150,7 +150,7 @@ async fn dead_end_branch_ends_with_its_outcome() {
     let expected = [("a", "fail"), ("b", "success"), ("c", "success")];
     assert_eq!(found, expected.map(|(id, outcome)| (json!(id), json!(outcome))));
     let why = results(&ran)[0]["failure_reason"].as_str().unwrap().to_owned();
-    assert!(why.contains("none of its edges holds: to `f` if `outcome=fail`"), "{why}");
+    assert!(why.contains("no condition of its edges holds: to `f` if `outcome=fail`"), "{why}");
 }
 
 #[tokio::test]
@@ -304,22 +304,22 @@ fn branches_that_cannot_work_are_refused() {
         (
             "p [type=parallel] a b other [shape=Msquare] start -> p p -> a -> exit p -> b -> other"
                 .to_owned(),
-            "node p: its branches lead to different exits",
+            "node p: the branches lead to different exits",
         ),
         (
             "p [type=parallel] q [type=parallel] a b start -> p p -> a -> b p -> q -> b b -> exit".to_owned(),
-            "node q: its branches and those of `p` are not one within the other",
+            "node q: the branches of this fork and of `p` overlap",
         ),
         (format!("p [type=parallel] {f} start -> p -> f -> exit"), "node p: a branch leads straight to `f`"),
         (
             format!(
                 "p [type=parallel] a b {f} g [type=\"parallel.fan_in\"] start -> p p -> a -> f p -> b -> g f -> exit g -> exit"
             ),
-            "node p: the branches meet at different nodes",
+            "node p: the branches join at different nodes",
         ),
         (
             format!("p [type=parallel] a {f} start -> p p -> a -> f p -> a f -> exit"),
-            "node p: two branches begin at `a`",
+            "node p: two branches start at `a`",
         ),
         (
             format!(
@@ -329,12 +329,12 @@ fn branches_that_cannot_work_are_refused() {
         ),
         (
             format!("p [type=parallel] a b o {f} start -> o o -> p o -> f p -> a -> f p -> b -> f f -> exit"),
-            "node f: `o` leads to where the branches of `p` meet from outside",
+            "node f: `o` leads from outside to the node where the branches of `p` join",
         ),
-        (format!("a {f} start -> a -> f -> exit"), "node f: no branches of a parallel node meet here"),
+        (format!("a {f} start -> a -> f -> exit"), "node f: this fan-in joins no branches"),
         (
             format!("p [type=parallel] a {f} start -> p -> a -> f -> exit a -> a [loop_restart=true]"),
-            "node a: `loop_restart` would leave the other branches behind",
+            "node a: a branch cannot restart the run while its other branches run",
         ),
         (
             format!("p [type=parallel, join_policy=k_of_n] a {f} start -> p -> a -> f -> exit"),
@@ -342,14 +342,14 @@ fn branches_that_cannot_work_are_refused() {
         ),
         (
             format!("p [type=parallel] a [effect=external] {f} start -> p -> a -> f -> exit"),
-            "node a: `effect=external` does not run in a branch yet",
+            "node a: a branch cannot run nodes with `effect=external`",
         ),
         (
             format!(
                 "p [type=parallel] a b q [type=parallel] x g [type=\"parallel.fan_in\"] {f} start -> p p -> a -> q p -> b -> q \
                  q -> x -> g -> f -> exit"
             ),
-            "node q: it is in several branches of `p`",
+            "node q: the node is in several branches of `p`",
         ),
     ] {
         let error = Compiler::new(registry()).compile(&pipeline(&source(&statements))).unwrap_err();

@@ -1,4 +1,4 @@
-//! Pipelines from start to end: which path they take, what the context holds then, and how they end.
+//! Pipelines from start to end: the path, the final context and the outcome.
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
 use std::sync::Arc;
@@ -219,11 +219,7 @@ const FAILURES: &[(&str, &str, &str)] = &[
     ("a [does=retry] start -> a -> exit", "start a", "max retries exceeded"),
     ("a [does=transient] start -> a -> exit", "start a", "the network is away"),
     ("a [does=no_status] start -> a -> exit", "start a", "nobody said"),
-    (
-        "a [does=hang, timeout=20ms] start -> a -> exit",
-        "start a",
-        "the node took longer than its timeout of 20ms",
-    ),
+    ("a [does=hang, timeout=20ms] start -> a -> exit", "start a", "the node exceeded its timeout of 20ms"),
     (
         "a [does=fail] g [type=conditional] start -> a -> g g -> exit [condition=\"outcome=success\"]",
         "start a g",
@@ -232,7 +228,7 @@ const FAILURES: &[(&str, &str, &str)] = &[
     (
         "a [goal_gate=true, does=skipped] start -> a -> exit",
         "start a exit",
-        "goal gate unsatisfied and no retry target: `a` did not succeed; give it a `retry_target`",
+        "goal gate unsatisfied and no retry target: `a` did not succeed; set its `retry_target`",
     ),
     (
         "a [does=\"fail fail fail\", max_visits=2, retry_target=a] start -> a -> exit",
@@ -248,19 +244,19 @@ const FAILURES: &[(&str, &str, &str)] = &[
     (
         "a [does=\"success/label:x\"] b start -> a a -> exit [condition=\"outcome=succes\"] a -> b [condition=\"!outcome=success\"] b -> exit",
         "start a",
-        "`a` came to `success` with the label `x`, and none of its edges holds: to `exit` if `outcome=succes`, to `b` if \
-         `!outcome=success`; give it an edge without a condition",
+        "`a` ended with `success` with the label `x`, and no condition of its edges holds: to `exit` if `outcome=succes`, to `b` if \
+         `!outcome=success`; add an edge without a condition",
     ),
     // So its goal gates are asked where no edge leads on, too.
     (
         "a [goal_gate=true, does=skipped] b start -> a a -> b [weight=1] a -> exit",
         "start a b",
-        "goal gate unsatisfied and no retry target: `a` did not succeed; give it a `retry_target`",
+        "goal gate unsatisfied and no retry target: `a` did not succeed; set its `retry_target`",
     ),
     (
         "a [does=\"success/internal.gate.a:success\"] start -> a -> exit",
         "start a",
-        "the outcome sets `internal.gate.a`; keys that begin with `internal.` are not for nodes",
+        "the outcome sets `internal.gate.a`; nodes cannot set keys that begin with `internal.`",
     ),
 ];
 
@@ -274,7 +270,7 @@ async fn pipelines_fail_with_their_reasons() {
     }
 }
 
-/// What a run comes to: its path, its status and what its context holds.
+/// The result of a run: its path, its status and its context.
 pub(crate) async fn result(
     store: &MemoryStore,
     key: &RunKey,
@@ -491,17 +487,17 @@ fn what_does_not_run_is_refused_by_name() {
         (
             "a [type=\"\", shape=house] start -> a -> exit",
             ErrorKind::Unsupported,
-            "node a: nodes of type `stack.manager_loop` do not run yet",
+            "node a: the type `stack.manager_loop` has no handler",
         ),
         (
             "a [selection=random] b start -> a a -> b [condition=\"outcome=success\"] a -> exit b -> exit",
             ErrorKind::Invalid,
-            "node a: `selection=random` leaves no choice to the condition of the edge to `b`",
+            "node a: `selection=random` needs edges without conditions, and the edge to `b` has one",
         ),
         (
             "a start -> a -> exit a -> exit [freeform=true]",
             ErrorKind::Invalid,
-            "edge a -> exit: `freeform` takes what a person writes",
+            "edge a -> exit: `freeform` takes the text of a person",
         ),
     ] {
         let error = Compiler::new(registry()).compile(&pipeline(&source(statements))).unwrap_err();
@@ -517,7 +513,7 @@ fn a_pipeline_with_a_mistake_is_refused() {
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.message().contains("reachability"), "{error}");
     let error = refuse("digraph G { start exit a [shape=parallelogram] start -> a -> exit }");
-    assert!(error.message().contains("node a: a tool has no command"), "{error}");
+    assert!(error.message().contains("node a: the tool has no command"), "{error}");
     let error = refuse("digraph G { start exit a [effect=dangerous] start -> a -> exit }");
     assert!(error.message().contains("`effect` is dangerous"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! Laws of the parser: it answers whatever it is given, in time proportional to it, and reads what it prints.
+//! Properties of the parser: it handles any input, in linear time, and parses its own output.
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use ferrata_dot::value::{Length, Unit, Value};
 use ferrata_dot::{Document, ParseError, Pipeline};
 use proptest::prelude::*;
 
-/// What a mistake must be whatever the source is.
+/// Properties of every error, for any source.
 fn sane(source: &[u8], error: &ParseError) {
     assert!(error.span().start <= source.len(), "{error:?}");
     assert!(!error.message().is_empty() && !error.message().contains('\n'), "{error:?}");

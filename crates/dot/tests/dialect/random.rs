@@ -1,4 +1,4 @@
-//! `selection=random`: chance decides once, and whoever runs the node again after a crash takes the same edge.
+//! `selection=random`: the choice is made once, and a node that runs again after a crash takes the same edge.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Section 1.6: a fan-in with a prompt, whose best candidate a model names.
+//! Section 1.6: a fan-in with a prompt, with the best candidate chosen by a model.
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
 use std::sync::{Arc, Mutex};

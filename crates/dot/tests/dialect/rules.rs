@@ -1,4 +1,4 @@
-//! The table of rules in `tests/rules.md` names tests that are there.
+//! The table in `tests/rules.md` names existing tests.
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! The directory of a run: views of the log, made again from it whatever is lost.
+//! The directory of a run: views of the log that are rebuilt after any loss.
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! What a command of a tool comes to besides its exit status, and when it is tried again.
+//! Outcomes of a tool's command beyond its exit status, and its retries.
 
 use ferrata_core::state::Context;
 use ferrata_dot::handler::{Registry, Tool};

@@ -1,4 +1,4 @@
-//! Transforms: variables, the stylesheet with its specificity, and those of one's own, in their order.
+//! Transforms in order: variables, the stylesheet with its specificity, and custom ones.
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
 use ferrata_core::{Error, ErrorKind};
@@ -102,7 +102,7 @@ fn values_of_a_stylesheet_may_be_quoted() {
 #[test]
 fn a_wrong_stylesheet_names_the_place() {
     for (sheet, at, part) in [
-        ("* { llm_modle: x }", 4, "there is no property `llm_modle`"),
+        ("* { llm_modle: x }", 4, "the property `llm_modle` does not exist"),
         ("* { llm_model x }", 14, "expected `:`"),
         ("* { llm_model: x", 16, "expected `;` or `}`"),
         ("* { }", 4, "expected a property"),
@@ -145,7 +145,7 @@ fn own_transforms_run_in_order_after_builtin() {
     assert_eq!(pipeline.edges().len(), 1);
     let error = transforms.apply(&mut pipeline).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::AlreadyExists);
-    assert!(error.message().starts_with("transform `audit`: there is a node `audit` already"), "{error}");
+    assert!(error.message().starts_with("transform `audit`: the node `audit` already exists"), "{error}");
 }
 
 #[test]

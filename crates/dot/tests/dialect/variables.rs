@@ -1,4 +1,4 @@
-//! Variables: what they stand for in prompts and commands, and where they come from.
+//! Variables in prompts and commands, and their sources.
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
 use crate::support::{Ran, run_with};
@@ -44,7 +44,7 @@ async fn goal_from_outside_wins() {
     assert_eq!(ran.text("response.a"), "Do: ship v2", "the goal may name inputs");
     let ran = run(&format!("goal=\"ship {{{{ inputs.what }}}}\" {statements}"), &[]).await;
     assert!(
-        ran.failure().contains("the goal: `{{ inputs.what }}` is no input of the run"),
+        ran.failure().contains("the goal: the run has no input `{{ inputs.what }}`"),
         "{}",
         ran.failure()
     );
@@ -69,10 +69,7 @@ async fn variables_of_commands_have_values() {
         run("t [shape=parallelogram, tool_command=\"touch $target_dir/build\"] start -> t -> exit", &[])
             .await;
     let failure = ran.failure();
-    assert!(
-        failure.contains("`$target_dir`, which has no value; give it by `--var target_dir=..`"),
-        "{failure}"
-    );
+    assert!(failure.contains("`$target_dir`, which has no value; pass `--var target_dir=..`"), "{failure}");
 }
 
 /// A hook is a command, too.

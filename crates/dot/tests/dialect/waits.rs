@@ -1,4 +1,4 @@
-//! Nodes that wait for a person or for time, also beyond the end of the process.
+//! Nodes that wait for a person or for time, across the end of the process.
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
 use std::sync::Arc;
@@ -184,7 +184,7 @@ async fn a_gate_without_a_choice_fails() {
     let world =
         World::new("gate [type=\"wait.human\"] start -> gate gate -> exit [condition=\"outcome=success\"]");
     let Outcome::Failed { failure, .. } = world.process().await else { panic!("not failed") };
-    assert_eq!(failure.message, "there is no edge to choose");
+    assert_eq!(failure.message, "the gate has no edge to choose");
 }
 
 #[tokio::test]
@@ -224,14 +224,14 @@ async fn wait_duration_survives_restart() {
 #[test]
 fn waits_that_cannot_work_are_refused() {
     for (statements, part) in [
-        ("a [type=wait] start -> a -> exit", "node a: a wait has no duration"),
+        ("a [type=wait] start -> a -> exit", "node a: the wait has no duration"),
         (
             "a [type=\"wait.human\", human.default_choice=nobody] start -> a -> exit",
-            "node a: `human.default_choice` is `nobody`, which is none of its edges",
+            "node a: `human.default_choice` is `nobody`, which matches no edge",
         ),
         (
             "a [type=\"wait.human\"] start -> a a -> exit [freeform=true] a -> a [freeform=true]",
-            "edge a -> a: it is a second `freeform` edge of the node",
+            "edge a -> a: the node has a second `freeform` edge",
         ),
     ] {
         let error = Compiler::new(registry()).compile(&pipeline(&source(statements))).unwrap_err();

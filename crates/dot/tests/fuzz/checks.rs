@@ -1,4 +1,4 @@
-//! What has to hold of any bytes. `fuzz/` has it, too, by this file.
+//! Properties for any bytes. `fuzz/` includes this file.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -9,7 +9,7 @@ use ferrata_dot::outcome::StageOutcome;
 use ferrata_dot::transform::Transforms;
 use ferrata_dot::{Document, ParseError, Pipeline};
 
-/// What came of an input.
+/// The result of an input.
 pub(crate) struct Answer {
     /// Whether it is a pipeline.
     #[allow(dead_code, reason = "fuzz/ does not look at it")]
@@ -19,7 +19,7 @@ pub(crate) struct Answer {
     pub(crate) trace: u64,
 }
 
-/// What a mistake must be whatever the source is.
+/// Properties of every error, for any source.
 fn sane(source: &[u8], error: &ParseError) {
     assert!(error.span().start <= source.len(), "{error:?}");
     assert!(!error.message().is_empty() && !error.message().contains('\n'), "{error:?}");

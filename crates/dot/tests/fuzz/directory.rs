@@ -1,4 +1,4 @@
-//! What has to hold of any bytes in the files of a run directory. `fuzz/` has it, too, by this file.
+//! Properties for any bytes in the files of a run directory. `fuzz/` includes this file.
 
 use std::path::Path;
 

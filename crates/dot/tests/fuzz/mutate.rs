@@ -1,6 +1,6 @@
-//! Inputs made of other inputs: cut, repeated, joined, and with what the language is made of put in.
+//! Mutations of inputs: cut, repeated, joined, and with tokens of the language inserted.
 
-/// What the language is made of, and what is at its edges.
+/// Tokens of the language, and edge cases.
 const PIECES: &[&str] = &[
     "digraph",
     "subgraph",

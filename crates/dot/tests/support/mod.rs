@@ -1,4 +1,4 @@
-//! What tests of running pipelines share: a handler that does as its node says, and a run with its path.
+//! Helpers of the tests that run pipelines: a handler that acts as its node's attributes request, and a run with its path.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::collections::BTreeMap;

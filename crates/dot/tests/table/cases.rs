@@ -1,4 +1,4 @@
-//! The pipelines, each with the sections of the specification that it is about in its name.
+//! The pipelines. The name of each case has the sections of the specification that it covers.
 
 /// A pipeline and what is to come of it.
 pub(crate) struct Case {
@@ -62,7 +62,7 @@ pub(crate) const CASES: &[Case] = &[
         "start a",
         &[],
     )
-    .fails("`a` came to `success`, and none of its edges holds: to `exit` if `outcome=fail`; give it an edge without a condition"),
+    .fails("`a` ended with `success`, and no condition of its edges holds: to `exit` if `outcome=fail`; add an edge without a condition"),
     case(
         "1.2 a branch ends with a failure where none of a node's edges holds",
         "p [type=parallel] a b c f [type=parallel.fan_in] start -> p p -> a p -> b -> f a -> c [condition=\"outcome=skipped\"] c -> f f -> exit",
@@ -165,7 +165,7 @@ pub(crate) const CASES: &[Case] = &[
         &[],
     ),
     case("1.4 a gate that is not met and has no target", "a [goal_gate=true, does=skipped] start -> a -> exit", "start a exit", &[])
-        .fails("goal gate unsatisfied and no retry target: `a` did not succeed; give it a `retry_target`"),
+        .fails("goal gate unsatisfied and no retry target: `a` did not succeed; set its `retry_target`"),
     case(
         "1.4 a gate that was not visited",
         "a b [goal_gate=true] start -> a a -> exit a -> b [condition=\"outcome=fail\"] b -> exit",

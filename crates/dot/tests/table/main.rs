@@ -1,5 +1,5 @@
-//! A table of pipelines, from a chain of three nodes to nested parallel nodes with gates and loops: each with the path, the context
-//! and the end that it is to have, and the same of it after a crash at each of its writes.
+//! A table of pipelines, from a chain of three nodes to nested parallel nodes with gates and loops. Each has an expected path, context and outcome,
+//! with and without a crash at each of its writes.
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
 #[path = "../support/mod.rs"]

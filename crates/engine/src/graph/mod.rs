@@ -10,8 +10,7 @@ mod fingerprint;
 pub mod fired;
 mod issue;
 mod join;
-#[doc(hidden)]
-pub mod liveness;
+pub(crate) mod liveness;
 #[doc(hidden)]
 pub mod lower;
 mod names;

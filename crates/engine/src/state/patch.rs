@@ -107,7 +107,7 @@ impl Patch {
     /// # Errors
     ///
     /// Returns [`ErrorKind::Corrupt`] if the patch is a merge with a patch that had a damaged value.
-    pub fn as_raw_json(&self) -> Result<Cow<'_, RawValue>> {
+    pub(crate) fn as_raw_json(&self) -> Result<Cow<'_, RawValue>> {
         match &self.0 {
             Repr::Text(text) => Ok(Cow::Borrowed(text)),
             Repr::Parts(parts) => render(parts).map(Cow::Owned),

@@ -162,7 +162,7 @@ impl PatchWriter {
     }
 
     /// Removes the whole channel.
-    pub fn remove_channel(&mut self, channel: &ChannelId) {
+    pub(crate) fn remove_channel(&mut self, channel: &ChannelId) {
         // Removal encodes no value, so it cannot fail.
         let _ = self.put(channel, Write::Overwritten, |_| Ok((0, EncodedChange::RemoveChannel)));
     }

@@ -1,4 +1,4 @@
-//! A collector that keeps every span in a file, one line when it starts and one when it ends: what a killed process had open is known.
+//! A collector that writes one line to a file at the start and at the end of each span, so that the open spans of a killed process are known.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -14,7 +14,7 @@ use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider, Span, SpanData, SpanP
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::layer::SubscriberExt as _;
 
-/// A span as it is told of.
+/// A span in the collector's file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Line {
     pub(crate) process: String,

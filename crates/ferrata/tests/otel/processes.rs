@@ -1,4 +1,4 @@
-//! Two processes, the first of which is killed while a node is at work.
+//! Two processes. The first is killed while a node is running.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader};

@@ -1,4 +1,4 @@
-//! Whether a trace is sampled is decided once, and what a caller says of it is recorded.
+//! The sampling decision of a trace is made once, and a caller's decision is recorded.
 
 use ferrata::runtime::TraceParent;
 use ferrata::testing::LedgerStore;

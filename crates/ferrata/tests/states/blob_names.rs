@@ -1,4 +1,4 @@
-//! The name of a value keeps it wherever it stands in a run, and however JSON spells it.
+//! The name of a blob protects the blob from collection, anywhere in a run and in any JSON spelling.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Large values that states name: what a run writes of them, and that none is collected that any state of a run still names.
+//! Large values in states: the records that name them, and collection that keeps every named value.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A field that a newer version of the state has, with a default that is not empty: what the log says is what the run has seen.
+//! A new field with a non-empty default: the log contains the value that the run saw.
 
 use ferrata::prelude::*;
 use ferrata::store::MemoryStore;

@@ -1,4 +1,4 @@
-//! What `#[derive(State)]` writes: names, methods, errors, and that an update touches nothing but its channels.
+//! Output of `#[derive(State)]`: names, methods, errors, and updates that touch only their channels.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Channels that are not stored: nodes of one process hand them on, and nothing that is stored ever depends on them.
+//! Ephemeral channels: nodes of one process pass them on, and no stored value depends on them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -191,7 +191,7 @@ async fn ephemeral_channel_reaches_nodes_and_no_record() {
     assert_replays(&log, &graph).await;
 }
 
-/// A part of a state that is a field is stored as a whole: its ephemeral channels cannot be, and are not kept beside it.
+/// A part that is one field of a state is stored as a whole, so its ephemeral channels are neither ephemeral nor kept separately.
 #[tokio::test]
 async fn ephemeral_channel_of_part_follows_outer_state() {
     #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, State)]

@@ -1,4 +1,4 @@
-//! A tenant whose keys are erased, in a service that goes on for the others.
+//! A tenant with erased keys, in a service that continues for other tenants.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

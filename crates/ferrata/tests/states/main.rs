@@ -1,4 +1,4 @@
-//! Typed states, what the derives write for them, and what their values may be.
+//! Typed states, their derives, and their values.
 #![expect(clippy::unwrap_used, reason = "a test that cannot do its work has failed")]
 
 #[cfg(feature = "blobs")]

@@ -1,4 +1,4 @@
-//! State whose own code panics: the run is let go of, whoever waits is told, and nobody tries it again and again.
+//! State with panicking code: the process releases the run, notifies waiters, and does not retry forever.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

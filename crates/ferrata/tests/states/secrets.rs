@@ -1,4 +1,4 @@
-//! Secret channels: stored as any other, and in no view of a run.
+//! Secret channels: stored like other channels, and absent from every view of a run.
 
 use ferrata::graph::Graph;
 use ferrata::node::NodeResult;

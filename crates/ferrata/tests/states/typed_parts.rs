@@ -1,4 +1,4 @@
-//! Subgraphs over typed states: parts made of channels, and parts that are a field.
+//! Subgraphs over typed states: parts of channels, and parts that are one field.
 
 use ferrata::State;
 use ferrata::graph::{Graph, GraphBuilder, Lens};

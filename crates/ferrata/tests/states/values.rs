@@ -1,4 +1,4 @@
-//! Typed states on their way to the log and back: what comes back as another value is refused where it enters.
+//! Encoding of typed states: a value that would decode to another value is rejected at the API.
 
 #![expect(clippy::cast_possible_truncation, reason = "a float of 32 bits is wanted, whichever")]
 
@@ -26,7 +26,7 @@ struct Held {
 
 /// Declares tests, each with a value that serde reads back otherwise than it writes it, and what is said of it.
 ///
-/// One type of state holds them all: what a runtime does is compiled anew for each type of state.
+/// One state type has all values, because the runtime is compiled again for each state type.
 macro_rules! refused {
     ($($name:ident: $ty:ty = $value:expr, $says:expr;)*) => {
         /// A value of one of the types, written and read as that type by itself is.
@@ -233,8 +233,8 @@ struct Counted {
     counts: HashMap<String, u32>,
 }
 
-/// A fork was made twice under one id, as a client does that heard no answer, and the second was refused as another one: what
-/// told them apart was the order in which a `HashMap` was written, which is another one each time.
+/// A fork is repeated under one id, as by a client that got no reply. The second fork equals the first one, although a `HashMap` is written in
+/// another order each time.
 #[tokio::test]
 async fn fork_id_ignores_map_order() {
     let runtime = Runtime::builder(MemoryStore::new()).build().await.unwrap();
@@ -329,7 +329,7 @@ async fn context_draft_preserves_negative_zero() {
     assert_eq!(serde_json::to_string(&state).unwrap(), r#"{"list":[-0.0,1.0],"map":{"k":-0.0},"one":-0.0}"#);
 }
 
-/// What a draft becomes gives what was stored of the edited state, exactly, whatever was edited.
+/// The update of a draft, applied to the stored state, gives exactly the edited state, for any edit.
 #[test]
 fn draft_update_reproduces_stored_state() {
     let signs = |dice: u64| {

@@ -1,4 +1,4 @@
-//! Cancelled runs undo what their functions did.
+//! Cancelled runs compensate their effects.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Functions whose code changes while a run is under way: each change is safe, or stops the run before it repeats an effect.
+//! Functions with changed code in an active run: each change is safe, or stops the run before it repeats an effect.
 
 use std::time::Duration;
 

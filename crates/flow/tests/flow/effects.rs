@@ -1,4 +1,4 @@
-//! What the steps of a test did.
+//! The recorded effects of a test's steps.
 
 use std::sync::{Arc, Mutex};
 

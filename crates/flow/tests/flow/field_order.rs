@@ -1,4 +1,4 @@
-//! Cases in which other systems took another path in a replay: joins, races, errors, and calls of completed runs.
+//! Cases in which other systems diverged in a replay: joins, races, errors, and calls of completed runs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

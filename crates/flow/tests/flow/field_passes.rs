@@ -1,4 +1,4 @@
-//! Cases in which other systems broke at a new pass, a cancellation or a change of the code.
+//! Cases in which other systems failed at a new pass, a cancellation or a code change.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What each operation returns, and how calls, starts and ends look from outside.
+//! The result of each operation, and the outside view of calls, starts and ends.
 
 use std::time::Duration;
 

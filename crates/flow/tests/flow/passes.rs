@@ -1,4 +1,4 @@
-//! Functions that begin again with a new input.
+//! Functions that restart with a new input.
 
 use std::time::Duration;
 

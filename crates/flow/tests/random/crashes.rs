@@ -1,4 +1,4 @@
-//! Random programs, crashed at each write and on each side of it, and once more after that.
+//! Random programs with crashes before and after each write, and a second crash afterwards.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,4 +1,4 @@
-//! Random edits of a function between a crash and its replay: each is safe, or refused before it repeats an effect.
+//! Random edits of a function between a crash and its replay: each is safe, or is refused before it repeats an effect.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

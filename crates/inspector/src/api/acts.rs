@@ -1,4 +1,4 @@
-//! Acts on a run, if the inspector allows them. Each record of an act names the viewer.
+//! Acts on a run, if the inspector allows acts. The record of each act names the viewer.
 
 use axum::Json;
 use axum::body::Bytes;
@@ -21,7 +21,7 @@ use crate::problem::Problem;
 use crate::redact::HIDDEN;
 use crate::view::summary::key;
 
-/// The author of an act if the viewer has no name.
+/// The recorded author of an act if the viewer has no name.
 const BY: &str = "inspector";
 
 #[derive(Deserialize)]
@@ -35,7 +35,7 @@ struct ReasonBody {
     reason: String,
 }
 
-/// Exactly one of the four fields is set.
+/// The body of an answer. Exactly one of the four fields is set.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AnswerBody {
@@ -47,7 +47,7 @@ struct AnswerBody {
     resolve: Option<Box<RawValue>>,
 }
 
-/// Reads an optional field in which `null` is a value: `null` can be an answer.
+/// Reads an optional field for which `null` is a value, because `null` can be an answer.
 fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
     Box::<RawValue>::deserialize(deserializer).map(Some)
 }
@@ -124,7 +124,7 @@ pub(super) async fn act(
             return Err(Problem::not_found(format!("unknown act; use one of: {acts}")));
         }
     }
-    // It may be a schedule that is now paused or unpaused.
+    // The run may belong to a schedule that this act has paused or unpaused.
     call.app.schedules.forget().await;
     Ok(Json(json!({ "run": key(&run) })))
 }
@@ -144,7 +144,7 @@ async fn fork(call: &ApiCall, run: &RunKey, fork: ForkBody) -> Result<Json<Value
     Ok(Json(json!({ "run": key(&request.await?) })))
 }
 
-/// Removes a run if it is unchanged since it was read, so that a newer signal is not lost.
+/// Purges a run if it has not changed since the viewer read it, so that no newer signal is lost.
 async fn purge(call: &ApiCall, run: &RunKey, EmptyBody {}: EmptyBody) -> Result<Json<Value>, Problem> {
     let head = call.head(run).await?;
     if !head.status.is_finished() {
@@ -155,7 +155,7 @@ async fn purge(call: &ApiCall, run: &RunKey, EmptyBody {}: EmptyBody) -> Result<
     Ok(Json(json!({ "run": key(run), "records": removed.records, "bytes": removed.bytes })))
 }
 
-/// Checks that the viewer may act and that no other site's form could have sent the request; returns the body.
+/// Checks that the viewer may act, and that no form of another site could have sent the request. Returns the body.
 pub(super) fn permitted(
     call: &ApiCall,
     headers: &HeaderMap,
@@ -201,7 +201,7 @@ fn reason(body: &[u8]) -> Result<String, Problem> {
     Ok(reason_or_default(read::<ReasonBody>(body)?.reason))
 }
 
-/// Returns the given reason, or a default.
+/// Returns the reason in the request, or a default reason.
 pub(super) fn reason_or_default(said: String) -> String {
     if said.trim().is_empty() { "requested in the inspector".to_owned() } else { said }
 }
@@ -210,7 +210,7 @@ async fn patch(call: &ApiCall, run: &RunKey, at: Position, json: &RawValue) -> R
     exact_numbers::check_numbers(json.get())?;
     let operations: Value = read(json.get().as_bytes())?;
     let text = operations.to_string();
-    // A viewer who edits the displayed text would write the replacement of a hidden value.
+    // A viewer who edits the displayed text could otherwise write the replacement of a hidden value into the state.
     let redaction = &call.app.redaction;
     let holds_shown = match redaction.is_empty() {
         true => false,

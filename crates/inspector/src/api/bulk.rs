@@ -1,4 +1,4 @@
-//! One act for all runs that match a filter, in parts, with a dry run.
+//! Performs one act on all runs that match a filter, in parts. A dry run only lists the runs.
 
 use axum::Json;
 use axum::body::Bytes;
@@ -22,13 +22,13 @@ use crate::view::text::SHORT;
 /// Maximum number of runs that an answer names.
 const NAMED: usize = 50;
 
-/// The filter and the act.
+/// The body of a bulk request: the filter, and the act with its arguments.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct BulkBody {
     #[serde(default)]
     filter: BulkFilter,
-    /// Confirms that a filter without a condition means every run.
+    /// Confirms that a filter without a condition selects every run.
     #[serde(default)]
     all: bool,
     #[serde(default)]
@@ -37,7 +37,7 @@ struct BulkBody {
     reason: String,
     /// The cursor: `next` of the previous answer.
     cursor: Option<String>,
-    /// Maximum number of runs per answer: small parts let a page show progress.
+    /// Maximum number of runs per answer. With small parts, a page can show progress.
     limit: Option<u32>,
 }
 
@@ -77,7 +77,8 @@ pub(super) async fn bulk(
 
 fn listing(call: &ApiCall, bulk: &BulkBody) -> Result<RunsRequest, Problem> {
     let BulkFilter { tenant, workflow, user, status: words, label, since, before } = &bulk.filter;
-    // A viewer's tenant is not a chosen condition. A limit on the start time only excludes newer runs between two requests.
+    // The viewer did not choose the restriction to his tenant, so it does not count as a condition. Nor does a limit on the start time, which only
+    // excludes runs that started between two requests.
     let is_any = [tenant, workflow, user].iter().all(|one| one.is_none())
         && words.is_empty()
         && label.is_empty()

@@ -1,4 +1,4 @@
-//! Differences between two states: of one run at two records, or of two runs.
+//! Differences between two states, of one run at two records or of two runs.
 
 use axum::Json;
 use axum::extract::Path;
@@ -12,10 +12,10 @@ use crate::params::QueryParams;
 use crate::problem::Problem;
 use crate::view::tree::small;
 
-/// Maximum number of changes per answer.
+/// Maximum number of changes in an answer.
 const MOST: usize = 500;
 
-/// Answers `GET /api/v1/runs/{tenant}/{run}/diff`: from one position to another, which may be in the run `of`.
+/// Answers `GET /api/v1/runs/{tenant}/{run}/diff`: the changes from one position to another. The second position may be in the run `of`.
 pub(super) async fn show(call: ApiCall, Path(name): Path<(String, String)>) -> Result<Json<Value>, Problem> {
     let params = call.params(&["from", "to", "of"])?;
     let from = params

@@ -15,12 +15,12 @@ use super::run_poller::RunPoller;
 use crate::app::ApiCall;
 use crate::problem::Problem;
 
-/// The events with output of nodes, which a page requests with `words`. They are omitted if texts are hidden, because a hook needs whole texts and
-/// these come in parts. For a run with secret channels, they need a viewer who may see those.
+/// The events that contain output of nodes. A page requests them with `words`. These events are omitted if texts are hidden, because a hook needs
+/// whole texts and the events contain parts of texts. For a run with secret channels, the viewer must be allowed to see secrets.
 const PAYLOADS: [WatchKind; 4] =
     [WatchKind::Chunks, WatchKind::Chunk, WatchKind::Custom, WatchKind::Progress];
 
-/// Answers `GET /api/v1/runs/{tenant}/{run}/events`: from the last record that the browser saw, or from now on.
+/// Answers `GET /api/v1/runs/{tenant}/{run}/events`: the events after the last record that the browser saw, or from now on.
 pub(super) async fn follow(
     call: ApiCall,
     Path(name): Path<(String, String)>,
@@ -47,7 +47,7 @@ pub(super) async fn follow(
     let app = Arc::clone(&call.app);
     let stream =
         stream::unfold((frames, quiet, ending, app), async |(mut frames, mut quiet, mut ending, app)| {
-            // Also end with the server: the page connects again.
+            // The stream also ends when the server stops. The page then connects again.
             let frame = tokio::select! {
                 // The page learns about an error when it connects again.
                 frame = quiet.next(&mut frames) => frame?,
@@ -63,7 +63,7 @@ pub(super) async fn follow(
 async fn ended(ending: Option<&mut watch::Receiver<bool>>) {
     let Some(ending) = ending else { return std::future::pending().await };
     if ending.wait_for(|ending| *ending).await.is_err() {
-        // The sender is gone, so no end can be announced.
+        // The sender no longer exists, so no end can be announced.
         std::future::pending().await
     }
 }

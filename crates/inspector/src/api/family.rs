@@ -50,10 +50,10 @@ pub(super) async fn family(
     })))
 }
 
-/// Maximum number of named children per node. Children that need an operator come first.
+/// Maximum number of children that are named for each node. Children that need an operator come first.
 const NAMED: usize = 8;
 
-/// Returns the status of started runs for each node.
+/// Counts for each node the runs that it started, by status.
 fn by_node(children: &[RunHead]) -> Vec<Value> {
     let mut by_node: BTreeMap<String, Vec<(&RunHead, Value)>> = BTreeMap::new();
     for head in children {

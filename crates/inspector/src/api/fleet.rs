@@ -1,4 +1,4 @@
-//! The fleet: the runs of each process, the runs without a process, and the promises of the store.
+//! The fleet: the runs that each process drives, the runs without a process, and the guarantees of the store.
 
 use std::collections::BTreeMap;
 
@@ -45,7 +45,7 @@ pub(super) async fn fleet(call: ApiCall) -> Result<Json<Value>, Problem> {
             None => page,
         };
         let mut found = store.runs(&query, page).await?;
-        // Schedules have a list of their own, and queues follow below.
+        // Schedules have their own list, and queues follow below.
         found.items.retain(|head| !is_system(head));
         heads.extend(found.items);
         cursor = found.next;

@@ -1,4 +1,4 @@
-//! The identity of this inspector, and the acts that it allows the viewer.
+//! Describes this inspector, and the acts that the viewer may perform.
 
 use axum::Json;
 use serde_json::{Value, json};

@@ -31,7 +31,7 @@ use crate::app::AppContext;
 use crate::problem::Problem;
 use crate::{assets, guard, redact};
 
-/// Maximum size of an act in bytes: the largest edit that a store would accept.
+/// Maximum size of the body of an act in bytes. The limit is the size of the largest edit that a store would accept.
 const MOST: usize = 8 * 1024 * 1024;
 
 /// Creates the routes.
@@ -83,7 +83,7 @@ async fn wrong_method(State(_): State<Arc<AppContext>>) -> impl IntoResponse {
 
 #[cfg(test)]
 mod tests {
-    /// Every route is described, and every described route exists.
+    /// The OpenAPI document describes each route, and each described route exists.
     #[test]
     fn the_description_has_each_path_that_is_served() {
         let source = include_str!("mod.rs");

@@ -21,7 +21,7 @@ const TENANT: Parameter = ("tenant", "string", "Only runs of this tenant.");
 const WORKFLOW: Parameter = ("workflow", "string", "Only runs of this workflow.");
 const PLACE: &str = "A position in the log: `latest`, a number, a record id, or `node@visit`.";
 
-/// Each readable path: the path, its answer, and its parameters.
+/// Each path that a client can read: the path, the description of its answer, and its parameters.
 const READS: [(&str, &str, &[Parameter]); 14] = [
     ("/", "Returns the settings of this inspector, and the permissions of the viewer.", &[]),
     (

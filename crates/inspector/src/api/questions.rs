@@ -15,10 +15,11 @@ use crate::problem::Problem;
 use crate::view::summary::summary;
 use crate::view::unreadable::{UnreadableList, is_unreadable, why_unreadable};
 
-/// Maximum number of logs that one answer reads. For other runs it shows cached data until a later answer reads them.
+/// Maximum number of logs that one answer reads. For other runs, the answer shows cached data until a later request reads their logs.
 const READ: usize = 100;
 
-/// The statuses of runs that may ask; the likely ones come first. A question may be open while other branches run.
+/// The statuses of runs that may have open questions, the most likely status first. A run in progress may also have an open question, from one of its
+/// branches.
 const GROUPS: [&[RunStatus]; 2] =
     [&[RunStatus::Interrupted, RunStatus::AwaitingInput], &[RunStatus::InProgress]];
 
@@ -57,7 +58,7 @@ pub(super) async fn list(call: ApiCall) -> Result<Json<Value>, Problem> {
     })))
 }
 
-/// Lists runs that have not ended, idle ones first: they wait for a person, however many newer runs are active.
+/// Lists the runs that have not ended. Idle runs come first, because they wait for a person, even if many active runs are newer.
 async fn open(
     call: &ApiCall,
     mut query: RunQuery,
@@ -99,13 +100,13 @@ async fn open(
         };
         let mut found = store.runs(&query, page).await?;
         if group + 1 == GROUPS.len() {
-            // A run that became idle since the first of these listings is in neither. The next page follows the last run.
+            // A run that became idle between these two listings is in neither of them. So the next page starts after the last run of this page.
             let place = |head: &RunHead| (head.facts.created, head.run.clone());
             let last = found.next.as_ref().and(found.items.last()).map(place);
             before.retain(|head| last.as_ref().is_none_or(|last| place(head) > *last));
             found.items.append(&mut before);
         }
-        // A run that became active since then is in both.
+        // A run that became active between these two listings is in both of them.
         heads.extend(found.items.into_iter().filter(|head| seen.insert(head.run.clone())));
         if let Some(next) = found.next {
             return Ok((heads, Some(format!("{group}.{}", next.as_str()))));
@@ -120,7 +121,8 @@ async fn open(
     }
 }
 
-/// Reads a run's own questions, or the reason why it is unreadable. Those of its descendants are listed with them.
+/// Reads the questions that a run itself asked, or the reason why the run is unreadable. Questions of its descendants are listed with the
+/// descendants.
 async fn of(call: &ApiCall, head: &RunHead) -> Result<Value, Problem> {
     let hides = &call.app.redaction;
     match call.runtime().questions(&head.run).await {
@@ -128,7 +130,7 @@ async fn of(call: &ApiCall, head: &RunHead) -> Result<Value, Problem> {
             let own = all.iter().filter(|one| one.asked_by.is_none());
             Ok(json!({ "questions": own.map(|one| question(one, hides)).collect::<Vec<_>>() }))
         }
-        // Purged since it was listed.
+        // The run was purged after it was listed.
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(json!({ "questions": [] })),
         Err(error) if is_unreadable(&error) => Ok(json!({ "unreadable": why_unreadable(&error, hides) })),
         Err(error) => Err(error.into()),

@@ -25,7 +25,7 @@ struct PauseBody {
 #[serde(deny_unknown_fields)]
 struct UnpauseBody {}
 
-/// An omitted field leaves its limit unchanged; `null` removes an override.
+/// The body of a request that overrides limits. An omitted field leaves its limit unchanged, and `null` removes an override.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LimitsBody {

@@ -1,4 +1,4 @@
-//! The history of a run, record by record, in words.
+//! The history of a run: each record, described in words.
 
 use axum::Json;
 use axum::extract::Path;
@@ -12,7 +12,7 @@ use crate::view::text::LONG;
 /// Maximum number of lines per answer.
 const MOST: u32 = 2_000;
 
-/// Answers `GET /api/v1/runs/{tenant}/{run}/records`: those from a record on, or the last ones.
+/// Answers `GET /api/v1/runs/{tenant}/{run}/records`: the records from a position on, or the last records.
 pub(super) async fn list(call: ApiCall, Path(name): Path<(String, String)>) -> Result<Json<Value>, Problem> {
     let params = call.params(&["from", "limit"])?;
     let limit = params.limit(500, MOST)?;
@@ -23,7 +23,7 @@ pub(super) async fn list(call: ApiCall, Path(name): Path<(String, String)>) -> R
     let from = from.unwrap_or_else(|| last.saturating_sub(u64::from(limit) - 1)).max(first);
     let told = call.runtime().timeline(&run, Seq::new(from)).await?;
     let end = from.saturating_add(u64::from(limit));
-    // A record may have several lines, and they stay together.
+    // A record may have several lines. An answer never separates them.
     let items: Vec<Value> = told
         .iter()
         .take_while(|entry| entry.header.seq.get() < end)

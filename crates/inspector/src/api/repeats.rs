@@ -1,4 +1,4 @@
-//! The work that a fork of a run may repeat, so that a page can ask before the fork.
+//! The work that a fork of a run may repeat. A page shows it before the fork and asks for confirmation.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::run::place;
 use crate::app::ApiCall;
 use crate::problem::Problem;
 
-/// Answers `GET /api/v1/runs/{tenant}/{run}/repeats`: by node, for any record that the page shows.
+/// Answers `GET /api/v1/runs/{tenant}/{run}/repeats`: the work by node, for a fork from any displayed record.
 pub(super) async fn list(call: ApiCall, Path(name): Path<(String, String)>) -> Result<Json<Value>, Problem> {
     let params = call.params(&["at", "start_at"])?;
     let run = call.run(&name)?;

@@ -9,7 +9,8 @@ use super::state::read;
 use crate::app::ApiCall;
 use crate::problem::Problem;
 
-/// The heading before the state, which is the last part of a post-mortem. Untrusted texts are single lines, so they cannot contain it.
+/// The heading before the state, which is the last part of a post-mortem. Untrusted texts have only one line each, so they cannot contain this
+/// heading.
 const STATE: &str = "\n## The state\n";
 
 /// Answers `GET /api/v1/runs/{tenant}/{run}/post-mortem`.
@@ -18,7 +19,7 @@ pub(super) async fn show(call: ApiCall, Path(name): Path<(String, String)>) -> R
     let run = call.run(&name)?;
     let mut text = call.runtime().post_mortem(&run).await?;
     if !call.app.redaction.is_empty() {
-        // The report is passed on, so even a viewer who may see secrets gets none in it.
+        // People pass the report on, so it contains no secrets, even if the viewer may see them.
         let state = read(&call, &run, Position::Latest, false).await?;
         text.truncate(text.rfind(STATE).unwrap_or(0));
         let hidden: Vec<_> = text.lines().map(|line| call.app.redaction.text(line)).collect();

@@ -1,4 +1,4 @@
-//! One run as of a record: its graph, the results of its nodes, and the reasons for its status. No value of its state.
+//! One run as of a record: its graph, the results of its nodes, and the reasons for its status. This view of a run contains no values of the state.
 
 use std::ops::Range;
 use std::str::FromStr;
@@ -25,13 +25,13 @@ use crate::view::summary::summary;
 use crate::view::text::{LONG, SHORT};
 use crate::view::tree::{fits, small};
 
-/// Maximum number of activations per answer, by default the last ones.
+/// Maximum number of activations in an answer. By default the last activations are shown.
 const ACTIVATIONS: usize = 2_000;
 
-/// Maximum number of named runs for which one activation waits.
+/// Maximum number of runs that are named for an activation that waits for them.
 const CHILDREN: usize = 20;
 
-/// Maximum size in bytes of a schema that becomes a form.
+/// Maximum size in bytes of a schema for which the page shows a form.
 const FORM: usize = 64 * 1024;
 
 /// Answers `GET /api/v1/runs/{tenant}/{run}`.
@@ -54,7 +54,7 @@ pub(super) async fn show(call: ApiCall, Path(name): Path<(String, String)>) -> R
         "why": [],
         "asked_below": [],
     });
-    // The current situation is no part of an older position of the log.
+    // The current status belongs to the newest position only, not to an older one.
     if params.one("at")?.is_none_or(|at| at == "latest") {
         let mut explained = call.runtime().explain(&head, &call.app.reasons).await?;
         let standings = queues::of_run(&call, &head, &shown["questions"]).await?;
@@ -67,12 +67,12 @@ pub(super) async fn show(call: ApiCall, Path(name): Path<(String, String)>) -> R
     Ok(Json(answer))
 }
 
-/// The displayed part of the ended activations: a run may have more than one answer can contain.
+/// The part of the ended activations that an answer shows, because a run may have more than one answer can contain.
 #[derive(Debug, Default)]
 struct HistoryPart {
-    /// The part before this index.
+    /// The part ends before this index.
     end: Option<usize>,
-    /// The part around this visit.
+    /// The part contains this visit.
     visit: Option<String>,
 }
 
@@ -90,7 +90,7 @@ impl HistoryPart {
     }
 }
 
-/// Shows a run as of its newest record: one computation per head, until time or the end of its owner changes something.
+/// Shows a run as of its newest record. The result is cached for the head, until the time or the end of its owner changes the result.
 async fn current_view(call: &ApiCall, head: &RunHead, part: &HistoryPart) -> Result<Arc<Value>, Problem> {
     let alive = if head.owner_alive { "living" } else { "dead" };
     let what = match (&part.visit, part.end) {
@@ -124,7 +124,7 @@ async fn past_view(
     part: &HistoryPart,
 ) -> Result<Value, Problem> {
     let (then, _) = call.runtime().checkpoint_and_graph(&head.run, at).await?;
-    // Nodes and edges are those of the newest record, so that the picture stays the same when the position moves.
+    // Use the nodes and edges of the newest record, so that the picture stays the same when the position changes.
     let known = newest_graph(call, head).await?;
     let phases: Vec<_> = then.next.iter().map(|one| then.phase(one, then.owner.is_some(), then.at)).collect();
     Ok(graph_view(call, head, &then, &phases, &known, part))
@@ -169,7 +169,7 @@ pub(super) fn place(text: Option<&str>) -> Result<Position, Problem> {
     Ok(text.map(Position::from_str).transpose()?.unwrap_or(Position::Latest))
 }
 
-/// Returns why this process could not claim the run.
+/// Returns the reason why this process could not claim the run.
 fn stalled(call: &ApiCall, head: &RunHead) -> Option<Value> {
     let all = call.runtime().stalled();
     let own = all.iter().find(|stalled| stalled.run == head.run)?;
@@ -193,7 +193,7 @@ fn run_view(
         "cancelled": now.cancelled.as_ref().map(|reason| hides.cut(reason, LONG)),
         "graph": graph,
         "past": now.history[part.clone()].iter().map(|one| past(one, hides)).collect::<Vec<_>>(),
-        // The number of ended activations before and after those, and the period of the earlier ones.
+        // The number of ended activations before and after the displayed part, and the period of the earlier ones.
         "older": part.start,
         "newer": now.history.len() - part.end,
         "older_until": now.history[..part.start].last().and_then(|past| past.at),
@@ -237,11 +237,11 @@ fn open(now: &Checkpoint, phases: &[ActivationPhase], hides: &Redaction) -> Vec<
     now.next.iter().zip(phases).take(ACTIVATIONS).map(one).collect()
 }
 
-/// Writes a question: its text, and the shape of an answer.
+/// Writes a question as JSON: its text, and the shape of its answer.
 pub(super) fn question(question: &Question, hides: &Redaction) -> Value {
     let mut schema = question.answer_schema();
     if let Value::Object(schema) = &mut schema {
-        // Both appear next to it, cut.
+        // The page shows both next to the question, shortened.
         schema.remove("title");
         schema.remove("default");
     }
@@ -252,7 +252,7 @@ pub(super) fn question(question: &Question, hides: &Redaction) -> Value {
         "kind": question.kind,
         "asked_by": question.asked_by.as_ref().map(crate::view::summary::key),
         "text": question.text.as_ref().map(|text| hides.cut(text, LONG)),
-        // A larger schema requires an answer as JSON.
+        // For a larger schema, the page asks for the answer as JSON.
         "expects": question.expects.as_ref().map(|shape| json!(shape)).filter(|shape| fits(shape, FORM)),
         "schema": Some(schema).filter(|schema| fits(schema, FORM)),
         "deadline": question.deadline,

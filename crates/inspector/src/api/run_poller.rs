@@ -1,17 +1,17 @@
-//! Polls a run without changes less often if its store has no notices, so that a page left open overnight costs little.
+//! Polls a run that does not change less often, if its store sends no notices. So a page that stays open overnight costs the store little.
 
 use std::time::Duration;
 
 use ferrata_core::runtime::{Runtime, SseFrames};
 use ferrata_core::{Clock as _, RecordId, RunKey, SystemClock, within};
 
-/// How long a run is polled closely after a change.
+/// Time after a change during which the run is polled frequently.
 const CLOSELY: Duration = Duration::from_secs(10);
 
-/// How often its head is polled afterwards.
+/// Time between two polls of the head, once the run is polled less often.
 const PAUSE: Duration = Duration::from_millis(1_500);
 
-/// After how many polls a stream sends a sign of life: proxies close silent connections.
+/// Number of polls after which a stream sends a comment, because proxies close connections without data.
 const ALIVE: u32 = 10;
 
 /// The polling state of a run.
@@ -19,11 +19,11 @@ pub(super) struct RunPoller {
     runtime: Runtime,
     run: RunKey,
     clock: SystemClock,
-    /// Whether the store has notices, so that polling costs nothing.
+    /// Whether the store sends notices. If so, no polling is needed.
     is_told: bool,
-    /// The head before the run was polled closely: later records have been seen since.
+    /// The head that was read before the frequent polling. The stream has already sent the records after it.
     seen: Option<RecordId>,
-    /// Whether the run has had no change for that long.
+    /// Whether the run has not changed for the time of frequent polling.
     is_quiet: bool,
 }
 
@@ -40,7 +40,7 @@ impl RunPoller {
         }
     }
 
-    /// Waits for the next frame; `None` after the last, and after an error.
+    /// Waits for the next frame; `None` after the last frame, and after an error.
     pub(super) async fn next(&mut self, frames: &mut SseFrames) -> Option<String> {
         if self.is_told {
             return frames.next().await.ok().flatten();

@@ -1,4 +1,4 @@
-//! Lists runs by filters and a search, page by page, from their heads alone.
+//! Lists runs by filters and search words, page by page. The listing reads only the heads of runs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::view::brief::{brief, urgent_reason};
 use crate::view::summary::summary;
 use crate::view::unreadable::{UnreadableList, is_unreadable, why_unreadable};
 
-/// Maximum number of heads that a search reads per answer; the cursor continues.
+/// Maximum number of heads that a search reads for one answer. The next request continues at the cursor.
 const SEARCHED: usize = 5_000;
 
-/// Maximum number of runs per answer with details, and of records of such a run: one read of its log per head.
+/// Maximum number of runs with details in an answer, and of records of such a run. The log of a run is read once for each head.
 const BRIEFS: usize = 50;
 const LONGEST: u64 = 20_000;
 
@@ -78,17 +78,17 @@ pub(super) async fn list(call: ApiCall) -> Result<Json<Value>, Problem> {
         |head: &RunHead| known.as_ref() != Some(&head.run) && choice.takes(head) && has(head, &words);
     let mut lists = RunLister::default();
     let (mut cursor, mut looked) = (cursor, 0);
-    // A plain list is one page of the store; a search uses large pages.
+    // A list without search words reads one page of the store. A search reads large pages.
     let mut most = if words.is_empty() { limit } else { Page::MAX };
     let next = loop {
-        // The list has room for another run besides a named one: without room it could not continue.
+        // Leave space for one more run after a run that was found by name. Without it, the list could not continue.
         let missing = (limit as usize).saturating_sub(items.len()).max(1);
         let mut size = most;
         let found = loop {
             let found = lists.page(store, &query, page(size, cursor.clone())).await?;
             let mut hits = (1..).zip(&found.items).filter(|(_, head)| is_hit(head)).skip(missing - 1);
             match (hits.next(), hits.next()) {
-                // A cursor is after a page: this page is read so that it ends with the last requested run.
+                // A cursor points to the end of a page. So read this page with a size at which it ends with the last displayed run.
                 (Some((last, _)), Some(_)) => size = last,
                 _ => break found,
             }
@@ -118,7 +118,7 @@ pub(super) async fn list(call: ApiCall) -> Result<Json<Value>, Problem> {
     })))
 }
 
-/// Lists pages of runs and reports unreadable ones: a store omits those unless asked.
+/// Lists pages of runs, and reports unreadable runs, which a store omits by default.
 #[derive(Default)]
 struct RunLister {
     unreadable: UnreadableList,
@@ -146,7 +146,7 @@ impl RunLister {
     }
 }
 
-/// The part of a filter that the store does not apply.
+/// The conditions of a filter that the store does not evaluate.
 struct ExtraFilter {
     only_roots: bool,
     with_system: bool,
@@ -155,7 +155,7 @@ struct ExtraFilter {
 impl ExtraFilter {
     fn read(params: &QueryParams, query: &RunQuery) -> Result<Self, Problem> {
         let flag = |name| Ok::<_, Problem>(params.parsed::<bool>(name)?.unwrap_or(false));
-        // A filter with the workflow or a label of queues and schedules includes them.
+        // If the filter names a workflow or a label, queues and schedules are listed too.
         let is_named = query.workflow.is_some() || !query.labels.is_empty();
         Ok(Self { only_roots: flag("roots")?, with_system: flag("system")? || is_named })
     }

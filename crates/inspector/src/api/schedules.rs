@@ -1,4 +1,4 @@
-//! The schedules of the store: the next ticks of each, the results of the latest, and whether it is paused.
+//! The schedules of the store. For each schedule, the answer has the next ticks, the latest results, and whether it is paused.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::view::summary::key;
 use crate::view::text::SHORT;
 use crate::view::unreadable::{UnreadableList, is_unreadable, why_unreadable};
 
-/// Maximum age of the data: a page polls every few seconds, and each poll reads the log of each schedule.
+/// Maximum age of cached data. A page polls every few seconds, and without the cache each poll would read the log of each schedule.
 const AGE: Duration = Duration::from_secs(10);
 
 /// Number of listed ticks in the future and in the past.
@@ -65,7 +65,7 @@ async fn read(call: &ApiCall, tenant: Option<TenantId>, at: Duration) -> Result<
     for schedule in Schedule::list(call.runtime(), tenant.as_ref()).await? {
         match schedule.status().await {
             Ok(status) => found.push(status),
-            // Purged since it was listed.
+            // The schedule was purged after it was listed.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) if is_unreadable(&error) => {
                 let why = why_unreadable(&error, &call.app.redaction);

@@ -29,7 +29,8 @@ pub(super) async fn show(call: ApiCall, Path(name): Path<(String, String)>) -> R
     Ok(Json(json!({ "at": position.to_string(), "state": tree(path, at(&state, path)?, offset, limit) })))
 }
 
-/// Reads the state of a run without hidden values, once for each position while the head is the same; secrets are included if `reveal` is set.
+/// Reads the state of a run, with hidden values replaced. If `reveal` is set, secrets stay visible. Each position is read once while the head stays
+/// the same.
 pub(super) async fn read(
     call: &ApiCall,
     run: &RunKey,
@@ -37,7 +38,7 @@ pub(super) async fn read(
     reveals: bool,
 ) -> Result<Arc<Value>, Problem> {
     let head = call.head(run).await?;
-    // A record appended during this request is not part of it.
+    // The answer must not contain records that are appended during this request.
     let at = if at == Position::Latest { Position::Record(head.id) } else { at };
     let what = if reveals { format!("{at}, with what is secret") } else { at.to_string() };
     let about = CacheKey { run: run.clone(), head: head.id, what: what.into() };

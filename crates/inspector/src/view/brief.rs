@@ -1,4 +1,4 @@
-//! Details of a run for a list, beyond its head: the place of a failure, and the reason of a wait.
+//! Details of a run for a list: the node that failed, and the reason for a wait. The head of a run does not contain them.
 
 use ferrata_core::runtime::{Checkpoint, PastActivation, ReasonKind, RunReason};
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use super::reason::reason_json;
 use super::text::SHORT;
 use crate::redact::Redaction;
 
-/// Returns where a run failed and what it waits for. The head has its process.
+/// Returns the node at which a run failed, and the reason for its wait.
 pub(crate) fn brief(now: &Checkpoint, reasons: &[RunReason], hides: &Redaction) -> Value {
     let stopped = now.next.iter().find(|pending| pending.stopped);
     let failed = now.history.iter().rev().find(|past| !past.ok);
@@ -22,7 +22,7 @@ pub(crate) fn brief(now: &Checkpoint, reasons: &[RunReason], hides: &Redaction) 
     })
 }
 
-/// Returns the most urgent reason that the head does not contain.
+/// Returns the most urgent reason that is not already in the head.
 pub(crate) fn urgent_reason(reasons: &[RunReason], hides: &Redaction) -> Value {
     let of_log = |kind| !matches!(kind, ReasonKind::Working | ReasonKind::Orphaned | ReasonKind::Queued);
     json!(reasons.iter().find(|reason| of_log(reason.kind)).map(|reason| reason_json(reason, hides)))

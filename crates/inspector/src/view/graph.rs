@@ -1,4 +1,4 @@
-//! A run's graph: every node with its status, and the edges with the number of times the run took them.
+//! The graph of a run: every node with its status, and each edge with the number of times that the run took it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,24 +14,24 @@ use crate::redact::Redaction;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum NodeAppearance {
-    /// The run has not reached it.
+    /// The run has not reached the node.
     Plain,
-    /// Its last visit succeeded.
+    /// The last visit of the node succeeded.
     Done,
-    /// Its last visit did a part of its work.
+    /// The last visit of the node did a part of its work.
     Partial,
-    /// Its last visit failed, whether the run continued or stopped.
+    /// The last visit of the node failed, whether the run continued or stopped.
     Failed,
-    /// It is running.
+    /// The node is running.
     Going,
-    /// It waits: for an answer, a message, a time, a run, a process or other branches.
+    /// The node waits for an answer, a message, a time, a run, a process or other branches.
     Waiting,
-    /// It will never run, or did nothing.
+    /// The node will never run, or did nothing.
     Skipped,
 }
 
 impl NodeAppearance {
-    /// Returns the appearance of an ended activation. A run continues after many failures, and none of them appears as success.
+    /// Returns the appearance of an ended activation. A run may continue after a failure, but the failure never appears as success.
     pub(crate) fn of(past: &PastActivation) -> Self {
         match past.verdict.as_ref().map(|verdict| verdict.outcome.as_str()) {
             _ if !past.ok => Self::Failed,
@@ -60,16 +60,16 @@ pub(crate) struct ViewNode {
     label: String,
     look: NodeAppearance,
     visits: u32,
-    /// How many attempts of the open visit have failed.
+    /// The number of failed attempts of the open visit.
     #[serde(skip_serializing_if = "is_zero")]
     failed: u32,
-    /// The reason if its last visit did not succeed.
+    /// The reason why its last visit did not succeed; empty if it succeeded.
     #[serde(skip_serializing_if = "String::is_empty")]
     why: String,
-    /// The activity of its open visit, in a few words.
+    /// The current activity of its open visit, in a few words.
     #[serde(skip_serializing_if = "Option::is_none")]
     doing: Option<&'static str>,
-    /// The activations that have led to it, while others that lead there have not ended.
+    /// The activations that have already led to this node, while it waits for others that lead to it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     joins: Vec<String>,
 }
@@ -87,7 +87,7 @@ pub(crate) struct ViewEdge {
 }
 
 impl ViewEdge {
-    /// An edge with known ends and nothing else.
+    /// Creates an edge between two nodes without further data.
     fn plain(from: &NodeName, to: &NodeName) -> Self {
         Self {
             from: from.to_string(),
@@ -99,12 +99,12 @@ impl ViewEdge {
     }
 }
 
-/// The graph as far as a log describes it: nodes, edges, and edges that the current graph no longer has.
+/// The part of a graph that a log describes: its nodes and edges, and old edges that the current graph no longer has.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct KnownGraph {
     nodes: Vec<NodeName>,
     edges: Vec<(NodeName, NodeName)>,
-    /// Whether it includes the edges of nodes that the run has not reached.
+    /// Whether the edges of nodes that the run has not reached are included.
     whole: bool,
 }
 
@@ -128,7 +128,7 @@ impl KnownGraph {
 pub(crate) struct RunGraph {
     pub(crate) nodes: Vec<ViewNode>,
     pub(crate) edges: Vec<ViewEdge>,
-    /// Whether the edges of nodes that the run has not reached are known, too.
+    /// Whether the edges of nodes that the run has not reached are known.
     pub(crate) whole: bool,
     #[serde(skip)]
     places: BTreeMap<String, usize>,
@@ -163,7 +163,7 @@ impl RunGraph {
                 });
             }
         }
-        // In the order of activation, so that a drawing without the other edges reads from start to end.
+        // Add nodes in the order of their activation, so that a drawing without the other edges reads from start to end.
         for past in &now.history {
             graph.node(past.node.as_str());
         }
@@ -233,7 +233,7 @@ impl RunGraph {
             node.doing = Some("waits for other branches");
             node.joins.push(format!("{}@{}", waiting.from, waiting.visit));
         }
-        // Of several visits, the one that most urgently needs a person.
+        // If a node has several open visits, show the visit that most urgently needs a person.
         let mut open: Vec<_> = now.next.iter().zip(phases).collect();
         open.sort_by_key(|(_, phase)| std::cmp::Reverse(urgency(**phase)));
         for (pending, phase) in open {
@@ -246,7 +246,7 @@ impl RunGraph {
     }
 }
 
-/// Urgency of an activation for a person: lowest first.
+/// Returns the urgency of an activation for a person. The lowest number is the most urgent.
 const fn urgency(phase: ActivationPhase) -> u8 {
     match phase {
         ActivationPhase::Stopped => 0,
@@ -261,7 +261,7 @@ const fn urgency(phase: ActivationPhase) -> u8 {
     }
 }
 
-/// Returns the reason for the result of an activation; empty if there is none.
+/// Returns the reason for the result of an activation; an empty text if there is none.
 pub(crate) fn reason(past: &PastActivation) -> &str {
     let said = past.verdict.as_ref().map(|verdict| &*verdict.reason).filter(|reason| !reason.is_empty());
     let failed = past.failure.as_ref().map(|failure| &*failure.message);

@@ -1,4 +1,4 @@
-//! Runs as the page shows them, without their values.
+//! Runs as the page shows them. These views contain no values of the state.
 
 pub(crate) mod brief;
 pub(crate) mod graph;

@@ -1,4 +1,4 @@
-//! The reasons for a run's status, for the page.
+//! The reasons for a run's status, as JSON for the page.
 
 use ferrata_core::runtime::RunReason;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use super::summary::key;
 use super::text::LONG;
 use crate::redact::Redaction;
 
-/// Writes a reason: the predicate of a sentence about the run, and the time at the end of the sentence.
+/// Writes a reason as JSON: the predicate of a sentence whose subject is the run, and the time that ends the sentence.
 pub(crate) fn reason_json(reason: &RunReason, hides: &Redaction) -> Value {
     json!({
         "kind": reason.kind,

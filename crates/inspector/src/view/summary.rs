@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 
 use crate::access::Viewer;
 
-/// Writes the name of a run.
+/// Writes the name of a run as JSON.
 pub(crate) fn key(run: &RunKey) -> Value {
     json!({ "tenant": run.tenant, "id": run.run })
 }
 
-/// Writes the head of a run.
+/// Writes the head of a run as JSON.
 pub(crate) fn summary(head: &RunHead, viewer: &Viewer) -> Value {
     let facts = &head.facts;
     let labels: serde_json::Map<String, Value> = facts
@@ -46,13 +46,13 @@ pub(crate) fn summary(head: &RunHead, viewer: &Viewer) -> Value {
     })
 }
 
-/// Returns the node of another run that started this one; the parent has the same tenant.
+/// Returns the node that started this run, and the run of that node. The other run has the same tenant.
 pub(crate) fn origin(head: &RunHead) -> Option<Value> {
     let origin = RunOrigin::of(head)?;
     Some(json!({ "run": key(&origin.parent), "at": origin.at, "name": origin.name, "bond": origin.bond }))
 }
 
-/// Returns the label of a run's children.
+/// Returns the label that all children of a run have.
 pub(crate) fn label_of_children(run: &RunKey) -> (String, String) {
     (RunOrigin::PARENT_LABEL.to_owned(), run.run.to_string())
 }

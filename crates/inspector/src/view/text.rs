@@ -1,12 +1,12 @@
-//! Untrusted texts, cut to the size of the page.
+//! Untrusted texts, shortened for the page.
 
-/// Maximum number of characters of a text among others.
+/// Maximum number of characters of a text that is shown among other texts.
 pub(crate) const SHORT: usize = 300;
 
-/// Maximum number of characters of a text alone.
+/// Maximum number of characters of a text that is shown alone.
 pub(crate) const LONG: usize = 4_000;
 
-/// Returns the beginning of a text, with `…` where it goes on.
+/// Returns the beginning of a text. If the text is longer, the result ends in `…`.
 pub(crate) fn cut(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         None => text.to_owned(),

@@ -1,23 +1,24 @@
-//! A value of any size for a page: one level, with small parts whole, large ones cut, and a path to the rest.
+//! Shows one level of a value of any size. Small parts are complete, large parts are shortened, and each has a path with which the page requests its
+//! content.
 
 use serde_json::{Map, Value, json};
 
 use super::text::cut;
 use crate::redact::escaped;
 
-/// Maximum number of entries of a level per answer.
+/// Maximum number of entries of a level in an answer.
 pub(crate) const ENTRIES: usize = 200;
 
-/// Maximum number of characters of a text per answer.
+/// Maximum number of characters of a text in an answer.
 pub(crate) const TEXT: usize = 8_000;
 
-/// Maximum size in bytes of a whole entry.
+/// Maximum size in bytes of an entry that is shown completely.
 const WHOLE: usize = 400;
 
-/// Maximum depth of a whole value: most JSON parsers accept 128 levels, and an answer adds several.
+/// Maximum depth of a value that is shown completely. Most JSON parsers accept 128 levels, and an answer adds several.
 const LEVELS: usize = 100;
 
-/// Shows a value: the entries of a list or an object from `offset` on, or the characters of a text.
+/// Shows a part of a value: the entries of a list or an object from `offset` on, or the characters of a text from `offset` on.
 pub(crate) fn tree(path: &str, value: &Value, offset: usize, limit: usize) -> Value {
     let mut shown = Map::new();
     shown.insert("path".into(), path.into());
@@ -60,7 +61,7 @@ fn entry(key: &Value, path: &str, value: &Value) -> Value {
     let bytes = bytes(value);
     let mut shown = json!({ "key": key, "path": path, "kind": kind(value), "bytes": bytes });
     match value {
-        // The name of a field may have any length, but its value is then requested by the path of the page.
+        // The name of a field may be very long, because the page requests the field's value by the path in this answer.
         _ if bytes <= WHOLE && is_shallow(value, LEVELS) => shown["value"] = value.clone(),
         Value::String(text) => shown["preview"] = cut(text, 120).into(),
         Value::Object(fields) => shown["total"] = fields.len().into(),
@@ -70,7 +71,7 @@ fn entry(key: &Value, path: &str, value: &Value) -> Value {
     shown
 }
 
-/// Returns a value whole if it is small, and the beginning of it otherwise.
+/// Returns the whole value if it is small, and its beginning otherwise.
 pub(crate) fn small(value: &Value) -> Value {
     let bytes = bytes(value);
     if bytes <= 4 * WHOLE && is_shallow(value, LEVELS) {
@@ -83,7 +84,7 @@ pub(crate) fn small(value: &Value) -> Value {
     json!({ "kind": kind(value), "bytes": bytes, "preview": preview })
 }
 
-/// Returns whether a value of any shape fits into this number of bytes as a whole.
+/// Returns whether the whole value takes at most `most` bytes.
 pub(crate) fn fits(value: &Value, most: usize) -> bool {
     bytes(value) <= most && is_shallow(value, LEVELS)
 }
@@ -122,12 +123,12 @@ pub(crate) fn bytes(value: &Value) -> usize {
         }
     }
     let mut count = ByteCounter(0);
-    // A value is always JSON, and counting never fails.
+    // A value can always be written as JSON, and counting cannot fail.
     let _ = serde_json::to_writer(&mut count, value);
     count.0
 }
 
-/// Writes as much of a value as a preview needs.
+/// Writes the beginning of a value for a preview.
 fn beginning(value: &Value) -> String {
     struct PreviewWriter(Vec<u8>);
     impl std::io::Write for PreviewWriter {
@@ -143,7 +144,7 @@ fn beginning(value: &Value) -> String {
         }
     }
     let mut first = PreviewWriter(Vec::new());
-    // It ends early deliberately.
+    // The writer stops early on purpose.
     let _ = serde_json::to_writer(&mut first, value);
     String::from_utf8_lossy(&first.0).into_owned()
 }

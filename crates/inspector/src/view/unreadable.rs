@@ -1,4 +1,4 @@
-//! Unreadable runs: their number, names and reasons. No answer omits an unreadable run silently.
+//! Unreadable runs: their number, names and reasons. Each answer that omits unreadable runs says so.
 
 use ferrata_core::{Error, ErrorKind, RunKey};
 use serde_json::{Value, json};
@@ -7,15 +7,15 @@ use super::summary::key;
 use super::text::LONG;
 use crate::redact::Redaction;
 
-/// Maximum number of named runs.
+/// Maximum number of unreadable runs that an answer names.
 const NAMED: usize = 20;
 
-/// Returns whether an error means that the log of one run is unreadable while others are readable.
+/// Returns whether an error means that only the log of one run is unreadable.
 pub(crate) fn is_unreadable(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported)
 }
 
-/// Returns the reason why a run is unreadable, and the remedy.
+/// Returns the reason why a run is unreadable, and what to do.
 pub(crate) fn why_unreadable(error: &Error, hides: &Redaction) -> String {
     hides.cut(error.message(), LONG)
 }

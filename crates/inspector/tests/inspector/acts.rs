@@ -1,4 +1,4 @@
-//! What may be done where the inspector allows it, and that it is done as the command would do it.
+//! Actions that the inspector permits, with the same effect as the command.
 
 use axum::http::StatusCode;
 use ferrata_core::RunKey;

@@ -1,4 +1,4 @@
-//! One act for all runs that meet conditions, tried dry first.
+//! One action for all runs that match conditions, with a dry run first.
 
 use axum::Router;
 use axum::http::StatusCode;

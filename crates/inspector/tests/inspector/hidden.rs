@@ -1,4 +1,4 @@
-//! What a hook of the service hides is in no answer, wherever a node or a caller has put it and wherever an answer is cut.
+//! Values that a hook hides are in no answer, wherever they come from and wherever an answer is cut.
 
 use std::fmt;
 

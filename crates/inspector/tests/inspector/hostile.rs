@@ -1,4 +1,4 @@
-//! What nodes and callers wrote is data in every answer, whatever it looks like.
+//! Content of nodes and callers is data in every answer.
 
 use axum::http::StatusCode;
 use ferrata_core::graph::Graph;

@@ -1,4 +1,4 @@
-//! What a page that is open costs the store while nothing happens, in a time that does not pass by itself.
+//! Store calls of an open page while nothing happens, on a controlled clock.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Lists: the first runs of run trees with what is below them, and runs that cannot be read.
+//! Lists: root runs with their descendants, and unreadable runs.
 
 use ferrata_core::graph::Graph;
 use ferrata_core::node::{NodeContext, NodeError};

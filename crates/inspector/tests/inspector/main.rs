@@ -1,4 +1,4 @@
-//! The inspector over a store of its own: what it answers, what it refuses, and that looking writes nothing.
+//! The inspector over its own store: its answers, its rejections, and that reads write nothing.
 #![expect(clippy::unwrap_used, reason = "all of it is a test")]
 
 mod acts;

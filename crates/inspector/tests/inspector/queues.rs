@@ -1,4 +1,4 @@
-//! Queues: on the page of the fleet and on that of a run that waits, for any store and without the service's code.
+//! Queues on the page of the fleet and on the page of a waiting run, for any store and without the service's code.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 
 use super::support::{World, read};
 
-/// A workflow that goes on when it is let, in a place of the queue `gpu` if that is asked for.
+/// A workflow that continues when it is released, with a slot of the queue `gpu` if requested.
 fn held(name: &str, limited: bool, until: &Arc<Semaphore>) -> Graph<Context> {
     let until = Arc::clone(until);
     let work = move |cx: NodeContext, s: Draft<Context>| {
@@ -148,7 +148,7 @@ async fn node_waiting_for_slot_names_queue() {
     }
 }
 
-/// What is known of a queue is read again after some seconds: of a time that a busy machine does not pass.
+/// Cached queue data is read again after some seconds, on a clock that a busy machine does not advance.
 ///
 /// Guarantees: INSPECT-10.
 #[tokio::test(start_paused = true)]

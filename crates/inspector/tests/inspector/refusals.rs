@@ -1,4 +1,4 @@
-//! What is refused: other hosts, pages of other sites, what has no token, and what is not as it must be.
+//! Rejected requests: other hosts, other origins, missing tokens, and invalid requests.
 
 use axum::Router;
 use axum::body::Body;
@@ -168,7 +168,7 @@ async fn invalid_parameter_is_named() {
     );
 }
 
-/// Whatever stands in an address, the answer is an answer of the API, and nothing is written.
+/// For any address, the response comes from the API, and nothing is written.
 ///
 /// Guarantees: INSPECT-22.
 #[test]

@@ -1,4 +1,4 @@
-//! What is read: lists, a run, its state, what differs.
+//! Reading lists, a run, its state, and differences.
 
 use std::sync::Arc;
 
@@ -239,7 +239,7 @@ async fn inbox_shows_old_question_among_many_active_runs() {
     assert_eq!(foreign.status, StatusCode::BAD_REQUEST);
 }
 
-/// An inbox of so many runs that those at rest and those that go on are listed one after the other. What happens in between is `meanwhile`.
+/// An inbox with so many runs that idle and active runs are listed separately. `meanwhile` runs in between.
 async fn inbox(world: &World, meanwhile: impl Future<Output = ()> + Send + 'static) -> Vec<String> {
     // The first listing is of both, and the second of those at rest.
     for _listing in 0..2 {
@@ -251,7 +251,7 @@ async fn inbox(world: &World, meanwhile: impl Future<Output = ()> + Send + 'stat
     items.map(|one| format!("{} {}", one["run"]["id"], one["question"]["id"]).replace('"', "")).collect()
 }
 
-/// A graph that asks, and does something beside that.
+/// A graph with a question and concurrent work.
 fn asks_beside(work: &Arc<Notify>) -> Graph<Context> {
     let work = Arc::clone(work);
     Graph::<Context>::builder("beside")
@@ -275,7 +275,7 @@ fn asks_beside(work: &Arc<Notify>) -> Graph<Context> {
         .unwrap()
 }
 
-/// The inbox held a run twice that went on between two listings, which its page threw on, and left out one that came to rest.
+/// A run that becomes active between two listings is in the inbox once, and a run that becomes idle is not omitted.
 ///
 /// Guarantees: INSPECT-15.
 #[tokio::test]

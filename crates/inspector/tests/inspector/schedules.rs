@@ -1,4 +1,4 @@
-//! Schedules on the page, and what a viewer may do to queues.
+//! Schedules on the page, and the permissions of viewers for queues.
 
 use axum::body::Body;
 use axum::http::StatusCode;

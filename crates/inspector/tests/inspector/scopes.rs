@@ -1,4 +1,4 @@
-//! Who sees what: tenants apart, fields hidden, and who may not look at all.
+//! Access: separate tenants, hidden fields, and rejected viewers.
 
 use axum::body::Body;
 use axum::http::StatusCode;

@@ -1,4 +1,4 @@
-//! What happens while it happens: a stream that goes on where it was cut off.
+//! Live streams that continue where they were interrupted.
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};

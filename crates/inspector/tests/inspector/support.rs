@@ -1,4 +1,4 @@
-//! A store that counts its calls, runs in it, and requests without a socket.
+//! A store that counts its calls, its runs, and requests without a socket.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -228,7 +228,7 @@ impl World {
     }
 }
 
-/// What a run begins with.
+/// The input of a run.
 pub(crate) fn input(amount: u32) -> Context {
     let mut state = Context::new();
     state.set("amount", amount).unwrap();
@@ -260,7 +260,7 @@ pub(crate) fn pay() -> Graph<Context> {
         .unwrap()
 }
 
-/// What a request came to.
+/// The response to a request.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: StatusCode,

@@ -1,4 +1,4 @@
-//! Whoever asks whatever: what each may see and do, over every endpoint, with bodies and parameters of any kind.
+//! Access of every kind of viewer to every endpoint, with random bodies and parameters.
 
 use axum::body::Body;
 use axum::http::StatusCode;

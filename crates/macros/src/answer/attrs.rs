@@ -1,4 +1,5 @@
-//! `#[answer(...)]`, and the serde attributes of a deserialized type: its names, its form, and attributes that would make the shape wrong.
+//! Parses `#[answer(...)]`, and the serde attributes of a deserialized type: those that set its names or its form, and those that would make the
+//! shape wrong.
 
 use syn::meta::ParseNestedMeta;
 use syn::{Attribute, LitStr, Path, Token, Type};
@@ -94,12 +95,12 @@ pub(super) struct Part {
     pub(super) rule: Option<RenameRule>,
     pub(super) is_skipped: bool,
     pub(super) has_default: bool,
-    /// Whether a function reads it instead of its type.
+    /// Whether a custom function deserializes the field.
     pub(super) has_reader: bool,
 }
 
 impl Part {
-    /// Reads the attributes; `has_shape` is true if `#[answer(as = Type)]` sets the shape.
+    /// Parses the attributes. `has_shape` is true if `#[answer(as = Type)]` sets the shape.
     pub(super) fn read(attrs: &[Attribute], has_shape: bool) -> syn::Result<Self> {
         let mut part = Self::default();
         each(attrs, |meta| {
@@ -165,7 +166,7 @@ fn rule(meta: &ParseNestedMeta<'_>) -> syn::Result<RenameRule> {
     read_name(meta)?.map_or(Ok(RenameRule::default()), |text| RenameRule::parse(&text))
 }
 
-/// Reads `key = "name"`, or the name to read by of `key(serialize = "name", deserialize = "name")`.
+/// Parses `key = "name"`, or the name for deserialization in `key(serialize = "name", deserialize = "name")`.
 fn read_name(meta: &ParseNestedMeta<'_>) -> syn::Result<Option<LitStr>> {
     if meta.input.peek(Token![=]) {
         return Ok(Some(meta.value()?.parse()?));

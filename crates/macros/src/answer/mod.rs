@@ -1,4 +1,4 @@
-//! `#[derive(AnswerShape)]`: the JSON that a type accepts, as serde reads it.
+//! `#[derive(AnswerShape)]`: generates the description of the JSON that a type accepts, according to its serde attributes.
 
 mod attrs;
 
@@ -46,7 +46,7 @@ pub(crate) fn expand(input: &DeriveInput) -> syn::Result<TokenStream> {
     })
 }
 
-/// The code for a shape, and the type on whose fields the optionality of this type's fields depends.
+/// The code for a shape, and the other type, if any, that decides whether a field of this type is optional.
 struct ShapeBody {
     shape: TokenStream,
     optional: Option<Type>,
@@ -92,7 +92,7 @@ impl ShapeWriter<'_> {
         }
     }
 
-    /// The shape of another type. Compiler errors concern that type.
+    /// Returns the shape of another type. Compiler errors point at that type.
     fn of(&self, ty: &Type) -> TokenStream {
         quote_spanned!(ty.span()=> __shapes.of::<#ty>())
     }
@@ -120,7 +120,7 @@ impl ShapeWriter<'_> {
                             let key = key(&content.value(), true);
                             quote!((::std::string::String::from(#key), #shape))
                         }
-                        // The content is optional like a field.
+                        // Like a field, the content may be optional.
                         Fields::Unnamed(fields) if fields.unnamed.len() == 1 => {
                             let ReadField { ty, .. } = ReadField::new(&fields.unnamed[0])?;
                             quote_spanned!(ty.span()=> __shapes.field::<#ty>(#content))
@@ -152,7 +152,7 @@ impl ShapeWriter<'_> {
         })
     }
 
-    /// The shape of a struct, or of a variant's content.
+    /// Returns the shape of a struct, or of a variant's content.
     fn fields(
         &self,
         fields: &Fields,
@@ -192,7 +192,7 @@ impl ShapeWriter<'_> {
                     let name = read.part.rename.or(name).unwrap_or_default();
                     let ty = &read.ty;
                     let has_default = has_defaults || read.part.has_default;
-                    // A field with a reading function is required, whatever its type.
+                    // A field with a custom deserializing function is required, whatever its type is.
                     named.push(if has_default || read.part.has_reader {
                         let key = key(&name, has_default);
                         let shape = self.of(ty);
@@ -215,7 +215,7 @@ impl ShapeWriter<'_> {
 /// A deserialized field.
 struct ReadField {
     part: Part,
-    /// Its type, or one that accepts the same JSON.
+    /// The type of the field, or another type that accepts the same JSON.
     ty: Type,
 }
 
@@ -231,7 +231,7 @@ impl ReadField {
     }
 }
 
-/// Returns whether a variant has no deserialized content.
+/// Returns whether a variant has no content to deserialize.
 fn is_unit(fields: &Fields) -> syn::Result<bool> {
     match fields {
         Fields::Unit => Ok(true),
@@ -242,7 +242,7 @@ fn is_unit(fields: &Fields) -> syn::Result<bool> {
     }
 }
 
-/// Returns a field's name with the mark that `Shape::object` reads.
+/// Returns a field's name, with the mark for optional fields that `Shape::object` understands.
 fn key(name: &str, is_optional: bool) -> String {
     let mark = match is_optional {
         true => "?",

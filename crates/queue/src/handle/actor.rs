@@ -1,4 +1,4 @@
-//! The task of a queue in a process.
+//! The actor of a queue in a process: it owns the process's copy of the queue's state and appends every change.
 
 mod polling;
 
@@ -37,7 +37,7 @@ enum LocalSlot {
     Holds,
 }
 
-/// Receiver of the result of an operation.
+/// The receiver of the result of an operation.
 enum ReplyTarget {
     Nobody,
     Caller(oneshot::Sender<Result<OpResult>>),
@@ -123,7 +123,7 @@ impl QueueActor {
         })
     }
 
-    /// Works until the runtime is dropped.
+    /// Processes commands until the runtime is dropped.
     pub(super) async fn run(mut self, weak: WeakRuntime) {
         let mut looked = self.clock.monotonic();
         loop {
@@ -157,7 +157,7 @@ impl QueueActor {
             is_look |= self.clock.monotonic() >= due;
             if is_look {
                 looked = self.clock.monotonic();
-                // The code below reads later changes.
+                // An error is ignored: the code below reads later changes.
                 let _ = self.cell.is_current(&runtime).await;
             }
             self.serve_commands(&runtime, commands, is_look).await;
@@ -173,8 +173,8 @@ impl QueueActor {
         self.ledger = None;
     }
 
-    /// Writes the requests of callers in one record, and replies with the results. Without a check, the clerk sends no notice of a mere question:
-    /// its caller would see a change, and ask again.
+    /// Writes the requests of callers in one record, and replies with the results. If `is_look` is false, a mere query sends no notice of a change:
+    /// its caller listens for such notices and would query again forever.
     async fn serve_commands(&mut self, runtime: &Runtime, commands: Vec<QueueCommand>, is_look: bool) {
         self.starts.remove_ended();
         let mut ops = std::mem::take(&mut self.pending_ops);
@@ -202,7 +202,7 @@ impl QueueActor {
                 }
                 QueueCommand::Ended { id, life, ended_at } => {
                     replies.push(ReplyTarget::Nobody);
-                    // Use the state of this moment: by the time of the write, another run may have the id.
+                    // Use the current state. When the record is written, another run may have the id.
                     let held = self.ledger.as_ref().and_then(|ledger| ledger.held.get(&id));
                     let place = held.map(|held| (held.at, held.executor));
                     ops.push(QueueOp::LeaveRun { id, life, ended_at, place });
@@ -229,7 +229,8 @@ impl QueueActor {
                 for (reply, said) in replies.into_iter().zip(said.into_iter().skip(owed)) {
                     unheard.extend(self.reply(reply, said));
                 }
-                // A node that was dropped leaves, unless it has asked again meanwhile: what there is then is of that.
+                // The caller of a node's request is gone, so the node leaves the queue. Exception: the node has requested the slot again, so the
+                // entry belongs to the new request.
                 unheard.retain(|id| !self.local_slots.contains_key(id));
                 let leave = |id| QueueOp::LeaveNode { id, executor: self.executor };
                 self.pending_ops.extend(unheard.into_iter().map(leave));
@@ -263,7 +264,7 @@ impl QueueActor {
         }
     }
 
-    /// Replies that no operation is known to have succeeded. Operations without a waiting caller are retried later.
+    /// Replies to the callers that the write failed. Operations without a waiting caller are retried later.
     fn reply_failure(
         &mut self,
         error: &Error,
@@ -295,12 +296,13 @@ impl QueueActor {
             drop(reply.send(Err(again())));
         }
         if is_missing {
-            // The queue was purged, and all slots with it.
+            // The queue was purged, and its slots were removed.
             self.pending_ops.clear();
         }
     }
 
-    /// Appends what the operations change after whatever others have appended. Returns also whether the queue was changed, by whomever.
+    /// Applies the operations to the newest state of the queue and appends the changes. Also returns whether any process has changed the queue since
+    /// the last write.
     async fn write(&mut self, runtime: &Runtime, ops: &[QueueOp]) -> Result<(Vec<OpResult>, bool)> {
         let mut is_changed = false;
         loop {
@@ -339,7 +341,7 @@ impl QueueActor {
         }
     }
 
-    /// Drops old records of the queue.
+    /// Prunes old records of the queue.
     fn prune(&self, runtime: &Runtime) {
         let (runtime, run) = (runtime.clone(), self.cell.run().clone());
         spawn(async move {
@@ -354,7 +356,7 @@ impl QueueActor {
     fn reply(&mut self, reply: ReplyTarget, said: OpResult) -> Option<String> {
         match reply {
             ReplyTarget::Nobody => {}
-            // A start whose caller got no reply is reclaimed after its record, or the caller starts it again.
+            // The caller of a start is gone. The queue reclaims the entry after its record, or the caller starts the run again.
             ReplyTarget::Caller(reply) => drop(reply.send(Ok(said))),
             ReplyTarget::Starter { id, reply } => {
                 let entered = self.ledger.as_mut().and_then(|ledger| ledger.take_entered(&id));
@@ -392,7 +394,7 @@ impl QueueActor {
         })
     }
 
-    /// Returns whether the action for a run since that moment is still due.
+    /// Returns whether the action for a run that was due at the time `at` is still due.
     fn is_due(&self, id: &str, at: Timestamp) -> bool {
         self.ledger.as_ref().is_some_and(|ledger| {
             ledger.held.get(id).is_some_and(|held| held.on_hold && held.at == at)
@@ -413,7 +415,7 @@ impl QueueActor {
             }
             let is_wanted = match self.local_slots.remove(id) {
                 Some(LocalSlot::Holds) => true,
-                // Not if the node was dropped while it waited.
+                // The send fails if the node was dropped during the wait.
                 Some(LocalSlot::Waits(turn)) => turn.send(()).is_ok(),
                 None => false,
             };
@@ -447,7 +449,7 @@ impl QueueActor {
     }
 }
 
-/// Says to one of several what failed.
+/// Copies an error, because each of several callers gets one.
 fn copy_error(error: &Error, cell: &StateCell) -> Error {
     Error::new(error.kind(), error.message().to_owned()).with_run(cell.run())
 }

@@ -1,4 +1,4 @@
-//! Slot requests of the nodes in this process: an attempt uses each slot name at most once.
+//! Slot requests of the nodes in this process. An attempt has at most one request at a time for each slot name.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -21,7 +21,7 @@ impl AttemptRequests {
     }
 }
 
-/// An attempt that has a slot or waits for it. After the drop, the attempt may request the slot again.
+/// Registers an attempt that holds a slot or waits for it. After the guard is dropped, the attempt may request the slot again.
 #[derive(Debug)]
 pub(crate) struct AttemptRequestGuard {
     desk: Arc<QueueHandle>,
@@ -35,10 +35,10 @@ impl AttemptRequestGuard {
         is_new.then(|| Arc::new(Self { desk: Arc::clone(desk), asked }))
     }
 
-    /// Sends the command that releases the slot, and returns whether it did. It sends nothing if a later attempt has requested the slot, because
-    /// the slot then belongs to that attempt.
+    /// Sends the command that releases the slot, and returns `true`. If a later attempt has requested the slot, the slot belongs to that attempt, and
+    /// the method only returns `false`.
     pub(crate) fn release(&self, command: QueueCommand) -> bool {
-        // Until it is sent, no later attempt asks.
+        // Hold the lock until the command is sent, so that no later attempt requests the slot in between.
         let all = self.desk.askers.lock_requests();
         let is_last = self.is_last_of(&all);
         if is_last {

@@ -1,4 +1,4 @@
-//! Actions for granted runs and for slots of dead holders. Each may run twice.
+//! Actions for runs that got a slot, and for slots of dead holders. An action may run twice.
 
 use std::time::Duration;
 
@@ -18,25 +18,26 @@ use crate::state::{
     ExpiredStart, FoundRun, OverStart, QueueOp, QueueState, ReplacedStart, SlotHolder, SlotKind, StartId,
 };
 
-/// How long the queue waits for a missing run while its starter lives, because the starter records it next. It holds a slot or is to be cancelled.
+/// How long the queue waits for a run that is not in the store while its starter is alive. The starter is expected to record it. The run holds a slot
+/// or is to be cancelled.
 const MISSING: Duration = Duration::from_secs(300);
 
-/// The same while the run of another start is on record: the starter's process has probably died, and the slot is needed. The start cannot be
-/// recorded before that run is purged.
+/// How long the queue waits for the run of a start while another start's run has the same id. The starter's process has probably died, and the slot
+/// is needed. The start cannot be recorded before the other run is purged.
 const OVERTAKEN: Duration = Duration::from_secs(30);
 
-/// Number of checks before the slot of a woken idle run is reclaimed: a minute with the default interval.
+/// Number of checks before the queue reclaims the slot of a run that was woken and has not claimed it: a minute with the default interval.
 const WOKEN: u32 = 60;
 
 /// A pending action for a run or a node.
 pub(super) enum DueAction {
-    /// It was granted a slot while it is idle.
+    /// An idle run was granted a slot: the action answers its question.
     Wake { held: Box<SlotHolder>, question: String },
-    /// It was granted a slot while it is on hold.
+    /// A run on hold was granted a slot: the action unpauses the run.
     Begin { held: Box<SlotHolder> },
-    /// It missed its deadline.
+    /// A run got no slot by its deadline: the action cancels the run.
     Cancel { late: ExpiredStart },
-    /// Another start has replaced it.
+    /// Another start has replaced this start: the action cancels its run.
     Replace { replaced: Box<ReplacedStart> },
 }
 
@@ -60,7 +61,7 @@ pub(super) fn all_due(ledger: &QueueState) -> Vec<(String, DueAction)> {
 }
 
 impl DueAction {
-    /// Performs the action and records it. The next check retries a failed action.
+    /// Performs the action and sends its result to the queue. The next check retries a failed action.
     pub(super) async fn execute(self, watch: HolderWatch, id: String) {
         let HolderWatch { runtime, commands, seen, .. } = &watch;
         let note = |op| drop(commands.send(QueueCommand::Do { op, reply: None }));
@@ -70,7 +71,7 @@ impl DueAction {
                 match runtime.respond(&held.run, &question, answer).by(BY).await.map_err(|error| error.kind())
                 {
                     Ok(()) | Err(ErrorKind::AlreadyExists) => note(QueueOp::Woken { id, question }),
-                    // It is about to ask, or does not any more.
+                    // The node has not asked the question yet, or no longer asks it.
                     Err(ErrorKind::NotFound)
                         if seen.for_longer(
                             &id,
@@ -120,11 +121,11 @@ impl DueAction {
                 };
                 match cancelled.await {
                     Ok(()) => note(QueueOp::Forgotten { id, at }),
-                    // It has ended.
+                    // The run has ended.
                     Err(error) if error.kind() == ErrorKind::WrongStatus => {
                         note(QueueOp::Forgotten { id, at })
                     }
-                    // Its starter makes the record next, or is no more.
+                    // The starter is about to record the run, or is dead.
                     Err(error) if error.kind() == ErrorKind::NotFound => {
                         if seen.for_longer(&id, at, MISSING) {
                             note(QueueOp::Forgotten { id, at });
@@ -140,15 +141,16 @@ impl DueAction {
     }
 }
 
-/// The result of beginning a run, as one head says it: another run may have the id by the next read.
+/// The result of starting a run that was granted a slot. All of it comes from one read of the head, because another run may have the id at the next
+/// read.
 enum BeginResult {
     /// The run is no longer on hold for its queue.
     Begun(Option<FoundRun>),
-    /// The run had ended.
+    /// The run ended before.
     Ended { life: Option<StartId>, ended_at: Seq },
 }
 
-/// Unpauses a run that was granted a slot, unless it is not on hold for its queue.
+/// Unpauses a run that was granted a slot, if the run is on hold for its queue.
 async fn start_granted_run(
     runtime: &Runtime,
     id: &str,
@@ -163,7 +165,7 @@ async fn start_granted_run(
         return Ok(BeginResult::Begun(FoundRun::of(&head)));
     }
     if head.epoch != Epoch::NEVER {
-        // It was revived. A run that was paused by hand has its slot, and stays paused.
+        // The run was revived. If a person paused it, the run has its slot and stays paused.
         let now = runtime.checkpoint(&held.run, Position::Latest).await?;
         if now.record != head.id {
             return Err(Error::new(ErrorKind::Conflict, "the run has changed").with_run(&held.run));
@@ -176,8 +178,8 @@ async fn start_granted_run(
     Ok(BeginResult::Begun(FoundRun::of(&head)))
 }
 
-/// Reads the head of the run, then confirms with the queue that the action is still due since that moment. Read the head first. After a long stall
-/// the run may have ended and a new run may have its id.
+/// Reads the head of the run, then confirms with the queue that the action due since `at` is still due. The head must be read first: after a long
+/// stall the run may have ended and a new run may have its id.
 async fn confirm_due(
     runtime: &Runtime,
     id: &str,
@@ -188,7 +190,7 @@ async fn confirm_due(
     let missing = || Error::new(ErrorKind::NotFound, "the run is not recorded yet").with_run(run);
     let head = runtime.head(run).await?.ok_or_else(missing)?;
     let (reply, said) = oneshot::channel();
-    // The task of the queue ends with the runtime alone.
+    // The actor stops only with the runtime.
     let _ = commands.send(QueueCommand::IsDue { id: id.to_owned(), at, reply });
     match said.await.map_err(|_| closed_error())?? {
         true => Ok(head),
@@ -238,14 +240,14 @@ impl HolderWatch {
         }
     }
 
-    /// Returns the holder's starts with runs that this process has seen on record. Call it before reading the head: a run that appears in between is
-    /// new, not purged.
+    /// Returns the starts of the entry whose runs this process has seen in the store. Call this method before reading the head. Otherwise a run that
+    /// is recorded between the two calls would look purged.
     fn recorded_starts(&self, id: &str, held: &SlotHolder) -> Vec<StartId> {
         held.lives.iter().copied().filter(|start| self.recorded.has(id, *start)).collect()
     }
 
-    /// Returns the operation that removes starts from a slot if they are over, and adds the start of the run on record. A start without a run stays,
-    /// unless `recorded` names it.
+    /// Returns the operation that removes finished starts from a slot, and adds the start of the run that is in the store. A start without a run
+    /// keeps its slot, unless `recorded` names it.
     async fn remove_over_starts(
         &self,
         id: String,
@@ -281,13 +283,14 @@ impl HolderWatch {
         (!gone.is_empty() || !is_known).then_some(QueueOp::Settle { id, gone, found })
     }
 
-    /// Returns whether this start will never record a run: its record has vanished, its starter was dead at two checks, or the run has been missing
-    /// for long. While the run of another start is on record, this start cannot record one before a purge.
+    /// Returns whether this start will never record a run. A start will never record a run if its recorded run has vanished, if its process was dead
+    /// at two checks, or if the run has been missing for too long. While the store has the run of another start, this start cannot record its run
+    /// before a purge.
     async fn is_missing(&self, id: &str, held: &SlotHolder, start: StartId, is_overtaken: bool) -> bool {
         if held.was_on_record(start) {
             return true;
         }
-        // Each has its own time: it may have come just now.
+        // Each start has its own time, because a start may be new.
         let (entry, most) = (format!("{id} {start}"), if is_overtaken { OVERTAKEN } else { MISSING });
         if self.seen.for_longer(&entry, held.at, most) {
             return true;
@@ -305,7 +308,7 @@ impl HolderWatch {
         let run = &waiting.run;
         // A later check retries unreadable runs.
         if runtime.head(run).await.ok()?.is_none() {
-            // Its starter makes the record next, or is no more.
+            // The starter is about to record the run, or is dead.
             return is_over.then_some(QueueOp::Forgotten { id, at: *at });
         }
         if runtime.head(by).await.ok()?.is_none() {
@@ -328,8 +331,8 @@ impl HolderWatch {
     }
 }
 
-/// Returns whether a node that announced to the queue that it becomes idle may still record it. Its process counts as dead, but may only be
-/// suspended. The next claim of the run settles it. Without its entry nothing would wake the run.
+/// Returns whether a node may still record that it becomes idle, after it has announced this to the queue. Its process counts as dead, but may only
+/// be suspended. The next claim of the run decides. Without the entry, nothing would wake the run.
 fn may_still_rest(held: &SlotHolder, head: Option<&RunHead>) -> bool {
     head.is_some_and(|head| {
         let is_lost = head.status == RunStatus::InProgress && head.owner.is_some() && !head.owner_alive;
@@ -337,7 +340,7 @@ fn may_still_rest(held: &SlotHolder, head: Option<&RunHead>) -> bool {
     })
 }
 
-/// Returns whether the slot of a node is no longer in use.
+/// Returns whether a node no longer uses its slot.
 fn is_slot_unused(
     id: &str,
     held: &SlotHolder,
@@ -348,7 +351,7 @@ fn is_slot_unused(
     let Some(head) = head else { return true };
     match &held.question {
         _ if head.status.is_finished() => true,
-        // The node was woken and has not claimed its slot. Before it is woken, keep the slot: no other process would wake it.
+        // The node was woken and has not claimed its slot. Before the node is woken, the slot stays: no other process would wake the node.
         Some(_) => held.woken.is_some_and(|at| seen.for_longer(id, at, woken)),
         None => {
             head.status != RunStatus::InProgress || head.owner != Some(held.executor) || !head.owner_alive

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ferrata_core::{Clock, Timestamp};
 
-/// The number of entries from which old ones are dropped, and the age of an old one.
+/// Number of entries at which old entries are removed, and the age of an old entry.
 const MANY: usize = 4_096;
 const KEPT: Duration = Duration::from_secs(3_600);
 
@@ -23,7 +23,7 @@ impl DwellTimes {
         Self { clock, first: Arc::default() }
     }
 
-    /// Records that the entry still has this version, and returns whether this process has seen it so for more than `than`.
+    /// Records that entry `id` still has the version `at`. Returns whether this process has seen the entry with this version for longer than `than`.
     pub(super) fn for_longer(&self, id: &str, at: Timestamp, than: Duration) -> bool {
         let now = self.clock.monotonic();
         let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,5 @@
-//! Runs on hold that are not in the queue: they were retried, moved, forked or imported, by whichever process, or the queue was purged and declared
-//! again. Each asks for a slot.
+//! Finds runs that are on hold but have no entry in the queue, and requests a slot for each. Such a run was retried, moved, forked or imported in any
+//! process, or the queue was purged and declared again.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,13 +15,13 @@ use super::{QueueCommand, entry_id};
 use crate::queue_run::{DEADLINE, KEY, NOT_BEFORE, PRIORITY, QUEUE};
 use crate::state::{FoundRun, QueueOp, SlotKind, SlotRequest, SlotWaiter, StartId};
 
-/// How many runs one page of a scan holds.
+/// Number of runs on one page of a scan.
 const PAGE: u32 = 500;
 
-/// How many runs are remembered that are interrupted for another reason.
+/// Maximum number of remembered runs that are interrupted for another reason.
 const MAX_JUDGED: usize = 4_096;
 
-/// The scans of one queue in this process: one page at a time, from the oldest run on.
+/// The scans of one queue in this process. A scan reads one page at a time, beginning with the oldest run.
 #[derive(Clone, Debug)]
 pub(super) struct HeldScan {
     queue: Arc<str>,
@@ -30,11 +30,11 @@ pub(super) struct HeldScan {
 
 #[derive(Debug, Default)]
 struct ScanState {
-    /// Where the scan continues; none before its first page.
+    /// Position at which the scan continues; `None` before its first page.
     cursor: Option<Cursor>,
     /// Whether a page is being read.
     is_reading: bool,
-    /// The head of each run that was found not to be on hold for the queue: read again only once the run has changed.
+    /// The head of each run that is interrupted, but not for the queue. The scan reads such a run again only after a change.
     others: HashMap<RunKey, RecordId>,
 }
 
@@ -47,17 +47,17 @@ impl HeldScan {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether the last page had another one after it.
+    /// Returns whether more pages follow the last page that was read.
     pub(super) fn is_unfinished(&self) -> bool {
         self.lock_state().cursor.is_some()
     }
 
-    /// Returns whether a page may be read; the caller then calls [`read_page`](Self::read_page).
+    /// Marks a page as being read, unless another read is in progress. If it returns `true`, the caller calls [`read_page`](Self::read_page).
     pub(super) fn begin(&self) -> bool {
         !std::mem::replace(&mut self.lock_state().is_reading, true)
     }
 
-    /// Reads the next page, and requests a slot for each run on it that is on hold and not in the queue. A later scan retries failures.
+    /// Reads the next page, and requests a slot for each of its runs that is on hold and not in the queue. A later scan retries failures.
     pub(super) async fn read_page(&self, runtime: &Runtime, commands: &UnboundedSender<QueueCommand>) {
         let cursor = self.lock_state().cursor.take();
         let page = runtime.runs().label(QUEUE, &*self.queue).status(RunStatus::Interrupted).oldest_first();
@@ -79,7 +79,7 @@ impl HeldScan {
         self.lock_state().is_reading = false;
     }
 
-    /// Asks for a slot for a run that this process has left on hold.
+    /// Requests a slot for a run that this process retried, moved, forked or imported, and that is on hold.
     pub(super) async fn enter_run(
         &self,
         runtime: &Runtime,
@@ -108,12 +108,12 @@ impl HeldScan {
                 }
                 state.others.insert(head.run.clone(), head.id);
             }
-            // Another process has purged it, or the store is away.
+            // Another process has purged the run, or the store is unavailable.
             Err(error) => tracing::debug!(run = %head.run, %error, "cannot read a run on hold; will retry"),
         }
     }
 
-    /// Returns what a run asks for, if it is on hold for the queue.
+    /// Returns the slot request of a run, if the run is on hold for the queue.
     async fn find_hold(&self, runtime: &Runtime, head: &RunHead) -> Result<Option<SlotRequest>> {
         let Some(start) = StartId::of(&head.facts).filter(|_| queue_name(&head.facts) == Some(&*self.queue))
         else {
@@ -126,7 +126,7 @@ impl HeldScan {
         }
         let label = |key| head.facts.labels.get(key);
         let time = |key| label(key).and_then(|ms| ms.parse().ok()).map(Timestamp::from_unix_ms);
-        // A deadline is one for the first slot: a run that has begun, and the copy of one, met it or not.
+        // A deadline applies to the first slot only. A run that has begun, or a copy of such a run, has already met the deadline or missed it.
         let has_deadline = now.epoch == Epoch::NEVER && head.facts.parent.is_none();
         let mut waiting = SlotWaiter {
             run: head.run.clone(),

@@ -1,14 +1,14 @@
-//! Starts with a run that this process has seen on record. Where such a run is missing, it was purged.
+//! Starts whose runs this process has seen in the store. If such a run is missing later, it was purged.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::state::StartId;
 
-/// How many are remembered. Of one that is forgotten, the queue waits longer for a run that is missing.
+/// Maximum number of remembered starts. If a start was forgotten, the queue waits longer for its missing run.
 const MAX_STARTS: usize = 4_096;
 
-/// The start of each run that this process has seen on record, by the id of its entry.
+/// The start of each run that this process has seen in the store, by entry id.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RecordedStarts(Arc<Mutex<HashMap<String, StartId>>>);
 
@@ -29,7 +29,7 @@ impl RecordedStarts {
         self.lock_starts().get(id) == Some(&start)
     }
 
-    /// Removes the starts of entries that are gone.
+    /// Removes the starts whose entries no longer exist.
     pub(super) fn retain(&self, is_entry: impl Fn(&str) -> bool) {
         self.lock_starts().retain(|id, _| is_entry(id));
     }

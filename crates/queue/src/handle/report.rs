@@ -10,7 +10,8 @@ use crate::state::{QueueState, SlotKind, SlotWaiter};
 /// Maximum number of waiters in a report.
 const TOLD: usize = 100;
 
-/// Time of the last report, and the parts that change only with the queue: a line may be long and stay the same for days.
+/// The last report of this process. The listing of waiters is rebuilt only after the queue has changed, because a long line may stay the same for
+/// days.
 #[derive(Default)]
 pub(super) struct QueueReporter {
     told: Option<Duration>,
@@ -20,17 +21,17 @@ pub(super) struct QueueReporter {
 struct QueueSummary {
     waiting: usize,
     held: usize,
-    /// The time since which the longest waiter waits.
+    /// The time since which the first waiter has waited.
     earliest: Option<Timestamp>,
 }
 
 impl QueueReporter {
-    /// Notes that the queue was changed.
+    /// Marks the report as outdated, because the queue was changed.
     pub(super) fn mark_outdated(&mut self) {
         self.summary = None;
     }
 
-    /// Reports the status of the queue, at most once per `look`, because it may change often.
+    /// Reports the status of the queue, at most once in each `look` interval, because the queue may change often.
     pub(super) fn report_status(
         &mut self,
         runtime: &Runtime,
@@ -64,12 +65,12 @@ impl QueueReporter {
     }
 }
 
-/// Returns the time since which a waiter waits. A waiter with a later earliest time does not wait yet.
+/// Returns the time since which a waiter waits. A waiter with a later `not_before` waits from that time.
 fn waiting_since(one: &SlotWaiter) -> Timestamp {
     one.not_before.map_or(one.since, |at| at.max(one.since))
 }
 
-/// Reports what each of the first waiters waits for, and how many are before it.
+/// Reports the reason for the wait of each of the first waiters, with the number of waiters before it.
 fn list_waits(name: &str, ledger: &QueueState, now: Timestamp) -> Vec<(RunKey, Timestamp, Error)> {
     let lacks = ledger.unserved_tags(now);
     let lacks = match lacks.is_empty() {

@@ -1,4 +1,4 @@
-//! The starts of a process that are under way.
+//! The starts in this process that are in progress.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -9,45 +9,45 @@ use ferrata_core::{ExecutorId, RunKey, Timestamp};
 use super::{QueueCommand, QueueHandle, release_slot_of_head};
 use crate::state::{EnqueueUndo, FoundRun, OverStart, QueueOp, StartId};
 
-/// Maximum number of runs with recorded doubtful starts.
+/// Maximum number of runs whose starts with unknown outcome are remembered.
 const MANY: usize = 4_096;
 
-/// Changes of the latest start of each run, until that start finishes. An earlier start then undoes nothing, because the run may belong to the
-/// latest one.
+/// The undo data of the latest start of each run, until that start finishes. An earlier start of the same run then undoes nothing, because the entry
+/// may belong to the latest start.
 #[derive(Default)]
 pub(super) struct LatestStarts(HashMap<String, Weak<EnqueueUndo>>);
 
 impl LatestStarts {
-    /// Notes that a run is started.
+    /// Records that a new start of a run begins, and forgets the undo data of the previous start.
     pub(super) fn note_start(&mut self, id: &str) {
         self.0.remove(id);
     }
 
-    /// Notes what the last start of a run has entered.
+    /// Stores the changes that the latest start of a run made in the queue.
     pub(super) fn note_undo(&mut self, id: String, entered: EnqueueUndo) -> Arc<EnqueueUndo> {
         let entered = Arc::new(entered);
         self.0.insert(id, Arc::downgrade(&entered));
         entered
     }
 
-    /// Returns whether a rejected start undoes its changes.
+    /// Returns whether this is the latest start of its run. Only the latest start undoes its changes when it is rejected.
     pub(super) fn is_last(&self, id: &str, entered: &Arc<EnqueueUndo>) -> bool {
         self.0.get(id).is_some_and(|last| last.as_ptr() == Arc::as_ptr(entered))
     }
 
-    /// Forgets the starts that have come to their ends.
+    /// Removes the data of starts that have finished.
     pub(super) fn remove_ended(&mut self) {
         self.0.retain(|_, entered| entered.strong_count() > 0);
     }
 }
 
-/// Which starts of a process there were, so that no two of a name are the same.
+/// Generates start ids: no two starts of a run in this process get the same id.
 #[derive(Debug, Default)]
 pub(super) struct StartIds(Mutex<StartIdState>);
 
 #[derive(Debug, Default)]
 struct StartIdState {
-    /// The latest moment since when one asks, and which runs were started since then.
+    /// The latest time at which a start was requested, and the runs that were started at that time.
     latest: Timestamp,
     since: HashSet<String>,
     others: u64,
@@ -67,14 +67,15 @@ impl StartIds {
             known.latest = since;
             known.since.clear();
         }
-        // Where the clock was set back, it is not known which runs were started at that moment.
+        // If the clock was set back, it is unknown which runs were started at that time.
         let is_first = since == known.latest && known.since.insert(id.to_owned());
         known.others += u64::from(!is_first);
         let nth = if is_first { 0 } else { known.others };
         (StartId { by, since, nth }, known.doubts.remove(id).unwrap_or_default())
     }
 
-    /// Records starts with unknown outcome: the next start of the run takes over their entries. If there are too many, the queue resolves the rest.
+    /// Records starts with unknown outcome. The next start of the run takes over their entries. If there are too many, the queue itself resolves the
+    /// others.
     pub(super) fn add_unknown(&self, id: String, lives: Vec<StartId>) {
         let mut known = self.lock_state();
         if known.doubts.len() >= MANY {
@@ -84,7 +85,7 @@ impl StartIds {
     }
 }
 
-/// A start that is under way. Dropped before it is settled, it is in doubt.
+/// A start in progress. If it is dropped before its outcome is confirmed, its outcome counts as unknown.
 pub(crate) struct PendingStart {
     desk: Arc<QueueHandle>,
     id: String,
@@ -103,20 +104,20 @@ impl PendingStart {
         self.life
     }
 
-    /// Returns the starts whose entries it takes over.
+    /// Returns the starts with unknown outcome whose entries this start takes over.
     pub(crate) fn replaced_starts(&self) -> Vec<StartId> {
         self.doubts.clone()
     }
 
-    /// Assigns the entry to the run on record, which another start may have recorded, and releases the slot of a run that has ended. A start
-    /// that found the run of another one is not remembered by its key of `once`.
+    /// Assigns the entry to the run in the store, which another start may have recorded. Releases the slot of a run that has ended. If the start
+    /// found the run of another start, the queue forgets its `once` key.
     pub(crate) async fn assign_found(
         mut self,
         runtime: &Runtime,
         run: &RunKey,
         entered: Option<Arc<EnqueueUndo>>,
     ) {
-        // The queue resolves unreadable runs.
+        // On an error, the queue resolves the start later.
         let Ok(head) = runtime.head(run).await else { return };
         self.is_settled = true;
         let life = head.as_ref().map(|head| StartId::of(&head.facts));
@@ -137,19 +138,19 @@ impl PendingStart {
         }
     }
 
-    /// Takes it out of its entry: it records nothing.
+    /// Removes this start from its entry, because it records no run.
     pub(crate) fn withdraw(mut self) {
         self.is_settled = true;
         self.leave_entry(None);
     }
 
-    /// Notes that its run is on record.
+    /// Records that the run of this start is in the store, and marks the outcome as known.
     pub(crate) fn confirm_recorded(self) {
         self.desk.note_recorded(&self.id, self.life);
         self.confirm_outcome();
     }
 
-    /// Marks the outcome as known.
+    /// Marks the outcome as known, so that dropping the value does nothing.
     pub(crate) fn confirm_outcome(mut self) {
         self.is_settled = true;
     }

@@ -1,4 +1,4 @@
-//! Applies the changes of other processes to a known queue, in time proportional to the change.
+//! Applies the changes of other processes to this process's copy of a queue. The time is proportional to the size of the change.
 
 use ferrata_core::state::Op;
 use ferrata_core::{ExecutorId, Result};
@@ -23,13 +23,13 @@ enum EntryChange<'a> {
 }
 
 impl QueueState {
-    /// Applies changes of the channels since the state was [read](Self::read). Returns `None` if the state must be read again.
+    /// Applies changes of the channels to a state that was [read](Self::read) before. Returns `None` if the caller must read the whole state again.
     ///
     /// # Errors
     ///
-    /// As [`read`](Self::read).
+    /// The errors of [`read`](Self::read).
     pub(crate) fn apply_changes(mut self, changes: &[Op]) -> Result<Option<Self>> {
-        // A waiter that is still to be moved would be lost.
+        // A waiter is still to be moved to another key. Applying the changes would lose this move, so the state must be read again.
         if self.waiting.is_touched() {
             return Ok(None);
         }
@@ -84,7 +84,7 @@ impl QueueState {
         Ok(true)
     }
 
-    /// Puts entries into a channel.
+    /// Inserts entries into a channel.
     fn merge(&mut self, channel: &str, entries: &Map<String, Value>) -> Result<bool> {
         for (id, entry) in entries {
             if !self.change(channel, id, EntryChange::Is(entry))? {
@@ -179,7 +179,7 @@ impl QueueState {
         Ok(())
     }
 
-    /// Removes a waiter from the line if it is stored under this key: it may have moved to another key before.
+    /// Removes a waiter from the line if it is stored under this key. An earlier change may have moved it to another key.
     fn remove_waiter_at(&mut self, id: &str, at: &WaiterKey) {
         if self.waiting.get(id).is_some_and(|waiting| waiter_key(id, waiting) == *at)
             && let Some(waiting) = self.waiting.remove(id)

@@ -1,4 +1,4 @@
-//! Debounced starts: each replaces the previous one that has not begun, and the last one runs.
+//! Debounced starts: each start replaces the previous start that has not begun, and the last start runs.
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ use serde::{Deserialize, Serialize};
 
 use super::{QueueState, SlotWaiter};
 
-/// The debounce group of a waiting start: later starts of the group may replace it.
+/// The debounce group of a waiting start. A later start of the same group may replace it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct DebounceGroup {
     /// The key of the group.
     pub key: String,
-    /// The time of the group's first start.
+    /// The time of the first start of the group.
     pub first: Timestamp,
 }
 
-/// How long later starts may come, in milliseconds.
+/// The debounce options of a start, with times in milliseconds.
 #[derive(Clone, Debug)]
 pub(crate) struct DebounceOptions {
     pub(crate) key: String,
@@ -25,7 +25,7 @@ pub(crate) struct DebounceOptions {
     pub(crate) most: Option<u64>,
 }
 
-/// A start that a later one replaced, until its run is cancelled.
+/// A start that a later start replaced. The entry remains until its run is cancelled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ReplacedStart {
     pub(crate) waiting: SlotWaiter,
@@ -34,7 +34,7 @@ pub(crate) struct ReplacedStart {
 }
 
 impl QueueState {
-    /// Makes a start wait until no other start has come for a while.
+    /// Delays a start until no other start of the group has come for the quiet time.
     pub(super) fn delay(
         &self,
         waiting: &mut SlotWaiter,
@@ -50,7 +50,7 @@ impl QueueState {
         waiting.debounced = Some(DebounceGroup { key: debounce.key.clone(), first });
     }
 
-    /// Removes a waiter that another run has replaced from the line.
+    /// Removes a waiter from the line, because the run `by` has replaced it.
     pub(super) fn replace(&mut self, id: &str, by: &RunKey, now: Timestamp) {
         let Some(waiting) = self.waiting.get(id).cloned() else { return };
         self.remove_entry(id);
@@ -63,7 +63,7 @@ impl QueueState {
         self.replaced.insert(id, ReplacedStart { waiting, by: by.clone(), at: now });
     }
 
-    /// Puts the waiter that a refused start replaced back into the line. It again replaces the starts before it.
+    /// Puts back a waiter that a failed start had replaced. The waiter then replaces the earlier starts again.
     pub(super) fn restore_before(&mut self, id: &str, by: &RunKey, now: Timestamp) {
         let Some(replaced) = self.replaced.get(id).filter(|replaced| replaced.by == *by).cloned() else {
             return;
@@ -76,7 +76,7 @@ impl QueueState {
         self.restore(id, by, now);
     }
 
-    /// Puts a waiter back into the line: the start that replaced it was never recorded.
+    /// Puts a waiter back into the line, because the start that replaced it was never recorded.
     pub(super) fn restore(&mut self, id: &str, by: &RunKey, now: Timestamp) {
         let Some(replaced) = self.replaced.get(id).filter(|replaced| replaced.by == *by).cloned() else {
             return;
@@ -85,7 +85,7 @@ impl QueueState {
         let key = replaced.waiting.debounced.as_ref().map(|one| one.key.clone()).unwrap_or_default();
         let other = self.waiting.debounced_run(&key);
         self.insert_waiter(id.to_owned(), replaced.waiting.clone());
-        // The later one of two stays, and one that is missing does not.
+        // Of two starts of a group, the later stays in the line.
         let Some(other) = other else { return };
         let Some(waiting) = self.waiting.get(&other).cloned() else { return };
         if waiting.run == *by {

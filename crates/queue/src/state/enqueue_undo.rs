@@ -1,11 +1,11 @@
-//! Starts that are refused after they entered the queue: each undoes only its own changes.
+//! Undo data of starts that fail after they entered the queue. Each start undoes only its own changes.
 
 use ferrata_core::{RunKey, Timestamp};
 
 use super::once::OnceEntry;
 use super::{ExpiredStart, OverStart, QueueState, StartId};
 
-/// The changes of a start outside its entry, which is new in the queue.
+/// The changes that a start made outside its own new entry.
 #[derive(Debug)]
 pub(crate) struct EnqueueUndo {
     run: RunKey,
@@ -17,12 +17,12 @@ pub(crate) struct EnqueueUndo {
     replaced: Option<String>,
 }
 
-/// The key by which a start is remembered.
+/// The `once` key of a start, with the data that undoes it.
 #[derive(Debug)]
 pub(super) struct OnceUndo {
     pub(super) key: String,
     pub(super) noted: OnceEntry,
-    /// The previous value of the once key.
+    /// The previous entry of the `once` key.
     pub(super) before: Option<OnceEntry>,
 }
 
@@ -41,19 +41,19 @@ impl EnqueueUndo {
         self.once.as_ref()
     }
 
-    /// Returns whether a `once` key refers to this start.
+    /// Returns whether this start recorded a `once` key.
     pub(crate) fn has_once(&self) -> bool {
         self.once.is_some()
     }
 }
 
 impl QueueState {
-    /// Undoes the changes of a start. If another start of the same run came since, the entry belongs to that start and stays.
+    /// Undoes the changes of a start. If another start of the same run has come since, the entry belongs to that start and stays.
     pub(super) fn take_back(&mut self, id: &str, life: StartId, entered: &EnqueueUndo, now: Timestamp) {
         let is_late = self.expired.get(id).is_some_and(|late| late.at == entered.at);
         let is_its = match self.starts_of(id) {
             Some(lives) => lives == [life],
-            // An earlier program does not keep which starts stand in it.
+            // Older versions do not store which starts an entry belongs to.
             None => self.last_requester(id).is_some_and(|(by, _)| by == life.by),
         };
         if !is_late && !is_its {

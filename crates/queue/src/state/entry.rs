@@ -8,14 +8,14 @@ use super::keys::KeyNote;
 use super::once::OnceEntry;
 use super::start_ids::{FoundRun, StartId};
 
-/// The kind of a slot's user.
+/// The kind of a slot's user: a node or a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum SlotKind {
-    /// A section of a node, which releases the slot itself. The queue reclaims the slot if no process is in the node.
+    /// A part of a node's work, which releases the slot itself. The queue reclaims the slot if no process executes the node.
     Node,
-    /// A whole run: the queue releases the slot when the run ends.
+    /// A whole run. The queue releases the slot when the run ends.
     Run,
 }
 
@@ -23,42 +23,42 @@ pub enum SlotKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SlotWaiter {
-    /// The run.
+    /// The run that waits, or whose node waits.
     pub run: RunKey,
-    /// The kind of the slot's user.
+    /// Whether the run waits or one of its nodes.
     pub kind: SlotKind,
     /// The number of requested slots.
     pub places: u32,
-    /// The key of the request: keys take turns.
+    /// The key of the request. Requests with different keys take turns.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub key: String,
-    /// The priority: higher values come first.
+    /// The priority. The queue serves higher values first.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub priority: i32,
-    /// The time since which it waits.
+    /// The time since which the run or node waits.
     pub since: Timestamp,
     /// The process that requested the slots.
     pub executor: ExecutorId,
-    /// In which epoch of the run its node asked; 0 for a run.
+    /// The epoch of the run in which its node requested the slots; 0 for a run.
     #[serde(default, skip_serializing_if = "is_never")]
     pub epoch: Epoch,
-    /// The question whose answer wakes it, if it is idle.
+    /// The question whose answer wakes the waiter, if it is idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question: Option<String>,
-    /// The earliest time of the grant.
+    /// The earliest time at which the queue may grant the slots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Timestamp>,
-    /// The deadline of the grant.
+    /// The deadline for the grant: a run without its slot at this time is cancelled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
-    /// The group of starts that may replace this one.
+    /// The debounce group of this start: a later start of the same group may replace it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub debounced: Option<DebounceGroup>,
-    /// Which starts of the run stand in it, unless it is the one of this process since this moment.
+    /// The starts of the run that this entry belongs to. Empty for the default: the first start that `executor` requested at `since`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) lives: Vec<StartId>,
-    /// The newest record at which a run of it is known not to have ended; none for a start. An end at an earlier record is not one of this entry: the
-    /// run was revived since.
+    /// The newest record at which a run of this entry is known not to have ended; `None` for a start without a known run. An end at an earlier record
+    /// does not concern this entry, because the run was revived after it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) alive: Option<FoundRun>,
 }
@@ -67,35 +67,35 @@ pub struct SlotWaiter {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SlotHolder {
-    /// The run.
+    /// The run that holds the slots, or whose node holds them.
     pub run: RunKey,
-    /// The kind of the slot's user.
+    /// Whether the run holds the slots or one of its nodes.
     pub kind: SlotKind,
-    /// The number of its slots.
+    /// The number of slots that it holds.
     pub places: u32,
-    /// The key of its request.
+    /// The key of the request.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub key: String,
     /// The process that last requested the slots.
     pub executor: ExecutorId,
-    /// In which epoch of the run its node asked; 0 for a run.
+    /// The epoch of the run in which its node requested the slots; 0 for a run.
     #[serde(default, skip_serializing_if = "is_never")]
     pub epoch: Epoch,
     /// The time of the grant.
     pub at: Timestamp,
-    /// The question whose answer wakes it, until it claims its slots.
+    /// The question whose answer wakes the holder. Present until the holder claims its slots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question: Option<String>,
-    /// When that question was answered.
+    /// The time at which that question was answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub woken: Option<Timestamp>,
-    /// Whether a run that began on hold is still to be started.
+    /// Whether the run is on hold and the queue still has to start it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub on_hold: bool,
-    /// The starts of the run in this entry; any if the list is empty, as an older program writes it.
+    /// The starts of the run that this entry belongs to. An older version writes an empty list, which stands for any start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) lives: Vec<StartId>,
-    /// As in [`SlotWaiter`].
+    /// The same as in [`SlotWaiter`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) alive: Option<FoundRun>,
 }
@@ -110,25 +110,25 @@ fn is_never(epoch: &Epoch) -> bool {
     *epoch == Epoch::NEVER
 }
 
-/// A run that came too late, until it is cancelled.
+/// A run that missed its deadline. The entry remains until the run is cancelled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ExpiredStart {
-    // Beside the time, and not around it: an earlier program wrote the run alone.
+    // The run stands next to the time, because an earlier version wrote the run alone.
     #[serde(flatten)]
     pub(crate) run: RunKey,
     #[serde(default)]
     pub(crate) at: Timestamp,
 }
 
-/// A value with a known maximum size in the state.
+/// A value whose maximum size in the state is known.
 pub(crate) trait StoredSize {
     fn bytes(&self) -> usize;
 }
 
-/// Bytes for field names, numbers, a process id and a position in a list.
+/// Bytes for the field names, the numbers, a process id and a position in a list.
 const FIELDS: usize = 256;
 
-/// Returns the size of a text as JSON.
+/// Returns the size of a text in JSON.
 pub(super) fn text(text: &str) -> usize {
     text.len() + text.bytes().filter(|byte| matches!(byte, b'"' | b'\\')).count() + 4
 }
@@ -137,7 +137,7 @@ fn optional(one: Option<&String>) -> usize {
     one.map_or(0, |one| text(one) + 16)
 }
 
-/// Returns the size of starts: each has a process, a time and a number.
+/// Returns the size of a list of starts. A start in the list has a process, a time and a number.
 fn starts_size(lives: &[StartId], alive: Option<FoundRun>) -> usize {
     lives.len() * 96 + alive.map_or(0, |_| 160)
 }
@@ -195,7 +195,7 @@ impl StoredSize for KeyNote {
 }
 
 impl SlotWaiter {
-    /// Returns whether it is a run that waits for its turn and for nothing else, as most do where many wait.
+    /// Returns whether this is a plain run: it waits for one slot and has no option except key and priority. Most waiters of a long line are plain.
     pub(super) fn is_plain(&self) -> bool {
         self.kind == SlotKind::Run
             && self.places == 1

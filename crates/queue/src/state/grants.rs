@@ -12,19 +12,20 @@ use crate::settings::{QueueSettings, RateLimit};
 /// The longest time for which a provider can close a queue.
 pub(crate) const LONGEST_CLOSED: Duration = Duration::from_secs(86_400);
 
-/// How far ahead of its own clock a process believes that a queue is closed. Twice as long: the clock of the process that closed it may be a day ahead.
-/// Beyond that the process opens the queue. If it shortened the time instead, each check would close the queue for a day from then.
+/// Maximum time in the future for which a process believes that a queue is closed. The maximum is twice the longest pause, because the clock of the
+/// process that closed the queue may be a day ahead. If the time is further ahead, the process opens the queue. If the process shortened the time
+/// instead, each check would close the queue for another day.
 const MOST_AHEAD: Duration = Duration::from_secs(2 * 86_400);
 
-/// The next grant.
+/// The decision about the next grant.
 enum NextGrant {
     Of(String),
-    /// No grant before this time, unless the queue changes.
+    /// No slot is granted before this time, unless the queue changes.
     Not(Option<Timestamp>),
 }
 
 impl QueueState {
-    /// Grants free slots to the next waiters. Returns when to check again without a change.
+    /// Grants free slots to the next waiters. Returns the time of the next check if nothing changes.
     pub(crate) fn grant(&mut self, now: Timestamp) -> Option<Timestamp> {
         self.drop_late(now);
         let settings = self.effective();
@@ -40,7 +41,8 @@ impl QueueState {
         [next, self.waiting.deadline()].into_iter().flatten().min()
     }
 
-    /// Corrects times from a clock that was ahead: a next grant later than its rate allows, or a pause longer than a provider may ask for.
+    /// Corrects times that a clock ahead of the real time has written: a next grant that is later than the rate allows, or a pause that is longer
+    /// than allowed.
     fn bound_clock_skew(&mut self, settings: &QueueSettings, now: Timestamp) {
         let most = |rate: Option<RateLimit>| {
             rate.map_or(i64::MAX, |rate| {
@@ -62,7 +64,7 @@ impl QueueState {
         }
     }
 
-    /// Takes out those whose deadline is over.
+    /// Removes the waiters whose deadline has passed.
     fn drop_late(&mut self, now: Timestamp) {
         while let Some(id) = self.waiting.first_expired(now) {
             let run = self.waiting.get(&id).filter(|waiting| waiting.kind == SlotKind::Run);
@@ -74,7 +76,8 @@ impl QueueState {
         }
     }
 
-    /// Returns the tags of the queue if a run could have a slot and no process has granted it: no process has the tags, or none has checked yet.
+    /// Returns the tags of the queue if a run could get a slot but no process has granted it. In this case, no process has the tags, or none has
+    /// checked the queue yet.
     pub(crate) fn unserved_tags(&self, now: Timestamp) -> Vec<String> {
         let settings = self.effective();
         if settings.tags.is_empty() {
@@ -146,7 +149,7 @@ impl QueueState {
         line
     }
 
-    /// Returns the rank of a waiter; the lowest is first.
+    /// Returns the rank of a waiter. The waiter with the lowest rank is first.
     fn rank<'a>(
         &self,
         id: &'a String,
@@ -195,7 +198,7 @@ impl QueueState {
     }
 }
 
-/// How urgent one of a priority is that waits since a moment.
+/// Returns the effective priority of a waiter: its priority, raised by the time that it has waited since `since`.
 fn priority_level(priority: i32, since: Timestamp, settings: &QueueSettings, now: Timestamp) -> i64 {
     let waited = now.since(since).as_millis() / u128::from(settings.ageing_ms.max(1));
     i64::from(priority).saturating_add(i64::try_from(waited).unwrap_or(i64::MAX))
@@ -205,7 +208,8 @@ pub(super) fn micros(now: Timestamp) -> i64 {
     now.unix_ms().saturating_mul(1_000)
 }
 
-/// Returns when a rate allows the next grant, if not now. `next` is when the next would be due if starts were spread evenly.
+/// Returns the time at which a rate allows the next grant; `None` if it allows one now. `next` is the time of the next grant if grants were spread
+/// evenly.
 fn rate_opens_at(rate: Option<RateLimit>, next: i64, now: Timestamp) -> Option<Timestamp> {
     let rate = rate?;
     let ahead = rate.interval().saturating_mul(i64::from(rate.burst.saturating_sub(1)));
@@ -214,7 +218,7 @@ fn rate_opens_at(rate: Option<RateLimit>, next: i64, now: Timestamp) -> Option<T
         .then(|| Timestamp::from_unix_ms(at.div_euclid(1_000) + i64::from(at.rem_euclid(1_000) > 0)))
 }
 
-/// Returns `next` after a start now.
+/// Returns the new value of `next` after a grant at `now`.
 fn next_opening_after(rate: Option<RateLimit>, next: i64, now: Timestamp) -> i64 {
     rate.map_or(0, |rate| next.max(micros(now)).saturating_add(rate.interval()))
 }

@@ -1,4 +1,4 @@
-//! Keys: the last turn of each, and the number of its slots.
+//! The keys of a queue: the last turn of each key, and the number of its slots.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -11,7 +11,7 @@ use super::tracked_map::TrackedMap;
 /// The stored state of a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KeyNote {
-    /// The turn of its last grant, or of its arrival.
+    /// The turn at which the key was last granted a slot; before that, the turn at which it arrived.
     pub(super) turn: u64,
     /// Next allowed grant at the key's rate, in microseconds.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -30,24 +30,25 @@ struct KeyCounts {
     entries: usize,
 }
 
-/// The keys of holders and waiters, and some earlier keys.
+/// The keys of holders and waiters, and some keys that were used earlier.
 #[derive(Debug)]
 pub(crate) struct KeyTable {
     notes: TrackedMap<KeyNote>,
-    /// Of keys that have an entry.
+    /// Counts of the keys that have an entry.
     loads: HashMap<String, KeyCounts>,
-    /// The keys with a note and without an entry.
+    /// The keys that have a stored state but no entry.
     idle: BTreeSet<String>,
 }
 
 impl KeyTable {
-    /// Creates the keys with stored state; [`count_arrival`](Self::count_arrival) and [`count_slots`](Self::count_slots) add their users.
+    /// Creates the table from stored states. [`count_arrival`](Self::count_arrival) and [`count_slots`](Self::count_slots) then add holders and
+    /// waiters.
     pub(super) fn new(notes: BTreeMap<String, KeyNote>) -> Self {
         let idle = notes.keys().cloned().collect();
         Self { notes: TrackedMap::new(notes), loads: HashMap::new(), idle }
     }
 
-    /// The notes, to be stored.
+    /// Returns the states of the keys, to be stored.
     pub(super) fn notes(&mut self) -> &mut TrackedMap<KeyNote> {
         &mut self.notes
     }
@@ -84,7 +85,7 @@ impl KeyTable {
         self.loads.get(key).map_or(0, |load| load.places)
     }
 
-    /// Records that a request with this key came at this turn. A new key is served after the existing keys, each of them once.
+    /// Records that a request with this key came at this turn. A new key is served after each existing key has been served once.
     pub(super) fn count_arrival(&mut self, key: &str, turn: u64) {
         if !key.is_empty() || self.take_turns() {
             // Waiters without a key take turns from now on, too.
@@ -98,7 +99,7 @@ impl KeyTable {
         self.count_stored_entry(key);
     }
 
-    /// Counts an entry with this key, whose state is stored.
+    /// Counts an entry whose key already has a stored state.
     pub(super) fn count_stored_entry(&mut self, key: &str) {
         self.idle.remove(key);
         self.loads.entry(key.to_owned()).or_default().entries += 1;
@@ -130,7 +131,7 @@ impl KeyTable {
         }
     }
 
-    /// Everything that is known, in one order.
+    /// Returns the whole content of the table, in a fixed order.
     #[cfg(test)]
     pub(super) fn debug_text(&self) -> String {
         let loads: BTreeMap<_, _> = self.loads.iter().collect();
@@ -146,7 +147,7 @@ impl KeyTable {
         }
     }
 
-    /// Removes keys without slots and waiters whose rate allows a grant.
+    /// Removes the keys that have no slots and no waiters, and whose rate allows a grant.
     pub(super) fn remove_idle(&mut self, now: Timestamp) {
         let (now, notes) = (micros(now), &mut self.notes);
         self.idle.retain(|key| {

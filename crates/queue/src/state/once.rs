@@ -1,4 +1,4 @@
-//! Starts that run once per window: which run a key started, and when.
+//! Starts that run once per window: for each key, the run that it started and the time of the start.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use super::{EnqueueUndo, OpResult, QueueState};
 /// Maximum number of stored keys.
 pub(super) const MAX_KEYS: usize = 10_000;
 
-/// Maximum number of keys stored beyond their windows: a later start may ask about a longer one.
+/// Maximum number of keys that are stored after their windows have ended. A later start may name a longer window.
 const MAX_EXPIRED_KEYS: usize = 1_000;
 
-/// The run that was started by a key.
+/// The run that a key started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct OnceEntry {
     pub(super) run: RunKey,
@@ -25,8 +25,8 @@ pub(crate) struct OnceEntry {
 }
 
 impl QueueState {
-    /// Returns why a start with this key starts nothing: the key started another run within the window of this start. `None` if the start may go
-    /// ahead.
+    /// Returns the reason why a start with this key starts nothing: the key started another run within the window of this start. Returns `None` if
+    /// the start may proceed.
     pub(super) fn check_once(
         &mut self,
         key: &str,
@@ -49,7 +49,7 @@ impl QueueState {
         }
     }
 
-    /// Records that a run is started by this key. Returns the data that undoes the record.
+    /// Records that this key starts a run. Returns the data that undoes the record.
     pub(super) fn note_once(&mut self, key: String, ms: u64, run: &RunKey, now: Timestamp) -> OnceUndo {
         let before = self.once_entries.get(&key).cloned();
         let until =
@@ -59,7 +59,7 @@ impl QueueState {
         OnceUndo { key, noted, before }
     }
 
-    /// Undoes the key of a start that started nothing, unless another start has used the key since.
+    /// Undoes the `once` key of a start that started nothing, unless another start has used the key since.
     pub(super) fn undo_once(&mut self, entered: &EnqueueUndo) {
         if let Some(OnceUndo { key, noted, before }) = entered.once()
             && self.once_entries.get(key) == Some(noted)

@@ -1,4 +1,4 @@
-//! Requests for slots: by nodes, by starts, and by runs that are on hold.
+//! Requests for slots, made by nodes, by starts, and by runs that are on hold.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use ferrata_core::{Epoch, ExecutorId, Timestamp};
 
 use super::{EnqueueUndo, OpResult, QueueState, SlotKind, SlotRequest, SlotWaiter, wait_queue};
 
-/// How late a node may claim a slot of a queue with a rate. An idle run is claimed within moments of its grant; grants of a time in which no process
-/// claimed runs would be used at once.
+/// Maximum delay with which a node may claim a slot of a queue with a rate. Normally an idle run is claimed within moments of its grant. If no
+/// process claimed runs for a while, all grants of that time would otherwise be used at once.
 const LATEST_CLAIM: Duration = Duration::from_secs(10);
 
 impl QueueState {
@@ -46,7 +46,7 @@ impl QueueState {
         if let Some(debounce) = &debounce {
             self.delay(&mut waiting, debounce, before.as_deref(), now);
         }
-        // It has another deadline now, and its run may be on record, on hold.
+        // The start has a new deadline. Its run may already be stored, on hold.
         let late = self.expired.remove(&id);
         self.insert_waiter(id.clone(), waiting);
         self.grant(now);
@@ -69,12 +69,12 @@ impl QueueState {
         if !is_in {
             return OpResult::Waits;
         }
-        // The requester starts with the slot: its run is not started yet.
+        // The requester begins the run with the slot. Its run is not started yet.
         self.held.update(&id, |held| held.on_hold = false);
         OpResult::Granted
     }
 
-    /// Answers a repeated request of a holder or a waiter.
+    /// Answers a holder or waiter that repeats its request.
     fn answer_entry_request(
         &mut self,
         id: &str,
@@ -88,7 +88,7 @@ impl QueueState {
         if is_in { OpResult::Granted } else { OpResult::Waits }
     }
 
-    /// Puts a holder into the line that hands its slot back. It was in the queue before, so no limit on requests is for it.
+    /// Moves a holder that returns its slot back into the line. The holder was in the queue before, so the limit on waiting requests does not apply.
     fn enter_again(
         &mut self,
         id: &str,
@@ -98,7 +98,7 @@ impl QueueState {
     ) -> OpResult {
         let kind = waiting.kind;
         if let Some(mut starts) = self.starts_of(id).filter(|_| kind == SlotKind::Run) {
-            // Other starts of the run that are in progress stay.
+            // Other starts of the run that are in progress keep their entry.
             let own = waiting.all_starts();
             starts.extend(own.into_iter().filter(|own| !starts.contains(own)).collect::<Vec<_>>());
             waiting.is_of(starts);
@@ -113,9 +113,9 @@ impl QueueState {
         }
     }
 
-    /// Returns the start of the wait of a repeated request that hands back its slot. A run on hold has ended since it was granted the slot. A node
-    /// in another claim of its run counts as another start at the rate. A woken node takes the slot that it was granted, unless it is too late to
-    /// count as started then.
+    /// Returns the time since which a repeated request waits, if the request returns its slot; `None` if it keeps the slot. A run that is on hold
+    /// again has ended since it was granted the slot. If a node's run was claimed again, the node's request counts as another start at the rate. A
+    /// woken node keeps the slot that it was granted, unless it claims the slot too late.
     fn returned_slot_start(
         &self,
         id: &str,
@@ -148,7 +148,7 @@ impl QueueState {
         holder.or_else(|| self.waiting.get(id).map(|waiting| (waiting.executor, waiting.epoch)))
     }
 
-    /// Records that a holder or waiter repeated its request, or became idle with this question.
+    /// Records that a holder or waiter repeated its request, or became idle and waits for the answer to `question`.
     pub(super) fn repeat_request(&mut self, id: &str, by: &SlotWaiter, question: Option<String>) {
         let (executor, epoch) = (by.executor, by.epoch);
         if let Some(held) = self.held.get(id) {

@@ -1,4 +1,4 @@
-//! The starts of a run id in an entry: callers may purge an id and start it again while the queue still handles the previous run.
+//! The starts of a run id in an entry. Callers may purge a run and start its id again while the queue still handles the previous run.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,36 +11,37 @@ use serde::{Deserialize, Serialize};
 use super::{QueueState, SlotHolder, SlotKind, SlotWaiter};
 use crate::queue_run::LIFE;
 
-/// A start that is over.
+/// A start whose run has ended or will never exist.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OverStart {
     pub(crate) start: StartId,
-    /// The record that ended its run; the last possible one if it records no run any more, or its run was purged.
+    /// The record that ended its run. If the start will never record a run, or its run was purged, this is the highest possible number.
     pub(crate) ended_at: Seq,
 }
 
 impl OverStart {
-    /// Creates the end of a start that has no run and will have none.
+    /// Creates the value for a start that has no run and will never have one.
     pub(crate) fn without_run(start: StartId) -> Self {
         Self { start, ended_at: Seq::new(u64::MAX) }
     }
 }
 
-/// A run that was found on record and had not ended.
+/// A run that was found in the store and had not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FoundRun {
     pub(crate) start: StartId,
-    /// Its last record.
+    /// The last record of the run when it was found.
     pub(crate) at: Seq,
 }
 
 impl FoundRun {
-    /// Returns the start that a head names; `None` if its run names none.
+    /// Creates the value from a head; `None` if the run names no start.
     pub(crate) fn of(head: &RunHead) -> Option<Self> {
         StartId::of(&head.facts).map(|start| Self { start, at: head.seq })
     }
 
-    /// As [`of`](Self::of), for a run that may be on hold at its last record. The record before counts, so the request of that run is news.
+    /// Creates the value as [`of`](Self::of) does, for a run that may be on hold at its last record. In this case the number of the record before is
+    /// used, so that the request of this run still counts as new.
     pub(crate) fn of_holder(head: &RunHead) -> Option<Self> {
         let mut found = Self::of(head)?;
         if head.status == RunStatus::Interrupted {
@@ -50,20 +51,21 @@ impl FoundRun {
     }
 }
 
-/// The id of one start of a run id. The starter chooses it before it requests the slot. The entry contains it, and so does a label of the recorded
-/// run. It is unique among the starts of the run id.
+/// The id of one start of a run id. The starter chooses the id before it requests the slot. The entry contains the id, and a label of the recorded
+/// run contains it too. The id is unique among the starts of the run id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub(crate) struct StartId {
     /// The process that requests the slot, and the time since which it waits.
     pub(crate) by: ExecutorId,
     pub(crate) since: Timestamp,
-    /// Distinguishes starts that one process requested at the same time. 0 for the first.
+    /// Distinguishes starts that one process requested at the same time. The first of them has 0.
     pub(crate) nth: u64,
 }
 
 impl StartId {
-    /// Returns which start a run is of. `None` if its record does not say so, as that of an earlier program, or says it to others alone.
+    /// Returns the start that recorded the run. `None` if the run has no such label or the label cannot be parsed, for example because an earlier
+    /// version recorded the run.
     pub(crate) fn of(facts: &RunFacts) -> Option<Self> {
         facts.labels.get(LIFE)?.parse().ok()
     }
@@ -104,7 +106,7 @@ impl From<StartId> for String {
 }
 
 impl SlotWaiter {
-    /// The default start of an entry, so an entry of a long line takes no more bytes.
+    /// Returns the default start of an entry. The default is not stored, so an entry of a long line takes fewer bytes.
     fn first_start(&self) -> StartId {
         StartId { by: self.executor, since: self.since, nth: 0 }
     }
@@ -118,26 +120,26 @@ impl SlotWaiter {
         }
     }
 
-    /// Sets the starts of a run in this entry.
+    /// Sets the starts of a run that this entry belongs to.
     pub(crate) fn is_of(&mut self, lives: Vec<StartId>) {
         self.lives = if lives == [self.first_start()] { Vec::new() } else { lives };
     }
 }
 
 impl SlotHolder {
-    /// Returns whether the run of this start is known to have been on record.
+    /// Returns whether the run of this start is known to have been stored.
     pub(crate) fn was_on_record(&self, start: StartId) -> bool {
         self.alive.is_some_and(|alive| alive.start == start)
     }
 
-    /// Returns whether it is known which starts of a run stand in it; otherwise it stands for any.
+    /// Returns whether the starts of this entry are known. Otherwise the entry stands for any start of its run.
     pub(crate) fn has_lives(&self) -> bool {
         !self.lives.is_empty()
     }
 }
 
 impl QueueState {
-    /// Returns the starts that stand in the entry of a run; `None` if there is no entry, or it stands for any.
+    /// Returns the starts in the entry of a run; `None` if there is no entry, or if the entry stands for any start.
     pub(super) fn starts_of(&self, id: &str) -> Option<Vec<StartId>> {
         let lives = match self.held.get(id) {
             Some(held) => held.lives.clone(),
@@ -146,8 +148,8 @@ impl QueueState {
         (!lives.is_empty()).then_some(lives)
     }
 
-    /// Removes ended starts from an entry, and inserts the one whose run is on record and has not ended. Removing the last start removes the entry.
-    /// A start stays if its run was revived after the recorded end.
+    /// Removes ended starts from an entry, and adds the start of a run that is stored and has not ended. Removing the last start removes the entry. A
+    /// start stays if its run was revived after the recorded end.
     pub(super) fn resolve_starts(&mut self, id: &str, gone: &[OverStart], found: Option<FoundRun>) {
         let Some(before) = self.starts_of(id) else { return };
         let mut lives = before.clone();
@@ -168,7 +170,7 @@ impl QueueState {
         }
     }
 
-    /// Adds starts to an entry, in place of the earlier starts of their process with unknown outcome.
+    /// Adds starts to an entry. Removes the earlier starts of the same process with unknown outcome.
     pub(super) fn add_start(&mut self, id: &str, lives: &[StartId], doubts: &[StartId]) {
         if let Some(before) = self.starts_of(id) {
             let mut all = before.clone();
@@ -187,7 +189,7 @@ impl QueueState {
         }
     }
 
-    /// Notes that a run of an entry has not ended at this record.
+    /// Records that a run of an entry had not ended at this record.
     pub(super) fn mark_alive(&mut self, id: &str, found: Option<FoundRun>) {
         let Some(found) = found else { return };
         if self.running_start(id).is_some_and(|alive| alive.start == found.start && alive.at >= found.at) {

@@ -1,4 +1,4 @@
-//! A queue as the channels of a run, and what was changed as a patch of them.
+//! Stores a queue in the channels of a run, and its changes as a patch of these channels.
 
 use std::collections::BTreeMap;
 
@@ -24,11 +24,11 @@ pub(super) const REPLACED: &str = "replaced";
 pub(super) const KEYS: &str = "keys";
 pub(super) const SEEN: &str = "seen";
 
-/// Before the id of a process: the plain runs that wait and that it asked for, by their names. Most of a long line are such, and the less is
-/// stored of each, the longer it may be.
+/// Prefix of a channel name; a process id follows. The channel contains the plain waiting runs that this process requested, by their names. Most runs
+/// in a long line are plain. Few bytes for each of them allow a longer line.
 const PLAIN: &str = "runs.";
 
-/// A plain run that waits.
+/// The stored form of a plain run that waits.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum PlainWaiter {
@@ -41,7 +41,7 @@ impl QueueState {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`]: the state is no queue, or a newer program wrote it.
+    /// [`ErrorKind::Unsupported`]: the state is not the state of a queue, or a newer version wrote it.
     pub(crate) fn read(channels: &Channels) -> Result<Self> {
         let mut ledger = Self::new(read(channels, SETTINGS)?);
         ledger.overrides = read_or_default(channels, OVERRIDES)?;
@@ -63,22 +63,22 @@ impl QueueState {
         Ok(ledger)
     }
 
-    /// Returns the state in which the log of a queue begins.
+    /// Returns the initial state of a queue's run.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if it cannot be stored.
+    /// [`ErrorKind::Invalid`] if the state cannot be stored.
     pub(crate) fn initial_state(&self) -> Result<Context> {
         let mut state = Context::new();
         state.set(SETTINGS, &self.settings)?;
         Ok(state)
     }
 
-    /// Returns what was changed since this was called last; empty if nothing was.
+    /// Returns the changes since the last call; an empty patch if nothing has changed.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if it cannot be stored.
+    /// [`ErrorKind::Invalid`] if the changes cannot be stored.
     pub(crate) fn take_patch(&mut self) -> Result<Patch> {
         let touched: DirtyFlags = std::mem::take(&mut self.dirty);
         let mut ops = Vec::new();
@@ -101,7 +101,7 @@ impl QueueState {
     }
 }
 
-/// Insertions into and removals from a channel.
+/// Changes of a channel: inserted entries and removed entries.
 #[derive(Default)]
 struct ChannelChange {
     put: Map<String, Value>,
@@ -120,14 +120,14 @@ impl ChannelChange {
         if !self.put.is_empty() {
             ops.push(PatchOp::Merge(channel.to_owned(), self.put));
         }
-        // An empty list would take the channel away.
+        // An empty list would remove the channel.
         if !self.gone.is_empty() {
             ops.push(PatchOp::Remove(channel.to_owned(), self.gone));
         }
     }
 }
 
-/// Puts in entries that are there, and takes out those that are not.
+/// Writes the changes of a table: inserts the touched entries that exist, and removes the others.
 fn entries<T: Serialize + StoredSize>(
     ops: &mut Vec<PatchOp>,
     channel: &str,
@@ -142,7 +142,7 @@ fn entries<T: Serialize + StoredSize>(
     Ok(())
 }
 
-/// As [`entries`], with the plain runs of each process in a channel of their own, which goes with the last of them.
+/// Writes the changes of the line as [`entries`] does. The plain runs of each process have their own channel, which is removed with its last run.
 fn write_waiters(ops: &mut Vec<PatchOp>, line: &mut WaitQueue) -> Result<()> {
     let (mut others, mut plain) = (ChannelChange::default(), BTreeMap::<ExecutorId, ChannelChange>::new());
     for (slot, waiting) in line.take_touched() {
@@ -190,13 +190,13 @@ fn line(channels: &Channels) -> Result<WaitQueue> {
     Ok(WaitQueue::new(all))
 }
 
-/// Returns whose plain runs a channel holds; none if it holds something else.
+/// Returns the process whose plain runs a channel contains; `None` for a channel with other content.
 pub(super) fn executor_of(channel: &str) -> Result<Option<ExecutorId>> {
     let executor = channel.strip_prefix(PLAIN).map(|executor| serde_json::from_value(executor.into()));
     executor.transpose().map_err(|source| newer_format_error(channel).with_source(source))
 }
 
-/// Reads a plain run that waits.
+/// Reads a plain waiting run.
 pub(super) fn read_plain_run(
     channel: &str,
     executor: ExecutorId,
@@ -225,7 +225,7 @@ pub(super) fn read_plain_run(
     })
 }
 
-/// Reads the name of a plain run, which includes its tenant unless that is the default.
+/// Parses the name of a plain run. The name includes the tenant unless it is the default tenant.
 pub(super) fn run_named(channel: &str, name: &str) -> Result<RunKey> {
     let named = match name.split_once('/') {
         Some((tenant, run)) => {
@@ -236,7 +236,7 @@ pub(super) fn run_named(channel: &str, name: &str) -> Result<RunKey> {
     named.map_err(|source| newer_format_error(channel).with_source(source))
 }
 
-/// Reads an entry of a channel, or what is all of it.
+/// Parses an entry of a channel, or the value of a whole channel.
 pub(super) fn entry<T: DeserializeOwned>(channel: &str, value: &Value) -> Result<T> {
     T::deserialize(value).map_err(|source| newer_format_error(channel).with_source(source))
 }

@@ -1,4 +1,4 @@
-//! Random operations on a queue, held against a plain model and against what is promised of each moment.
+//! Random operations on a queue. The tests compare the queue with a simple model, and check the promises of the queue at each moment.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,7 +23,7 @@ fn executor() -> ExecutorId {
     ExecutorId::from_uuid(RandomIds::new().next(Timestamp::default()))
 }
 
-/// An end of which it is not known which start of the name it is of.
+/// Creates the operation for an ended run, without the start that recorded the run.
 fn leave(id: String) -> QueueOp {
     QueueOp::LeaveRun { id, life: None, ended_at: Seq::new(1), place: None }
 }
@@ -56,12 +56,12 @@ fn ask(who: u8, me: ExecutorId, key: &str, priority: i32, places: u32, now: Time
     }))
 }
 
-/// One of the keys of the model is that of those who name none.
+/// Returns the name of a key of the model. One key of the model stands for requests without a key.
 fn named(key: u8) -> String {
     if key == 0 { String::new() } else { format!("key-{key}") }
 }
 
-/// What a caller does, in the words of the model.
+/// An operation of a caller in the model.
 #[derive(Clone, Debug)]
 enum Step {
     Ask {
@@ -72,7 +72,7 @@ enum Step {
         delay: u16,
         patience: u16,
     },
-    /// A start of which the last by its key counts.
+    /// A debounced start: the last start of its key runs.
     Last {
         who: u8,
         key: u8,
@@ -80,13 +80,13 @@ enum Step {
         quiet: u16,
         most: Option<u16>,
     },
-    /// The start that took the place of one, the n-th of them, was never recorded.
+    /// The start that replaced the n-th replaced start was never recorded.
     Restore(u8),
-    /// The run of the n-th whose place was taken is cancelled.
+    /// The run of the n-th replaced start is cancelled.
     Forgotten(u8),
     Leave(u8),
     Pass(u16),
-    /// The clock is set back, or the next process has another.
+    /// The clock is set back, or the next process has a slower clock.
     Back(u16),
     Places(u32),
     Pause(bool),
@@ -114,7 +114,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..80)
 }
 
-/// One who asked, in the model.
+/// A requester in the model.
 #[derive(Clone, Debug)]
 struct Person {
     who: u8,
@@ -124,18 +124,18 @@ struct Person {
     since: i64,
     from: i64,
     until: Option<i64>,
-    /// By what key others may come that take its place, and when the first of them came.
+    /// The debounce key of its start, and the time of the first start of that key.
     last: Option<(u8, i64)>,
 }
 
-/// What the page says of the order, in the plainest form: lists that are searched from end to end.
+/// The documented order in its simplest form: lists that are searched from end to end.
 #[derive(Default)]
 struct Model {
     inside: Vec<Person>,
     outside: Vec<Person>,
-    /// Whose place was taken, by whom.
+    /// The replaced starts, each with the start that replaced it.
     replaced: BTreeMap<u8, (Person, u8)>,
-    /// By key: when it was served last, counted in places that were given.
+    /// For each key, the grant number at which the key was last served.
     served: BTreeMap<u8, u64>,
     given: u64,
 }
@@ -150,7 +150,7 @@ impl Model {
         self.outside.push(one);
     }
 
-    /// Returns who waits by a key by which others may come.
+    /// Returns the waiter with a debounce key.
     fn last(&self, by: u8) -> Option<Person> {
         self.outside.iter().find(|one| one.last.is_some_and(|(key, _)| key == by)).cloned()
     }
@@ -161,7 +161,7 @@ impl Model {
         self.replaced.insert(one.who, (one.clone(), by));
     }
 
-    /// Returns one whose place was taken, or one of whom nothing is known.
+    /// Returns the n-th replaced start, or an unknown start if there are none.
     fn nth_replaced(&self, nth: u8) -> u8 {
         let all: Vec<u8> = self.replaced.keys().copied().collect();
         all.get(usize::from(nth) % all.len().max(1)).copied().unwrap_or(99)
@@ -173,7 +173,7 @@ impl Model {
         self.come(one.clone());
         match other {
             Some(other) if other.who == by => self.outside.retain(|other| other.who != by),
-            // The later one of two stays.
+            // The later start stays.
             Some(other) if other.since < one.since => self.replace(&other, who),
             Some(other) => self.replace(&one, other.who),
             None => {}
@@ -206,7 +206,7 @@ impl Model {
             self.served.insert(first.key, self.given);
             self.inside.push(first);
         }
-        // Keys that nobody has are forgotten.
+        // Keys without holders and waiters are removed.
         let (inside, outside) = (&self.inside, &self.outside);
         self.served.retain(|key, _| inside.iter().chain(outside).any(|one| one.key == *key));
     }
@@ -227,7 +227,7 @@ proptest! {
             match step {
                 Step::Ask { who, key, priority, places: wanted, delay, patience } => {
                     let QueueOp::Ask(mut one) = ask(who, me, &named(key), priority, wanted, at) else { unreachable!() };
-                    // Whoever asks for no delay may begin at any time, also if the clock is set back.
+                    // A request without a delay may begin at any time, even if the clock is set back.
                     let from = if delay > 0 { now + i64::from(delay) } else { i64::MIN };
                     let until = (patience > 0).then_some(now + i64::from(patience));
                     one.waiting.not_before = (delay > 0).then(|| Timestamp::from_unix_ms(from));
@@ -258,7 +258,7 @@ proptest! {
                         let from = most.map_or(quiet, |most| quiet.min(first + i64::from(most)));
                         let last = Some((by, first));
                         model.come(Person { who, key, priority: 0, places: 1, since: now, from, until: None, last });
-                        // One whose turn it is at this moment has it.
+                        // A requester whose turn comes at this moment gets its slot.
                         model.grant(now, places, 3, paused);
                         if let Some(before) = before.filter(|one| model.outside.iter().any(|other| other.who == one.who)) {
                             model.replace(&before, who);
@@ -318,7 +318,7 @@ proptest! {
             }
             prop_assert!(next.is_none_or(|next| next > at), "it is to look again at {:?}, and now is {:?}", next, at);
 
-            // What is stored is what is known.
+            // The stored state equals the state in memory.
             let patch = ledger.take_patch().unwrap();
             stored.apply(&patch).unwrap();
             let mut read = QueueState::read(&stored).unwrap();
@@ -333,10 +333,10 @@ proptest! {
             prop_assert_eq!(read.bytes(), ledger.bytes());
             let bytes = stored.to_json().unwrap().len();
             prop_assert!(bytes <= read.bytes(), "{} bytes, said to be {} at the most", bytes, read.bytes());
-            // And the rest of the way is the same for one who reads it.
+            // A queue that is read from the store behaves the same from here on.
             ledger = read;
         }
-        // Whoever waits has his turn when those before leave.
+        // Each waiter gets a slot once the earlier requesters have left.
         if !paused {
             for _ in 0..100 {
                 now += 1_000;
@@ -345,7 +345,7 @@ proptest! {
                 }
                 ledger.grant(Timestamp::from_unix_ms(now));
             }
-            // Only a limit that was lowered below what one asks for keeps him.
+            // A waiter stays only if a limit was lowered below the number of slots that it requests.
             let is_kept = ledger.waiting.values().all(|waiting| waiting.places > places);
             prop_assert!(is_kept, "{:?}", ledger.waiting);
         }
@@ -383,7 +383,7 @@ proptest! {
     }
 }
 
-/// A clock that was ahead by a year closes a queue for no longer than a burst takes.
+/// A clock that is a year ahead closes a queue for no longer than a burst takes.
 #[test]
 fn clock_ahead_does_not_close_queue_for_long() {
     let mut settings = QueueSettings::new();
@@ -399,7 +399,7 @@ fn clock_ahead_does_not_close_queue_for_long() {
     assert_eq!(ledger.held.len(), 2);
 }
 
-/// A provider asked for a day, and a process whose clock is a little behind took all of it back.
+/// A provider asks for a pause of a day. A process whose clock is slightly behind does not shorten the pause.
 #[test]
 fn slow_clock_does_not_reopen_closed_queue() {
     let (mut ledger, me) = (QueueState::new(QueueSettings::new()), executor());
@@ -412,7 +412,7 @@ fn slow_clock_does_not_reopen_closed_queue() {
     assert_eq!(ledger.held.len(), 1);
 }
 
-/// One of low priority is passed by others for as long as ageing says, and no longer.
+/// Requests of higher priority overtake a request of low priority only as long as ageing allows.
 ///
 /// Guarantees: QUEUE-3.
 #[test]
@@ -455,11 +455,11 @@ fn once_key_is_not_started_again_within_window() {
     assert_eq!(ledger.apply(once(3, at(10_000)), at(10_000)), OpResult::Granted);
 }
 
-/// It was told how many wait, which may be nobody, and took a start of the rate.
+/// The refusal names the number of stored keys, and takes no start of the rate.
 #[test]
 fn full_key_memory_refuses_start_with_reason() {
     let mut settings = QueueSettings::new();
-    // One more than the keys that are remembered may begin.
+    // One start more than the number of stored keys may begin.
     settings.rate = Some(RateLimit::new(1, Duration::from_secs(3_600)).burst(10_001));
     let (mut ledger, me) = (QueueState::new(settings), executor());
     let at = |ms: i64| Timestamp::from_unix_ms(START + ms);
@@ -493,7 +493,7 @@ fn a_line_has_its_length() {
     let said: Vec<_> = (0..4).map(|who| ledger.apply(ask(who, me, "", 0, 1, now), now)).collect();
     assert_eq!(said, [OpResult::Granted, OpResult::Waits, OpResult::Waits, OpResult::Full(2)]);
     assert_eq!(ledger.waiting.len(), 2);
-    // Nobody waits where nobody may.
+    // The limit on waiting requests is zero.
     ledger.settings.max_waiting = 0;
     ledger.apply(leave("run:default/run-001".to_owned()), now);
     ledger.apply(leave("run:default/run-002".to_owned()), now);
@@ -501,7 +501,8 @@ fn a_line_has_its_length() {
     assert_eq!(ledger.apply(ask(9, me, "", 0, 1, now), now), OpResult::Granted);
 }
 
-/// The process that started the last of three died before it recorded the run: the one before stands in the line again, and no other.
+/// The process that made the last of three starts dies before it records the run. The start before the last returns to the line, and no other start
+/// does.
 #[test]
 fn unrecorded_replacement_returns_predecessor_to_queue() {
     let mut settings = QueueSettings::new();
@@ -541,7 +542,7 @@ fn unrecorded_replacement_returns_predecessor_to_queue() {
     ledger.apply(restore(1), at(1_200));
     assert_eq!(ledger.waiting.keys().collect::<Vec<_>>(), ["run:default/run-002"]);
     assert_eq!(stored(&ledger), [("run:default/run-001".to_owned(), run(2))]);
-    // What is stored is what is known.
+    // The stored state equals the state in memory.
     let first = QueueState::new(QueueSettings::new()).initial_state().unwrap();
     let mut channels = Channels::from_json(first.to_channels_json().unwrap().get()).unwrap();
     channels.apply(&ledger.take_patch().unwrap()).unwrap();

@@ -14,7 +14,7 @@ pub(crate) struct TrackedMap<T> {
 }
 
 impl<T: StoredSize> TrackedMap<T> {
-    /// Creates a table of stored entries.
+    /// Creates a table from stored entries.
     pub(super) fn new(entries: BTreeMap<String, T>) -> Self {
         let bytes = entries.iter().map(|(id, entry)| weight(id, entry)).sum();
         Self { entries, touched: BTreeSet::new(), bytes }
@@ -47,7 +47,7 @@ impl<T: StoredSize> TrackedMap<T> {
         }
     }
 
-    /// Returns the ids that were changed since the last call.
+    /// Returns the ids of the entries that were changed since the last call.
     pub(super) fn take_touched(&mut self) -> BTreeSet<String> {
         std::mem::take(&mut self.touched)
     }

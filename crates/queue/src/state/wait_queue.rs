@@ -1,4 +1,4 @@
-//! The line of waiters, with indexes that yield the next waiter without a scan.
+//! The line of waiters. Its indexes find the next waiter without a scan.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -15,10 +15,10 @@ pub(crate) const RUN: &str = "run:";
 /// Prefix of the entry id of a node; the key of its activation follows.
 pub(crate) const NODE: &str = "node:";
 
-/// A position in the order: the smaller one comes first.
+/// The sort key of a waiter. The waiter with the smaller key comes first.
 pub(super) type Rank<'a> = (Reverse<i64>, u64, Timestamp, &'a String);
 
-/// Waiters that differ only in their waiting time: the earliest is always first.
+/// A class of waiters that differ only in their waiting time. The waiter with the earliest time is always first in its class.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct RankClass {
     key: String,
@@ -30,37 +30,37 @@ struct RankClass {
 /// The key under which a waiter is stored.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum WaiterKey {
-    /// Among the plain runs that a process asked for, by their names.
+    /// The waiter is a plain run: process that requested the slot, and name of the run.
     Plain(ExecutorId, String),
-    /// Among all others, by their ids.
+    /// Any other waiter: its entry id.
     Other(String),
 }
 
-/// Bytes of the name under which the plain runs of a process are stored.
+/// Maximum number of bytes of the channel name under which the plain runs of a process are stored.
 const NAME: usize = 64;
 
 /// Waiters by id. Only this type changes them, so the indexes match the entries, and each change is in the next patch.
 #[derive(Debug, Default)]
 pub(crate) struct WaitQueue {
     waiting: BTreeMap<String, SlotWaiter>,
-    /// The classes in their order, without waiters whose time is not known to have come.
+    /// The waiters of each class, in their order. Waiters whose earliest time has not come are not in this index.
     classes: HashMap<Arc<RankClass>, BTreeSet<(Timestamp, String)>>,
-    /// The first of each class, by priority and by since when it waits.
+    /// The first waiter of each class, by priority and by the time since which it waits.
     heads: BTreeMap<i32, BTreeSet<(Timestamp, Arc<RankClass>)>>,
-    /// By when their turn may come at the earliest.
+    /// The waiters that must not get a slot before a time, by this time.
     later: BTreeSet<(Timestamp, String)>,
     deadlines: BTreeSet<(Timestamp, String)>,
-    /// Runs that later starts may replace, by the key of these starts.
+    /// Runs that later starts may replace, by the debounce key of these starts.
     debounced: BTreeSet<(String, String)>,
-    /// How many plain runs each process asked for.
+    /// Number of plain runs that each process requested.
     plain: BTreeMap<ExecutorId, usize>,
     touched: BTreeMap<WaiterKey, String>,
     bytes: usize,
 }
 
 impl WaitQueue {
-    /// Builds the line from the stored waiters, each with its id and its stored key. The next patch moves each waiter that is stored under another
-    /// key than its own.
+    /// Builds the line from the stored waiters, each with its id and its stored key. If a waiter is stored under a wrong key, the next patch moves
+    /// it.
     pub(super) fn new(stored: impl IntoIterator<Item = (String, WaiterKey, SlotWaiter)>) -> Self {
         let (mut line, mut misplaced) = (Self::default(), BTreeMap::new());
         for (id, at, waiting) in stored {
@@ -141,7 +141,7 @@ impl WaitQueue {
         self.change_class(waiting, |members| members.remove(&(waiting.since, id.to_owned())));
     }
 
-    /// Changes a class and keeps its first among the first.
+    /// Changes a class, and updates the index of the first waiters.
     fn change_class(
         &mut self,
         waiting: &SlotWaiter,
@@ -189,8 +189,8 @@ impl WaitQueue {
         }
     }
 
-    /// Returns the first waiter whose earliest time has come. `level` computes the urgency from the priority and the start of the wait: a lower one
-    /// comes later. `turn` returns the last turn of a waiter's key; `None` if no waiter of its class can have a slot now.
+    /// Returns the first waiter whose earliest time has come. `level` computes the effective priority from the priority and the start of the wait; a
+    /// higher level comes first. `turn` returns the last turn of a waiter's key; `None` if no waiter of its class can have a slot now.
     pub(super) fn first(
         &self,
         now: Timestamp,
@@ -201,11 +201,11 @@ impl WaitQueue {
         let mut rank = |waiting: &SlotWaiter| Some((level(waiting.priority, waiting.since), turn(waiting)?));
         for (priority, heads) in self.heads.iter().rev() {
             for (since, class) in heads {
-                // The rest of this priority came later still.
+                // The other classes of this priority began to wait even later.
                 if best.as_ref().is_some_and(|((Reverse(most), ..), _)| level(*priority, *since) < *most) {
                     break;
                 }
-                // All of them, unless the clock was set back.
+                // All members have come, unless the clock was set back.
                 let mut members = self.classes.get(class).into_iter().flatten();
                 let first = members.find_map(|(_, id)| {
                     let (id, waiting) = self.waiting.get_key_value(id)?;
@@ -234,7 +234,7 @@ impl WaitQueue {
         nodes.filter(|(_, waiting)| waiting.kind == SlotKind::Node && waiting.question.is_none())
     }
 
-    /// Returns the next time at which a waiter's earliest time comes.
+    /// Returns the next `not_before` time of a waiter.
     pub(super) fn next_time(&self, now: Timestamp) -> Option<Timestamp> {
         self.later.iter().map(|(at, _)| *at).find(|at| *at > now)
     }
@@ -249,7 +249,7 @@ impl WaitQueue {
         self.deadlines.first().filter(|(at, _)| *at <= now).map(|(_, id)| id.clone())
     }
 
-    /// Returns the run that a start with this key may replace.
+    /// Returns the waiting run that a start with this debounce key may replace.
     pub(super) fn debounced_run(&self, key: &str) -> Option<String> {
         let from = (key.to_owned(), String::new());
         self.debounced.range(from..).next().filter(|(other, _)| other == key).map(|(_, id)| id.clone())
@@ -284,7 +284,7 @@ impl WaitQueue {
         !self.touched.is_empty()
     }
 
-    /// Returns the names of the plain runs that wait and that this process asked for.
+    /// Returns the names of the plain waiting runs that this process requested.
     pub(super) fn plain_of(&self, executor: ExecutorId) -> Vec<String> {
         if !self.has_plain(&executor) {
             return Vec::new();
@@ -296,7 +296,7 @@ impl WaitQueue {
         self.waiting.iter().filter_map(named).collect()
     }
 
-    /// Returns whether plain runs wait that this process asked for.
+    /// Returns whether plain runs wait that this process requested.
     pub(super) fn has_plain(&self, executor: &ExecutorId) -> bool {
         self.plain.contains_key(executor)
     }
@@ -317,7 +317,7 @@ fn keep_better<'a>(
 /// Returns the maximum number of bytes that a waiter takes in the state.
 pub(super) fn stored_size(slot: &WaiterKey, waiting: &SlotWaiter) -> usize {
     match slot {
-        // A moment in milliseconds; with a key and a priority, a list of the three.
+        // A time in milliseconds. With a key and a priority, a list of all three.
         WaiterKey::Plain(_, run) if is_bare(waiting) => text(run) + 14,
         WaiterKey::Plain(_, run) => text(run) + text(&waiting.key) + 16 + digits(waiting.priority),
         WaiterKey::Other(id) => text(id) + waiting.bytes(),
@@ -329,7 +329,7 @@ fn digits(number: i32) -> usize {
     digits + usize::from(number < 0)
 }
 
-/// Returns whether nothing is known of a plain run but since when it waits.
+/// Returns whether a plain run has neither a key nor a priority, so that only its waiting time is stored.
 pub(super) fn is_bare(waiting: &SlotWaiter) -> bool {
     waiting.key.is_empty() && waiting.priority == 0
 }
@@ -344,7 +344,7 @@ fn other_requester(waiting: &SlotWaiter) -> Option<&str> {
 
 pub(super) fn waiter_key(id: &str, waiting: &SlotWaiter) -> WaiterKey {
     match id.strip_prefix(RUN) {
-        // Short if the run has the default tenant.
+        // The name is short if the run has the default tenant.
         Some(run) if waiting.is_plain() && waiting.run.to_string() == run => {
             let run = RunKey::from(waiting.run.run.clone());
             let name = if run == waiting.run { run.run.to_string() } else { waiting.run.to_string() };

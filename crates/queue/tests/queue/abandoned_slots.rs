@@ -1,4 +1,4 @@
-//! Slots of runs that are gone: purged, refused, or never recorded. Each is free within moments, and not after minutes.
+//! Slots of runs that were purged, refused or never recorded become free within seconds.
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
 use std::time::Duration;

@@ -1,5 +1,4 @@
-//! Processes that die at random, writes that fail, clocks that are wrong, each by as much as ten minutes, and step: never more inside than there are
-//! places, and everybody has a turn.
+//! Random crashes, failed writes, and clocks that step and are up to ten minutes wrong: holders never exceed the slots, and every waiter gets a slot.
 //!
 //! `FERRATA_CHAOS=300 cargo test -p ferrata-queue --test queue chaos` plays more of it; each failure names its seed.
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]

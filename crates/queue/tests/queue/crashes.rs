@@ -1,4 +1,4 @@
-//! A process that dies at any write, and one that loses a reply: no start is lost or doubled, and no place.
+//! A crash at any write, and lost replies: no start and no slot is lost or doubled.
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ use crate::support::{MOMENT, WHILE, Witness, empty, in_a_place, patient, process
 
 const IDS: [&str; 3] = ["one", "two", "three"];
 
-/// What a service does when it starts: it declares its queue, and starts what there is to be done. Again and again until that is done.
+/// The start of a service: it declares its queue and starts the runs, repeatedly until all are done.
 async fn work(process: &Process, graph: &Graph<Context>, is_queued: bool) -> ferrata_core::Result<()> {
     process.serve(graph)?;
     process.queue("gpu").at_once(1).declare().await?;

@@ -1,4 +1,4 @@
-//! A line that has no room for more: who comes is refused, and who is in it has a turn all the same.
+//! A full wait queue: new starts are rejected, and existing waiters still get a slot.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
@@ -17,7 +17,7 @@ use crate::support::{MOMENT, WHILE, Witness, empty, process, set_up, slow};
 /// How many wait; `FERRATA_LONG_LINE=100000` has ten times as many.
 const MANY: usize = 10_000;
 
-/// What a process reads that looks on, and starts nothing.
+/// The view of a process that only reads.
 #[derive(Debug)]
 struct Cost {
     /// While nothing happens: calls, bytes.

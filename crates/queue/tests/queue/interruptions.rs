@@ -1,4 +1,4 @@
-//! A run whose turn comes while something else comes to it, or to its process, goes on as soon as that is over.
+//! A run that gets its slot during another event continues after that event.
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
 use std::future::poll_fn;
@@ -43,7 +43,7 @@ fn key() -> RunKey {
     "waits".try_into().unwrap()
 }
 
-/// A workflow whose node has the place until it is told to go.
+/// A workflow with a node that holds the slot until it is released.
 fn holds(witness: &Witness, told: &watch::Receiver<bool>) -> Graph<Context> {
     let (witness, told) = (witness.clone(), told.clone());
     let hold = move |cx: NodeContext, s: Draft<Context>| {

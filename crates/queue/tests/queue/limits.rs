@@ -1,4 +1,4 @@
-//! Limits and rates that hold whatever is asked for: requests for many slots, limits that are lowered, and processes that die while their nodes wait.
+//! Limits and rates with requests for many slots, lowered limits, and crashes of processes with waiting nodes.
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
 use std::sync::{Arc, Mutex};
@@ -48,8 +48,8 @@ async fn start(world: &World, process: &Process, graph: &Graph<Context>, id: &st
     world.pass_for(MOMENT / 10).await;
 }
 
-/// Three of five slots are held and a node waits for five, when an operator allows two: the node gets none of two slots, holds up nobody, and has its
-/// turn when five are allowed again.
+/// Three of five slots are held, and a node waits for five. An operator lowers the limit to two: the node gets no slot and delays no other waiter,
+/// and gets its slots when five are allowed again.
 #[tokio::test]
 async fn lowered_limit_grants_no_excess() {
     let (world, witness) = (World::new(), Witness::default());

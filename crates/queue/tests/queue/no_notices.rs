@@ -1,4 +1,4 @@
-//! A store that sends no notices, counts what it is asked, of which the part with the queues can be away, and one answer be late.
+//! A store without notices that counts its calls, with outages of the queues and delayed answers.
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
 use std::sync::Arc;

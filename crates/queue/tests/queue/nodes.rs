@@ -1,4 +1,4 @@
-//! Places for nodes: never more than there are, in several processes, awake and at rest.
+//! Slots for nodes: the limit holds across processes, for active and idle runs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -254,7 +254,7 @@ async fn limit_wraps_all_earlier_node_layers() {
     assert!(none.to_string().contains("no node to modify"), "{none}");
 }
 
-/// What others have changed is not heard of before the next look, and what is answered without a record is true all the same.
+/// Changes of other processes arrive only at the next poll, and replies without a record are still correct.
 #[tokio::test]
 async fn answer_without_record_reflects_current_queue() {
     let (world, witness) = (World::new(), Witness::default());
@@ -305,8 +305,8 @@ async fn what_cannot_be_is_refused() {
     assert_eq!(none.kind(), ErrorKind::Invalid);
 }
 
-/// A store that has lost its last records has lost the claim in which the node asked: the queue, in another log, knows of it. What the node asked in its
-/// next claim was taken for what a process says that has lost the run, and nothing woke the run any more.
+/// A store that lost its last records also lost the claim in which the node requested a slot, but the queue's log still has the request. The request
+/// of the next claim must not count as one of an outdated process, or nothing wakes the run.
 #[tokio::test]
 async fn node_gets_slot_despite_lost_claim_record() {
     let (world, witness) = (World::new(), Witness::default());
@@ -346,7 +346,7 @@ async fn node_gets_slot_despite_lost_claim_record() {
     empty(&world, &gpu).await;
 }
 
-/// A node that dropped its wait and asked again at the same moment lost the place that it was given: what was owed for the first was taken from the second.
+/// A node that drops its wait and requests again at once keeps its new slot: the release of the first request does not apply to the second.
 #[tokio::test]
 async fn immediate_second_request_preserves_granted_slot() {
     let (world, witness) = (World::new(), Witness::default());
@@ -380,7 +380,7 @@ async fn immediate_second_request_preserves_granted_slot() {
     empty(&world, &gpu).await;
 }
 
-/// A node with a limit that asked for a place of the same queue was told that it had one, and gave back that of the limit while it was at work.
+/// A node with a limit that requests a slot of the same queue must not release the limit's slot while it runs.
 #[tokio::test]
 async fn two_unnamed_slots_of_queue_are_refused() {
     let world = World::new();
@@ -419,7 +419,7 @@ async fn two_unnamed_slots_of_queue_are_refused() {
     empty(&world, &gpu).await;
 }
 
-/// An attempt that fails while somebody beside it still has its place is tried again, and asks for one.
+/// An attempt fails while a task next to it still has its slot. The next attempt requests a slot of its own.
 #[tokio::test]
 async fn attempt_may_request_slot_held_by_earlier_one() {
     let world = World::new();
@@ -450,7 +450,7 @@ async fn attempt_may_request_slot_held_by_earlier_one() {
     empty(&world, &gpu).await;
 }
 
-/// Somebody beside an attempt gives its place back while the next attempt is at work in it.
+/// A task next to an attempt releases its slot while the next attempt is running with the slot.
 #[tokio::test]
 async fn slot_release_of_earlier_attempt_spares_next() {
     for is_released in [false, true] {

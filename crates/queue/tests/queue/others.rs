@@ -1,4 +1,4 @@
-//! What went wrong in other systems with queues, as their users told it: each is a case here.
+//! Known faults of other queue systems, each as a test.
 
 use ferrata_core::runtime::Outcome;
 use ferrata_core::state::Context;

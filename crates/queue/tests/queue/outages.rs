@@ -1,4 +1,4 @@
-//! A store that is away for a moment, as during a failover, is no failure of the nodes that wait for places.
+//! A short outage of the store, as in a failover, does not fail the nodes that wait for slots.
 
 use std::sync::Arc;
 

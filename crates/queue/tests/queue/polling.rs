@@ -1,4 +1,4 @@
-//! When a process looks at a queue: at its moments, whatever is asked of it meanwhile, and at no others.
+//! The times when a process polls a queue do not depend on the requests that it gets.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ impl Clock for Counting {
     }
 }
 
-/// One who waited for a run in the line asked the queue, was told that the queue had been asked, and asked again.
+/// A waiter for a queued run must not poll the queue in response to its own polls.
 #[tokio::test]
 async fn waiting_handle_polls_queue_only_after_changes() {
     let (world, witness) = (World::new(), Witness::default());
@@ -76,7 +76,7 @@ async fn waiting_handle_polls_queue_only_after_changes() {
     empty(&world, &mail).await;
 }
 
-/// Each question put off the next look: a process that is told nothing by its store never heard what others did.
+/// Requests must not delay the next poll: without notices, polling is the only way to see other processes' changes.
 #[tokio::test]
 async fn constant_requests_do_not_suppress_polling() {
     let (world, witness) = (World::new(), Witness::default());
@@ -140,7 +140,7 @@ async fn dead_holder_is_found_under_constant_requests() {
     empty(&world, &gpu).await;
 }
 
-/// The label is anybody's: a service may have its own `queue`, of which there is none here.
+/// Any service can use the label: it may have a `queue` of its own that this crate does not know.
 #[tokio::test]
 async fn foreign_queue_label_costs_nothing_after_run_end() {
     let (world, witness) = (World::new(), Witness::default());

@@ -1,4 +1,4 @@
-//! Settings: of the highest version, and of operators.
+//! Settings: the highest version wins, and operators override them.
 
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::RunLimits;
@@ -198,7 +198,7 @@ async fn purged_queue_finds_its_held_runs() {
     }
 }
 
-/// It has its place, and waits in its process for room: nobody has claimed it, as nobody has a run on hold.
+/// The run has its slot and waits in its process for capacity. No process has claimed it, because a run on hold has no owner.
 #[tokio::test]
 async fn operator_pause_survives_repeated_start() {
     let (world, witness) = (World::new(), Witness::default());

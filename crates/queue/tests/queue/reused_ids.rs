@@ -1,4 +1,4 @@
-//! A name that is purged and begun anew at once, while something is still said of the run that had it before.
+//! A run id that is purged and reused while messages about the earlier run are still arriving.
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use crate::no_notices::{Asked, Deaf};
 use crate::support::{MOMENT, WHILE, Witness, empty, process, slow};
 
-/// A process whose answers can be late, and one beside it that serves nothing.
+/// A process with delayed answers, and another one that serves nothing.
 struct Two {
     world: World,
     witness: Witness,
@@ -75,8 +75,8 @@ impl Two {
     }
 }
 
-/// A start finds that the run of its name has ended, and says so of the place that it was given: that run is purged by then, and another one has
-/// begun in the place. The place was given back.
+/// A start reports the end of its run to the queue after that run was purged and a new run got the slot. The report must not release the new run's
+/// slot.
 #[tokio::test]
 async fn end_found_by_start_spares_next_runs_slot() {
     let two = Two::new().await;
@@ -131,8 +131,7 @@ async fn grant_of_cancelled_waiter_reaches_next_run() {
     two.is_alone(&again, &next).await;
 }
 
-/// A process looks after the holders, and finds that a run has ended: it is purged by then, and another one has begun in its place, in the process that
-/// had asked for it.
+/// A process checks the holders and finds an ended run. By then the run is purged, and a new run has its slot, in the process that requested it.
 #[tokio::test]
 async fn holder_check_spares_slot_of_next_run() {
     let two = Two::new().await;
@@ -159,7 +158,7 @@ async fn holder_check_spares_slot_of_next_run() {
     two.is_alone(&again, &next).await;
 }
 
-/// A run ends in a process that has not opened the queue. It finds out which one it is, and by then another run of that name has begun in the place.
+/// A run ends in a process that has not opened the queue. By the time that the process finds the queue, another run with the same id has the slot.
 #[tokio::test]
 async fn end_without_open_queue_spares_next_runs_slot() {
     let two = Two::new().await;
@@ -175,8 +174,8 @@ async fn end_without_open_queue_spares_next_runs_slot() {
     two.late_in_the_next_life(&two.beside).await;
 }
 
-/// A process dies between being given a place and recording the run, and another one starts the same. When that run has ended, the place is not kept for
-/// the first start for long.
+/// A process dies between a grant and the run's record, and another process repeats the start. After the end of that run, the slot is not reserved
+/// for the first start for long.
 #[tokio::test]
 async fn start_of_dead_process_holds_slot_only_briefly() {
     let (world, witness) = (World::new(), Witness::default());

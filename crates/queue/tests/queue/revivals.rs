@@ -28,7 +28,7 @@ enum State {
     Cancelled,
 }
 
-/// What a verb comes to.
+/// The expected result of a verb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Effect {
     /// The run waits in line behind the holder, and completes after it.

@@ -1,4 +1,4 @@
-//! Starts that wait for their turn.
+//! Starts that wait for a slot.
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
 use std::sync::atomic::Ordering;
@@ -356,8 +356,8 @@ async fn immediate_start_and_end_read_nothing_extra() {
     empty(&world, &queue).await;
 }
 
-/// The queue cannot be written when a run ends; it is purged and started again elsewhere, in the place that it still has. When the first process can
-/// write again, it gives back its place, and not the other's.
+/// The queue is not writable when a run ends. The run is purged and restarted in another process, in the slot that it still has. When the first
+/// process can write again, it releases its own slot, and not the new one.
 #[tokio::test]
 async fn late_end_note_spares_slot_of_next_run() {
     let (world, witness) = (World::new(), Witness::default());

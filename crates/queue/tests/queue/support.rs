@@ -1,4 +1,4 @@
-//! What the tests of queues share: processes that look around often, and a ledger of their own.
+//! Helpers of the queue tests: processes with short poll intervals, and a separate ledger.
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
 use std::sync::{Arc, Mutex};
@@ -11,11 +11,11 @@ use ferrata_core::state::{Context, Draft};
 use ferrata_queue::{NodeQueueExt, Queue, QueueStatus};
 use ferrata_testing::{Process, World};
 
-/// What a second is outside, and a minute: ten times as long, so that the hour in which a process counts as dead is few looks.
+/// A second and a minute of real time, ten times as long in the test, so that the hour until a process counts as dead has few polls.
 pub(crate) const MOMENT: Duration = Duration::from_secs(10);
 pub(crate) const WHILE: Duration = Duration::from_secs(600);
 
-/// Starts a process with a heartbeat of a while, which looks every ten moments and lets go of what waits for longer than a while.
+/// Starts a process with a short heartbeat that polls every ten moments and releases waits after a while.
 pub(crate) async fn process(world: &World) -> Process {
     patient(world, WHILE).await
 }
@@ -46,7 +46,7 @@ pub(crate) struct Seen {
     pub(crate) came: Vec<String>,
 }
 
-/// Somebody inside; dropped with the node.
+/// A current slot holder; dropped with the node.
 pub(crate) struct Inside(Witness);
 
 impl Witness {
@@ -114,7 +114,7 @@ pub(crate) fn slow(witness: &Witness, time: Duration) -> Graph<Context> {
     Graph::<Context>::builder("slow").node("work", work).entry("work").build().unwrap()
 }
 
-/// Returns how a queue stands once nobody holds a place or waits.
+/// Returns the state of a queue once no slot is held and nobody waits.
 pub(crate) async fn empty(world: &World, queue: &Queue) -> QueueStatus {
     for _ in 0..200 {
         let status = queue.status().await.unwrap();

@@ -1,4 +1,4 @@
-//! Queues from which only some processes take.
+//! Queues that only processes with certain tags serve.
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
 use std::sync::Arc;

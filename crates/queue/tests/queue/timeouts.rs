@@ -1,4 +1,4 @@
-//! The timeout of a node that waits for a slot: it counts the node's work alone.
+//! The timeout of a node with a queue covers only the node's work, not the wait for a slot.
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Where a wait shows while it lasts: in metrics, and to who watches the run.
+//! A wait for a slot is visible in metrics and to watchers of the run.
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
 use ferrata_core::runtime::{LiveEvent, RecordedEvent, Watch, WatchEventKind};
@@ -10,7 +10,7 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
 use crate::support::{MOMENT, WHILE, Witness, in_a_place, process, slow};
 
-/// Returns what is told of a queue: how many wait, how many places are held, and how long the longest wait is.
+/// Returns the metrics of a queue: the number of waiters, the number of held slots, and the longest wait.
 fn told(handle: &PrometheusHandle, queue: &str) -> [f64; 3] {
     let text = handle.render();
     ["waiting", "held", "age"].map(|what| {

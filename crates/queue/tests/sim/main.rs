@@ -1,11 +1,11 @@
-//! Queues in a simulation of several processes on one store, in one thread, with a clock that stands still until nothing else can happen: every step
-//! is drawn from a seed. Processes die, are stopped and go on, and have clocks that are wrong by minutes and step; calls to the store are late,
-//! overtake each other, are refused, or are done without a reply.
+//! Queues in a simulation of several processes on one store, in one thread. The clock advances only when nothing else can happen, and a seed chooses
+//! every step. Processes die or are suspended, and have clocks that step and are minutes wrong. Store calls are late, reordered, refused, or
+//! completed without a reply.
 //!
-//! What must hold is read from the records and from a ledger that the nodes keep, by nothing that is tested. The network, the clocks and the tasks are
-//! those of the simulation of the core.
+//! The checks read only the records and a ledger that the nodes write, without the tested code. The network, the clocks and the tasks come from the
+//! simulation of the core.
 //!
-//! `FERRATA_SIMS` sets how many seeds are tried, `FERRATA_SIM_FIRST` the first, `FERRATA_SIM_SEED` tries only one and shows what happened.
+//! `FERRATA_SIMS` sets the number of seeds, and `FERRATA_SIM_FIRST` the first seed. `FERRATA_SIM_SEED` runs only one seed and prints its events.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a simulation that fails shows its seed")]

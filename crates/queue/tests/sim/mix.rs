@@ -1,17 +1,17 @@
-//! What a simulation is of, and what became of it.
+//! The workload of a simulation, and its results.
 
 use std::collections::BTreeMap;
 
 use ferrata_core::RunKey;
 
-/// How many runs are started where each has a name of its own, and how many callers begin a name anew where they have names together.
+/// The number of runs with ids of their own, or the number of callers that reuse shared ids.
 pub(super) const RUNS: u64 = 14;
 const CALLERS: u64 = 50;
 
 /// How many names these callers have: more than there are places, so that some wait. Most want the first.
 const NAMES: u64 = 5;
 
-/// How often each of them begins its name anew, when the run of before has ended.
+/// How often each of them reuses its run id after the run has ended.
 pub(super) const ROUNDS: u64 = 4;
 
 /// What the simulation is of.
@@ -56,7 +56,7 @@ impl Mix {
     }
 }
 
-/// What became of simulations.
+/// Results of simulations.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     pub(crate) trace: u64,
@@ -66,7 +66,7 @@ pub(crate) struct Report {
     pub(super) kills: u64,
     pub(super) freezes: u64,
     pub(super) steps_of_clocks: u64,
-    /// How many times a run came to its place once more, and how often more were inside than there are places: one of them suspended.
+    /// The number of repeated entries of runs, and of times with more holders than slots, one of them suspended.
     pub(super) repeated: u64,
     pub(super) excepted: u64,
     /// Starts that were told of another by their key.

@@ -1,5 +1,5 @@
-//! What runs do: each is in the queue `mail` as long as it goes on, asks `gpu` for a place, and `api` for one at a time. Whoever enters and leaves
-//! is written down by the nodes alone.
+//! The nodes of the runs: each run holds a slot of `mail` while it is active, and its nodes take slots of `gpu` and `api` in turn. Only the nodes
+//! write entries and exits to the ledger.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use ferrata_queue::{GraphQueueExt as _, NodeQueueExt as _};
 use super::process::Edition;
 use super::rules::Rules;
 
-/// Who is in the node that has a place of `gpu`: the run, and in which process.
+/// The run in the node with a slot of `gpu`, and its process.
 #[derive(Default)]
 pub(crate) struct Inside {
     pub(crate) now: BTreeMap<(RunKey, u64), u64>,

@@ -1,4 +1,4 @@
-//! A process of the simulation, that declares the queues and serves the workflow.
+//! A process of the simulation, which declares the queues and serves the workflow.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

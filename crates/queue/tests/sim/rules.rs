@@ -1,4 +1,4 @@
-//! What must hold of queues at every record, read from the records as a stranger reads them: as JSON, by no code of queues.
+//! Invariants of queues at every record, read as plain JSON without the queue code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};

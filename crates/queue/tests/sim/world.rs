@@ -1,4 +1,4 @@
-//! One simulation: processes on a store, what happens to them in an order drawn from a seed, and what must hold throughout.
+//! One simulation: processes on a store, events in an order from a seed, and the properties that always hold.
 
 mod verbs;
 
@@ -49,7 +49,7 @@ pub(crate) struct World {
     are_right: bool,
     processes: Vec<Process>,
     started: u64,
-    /// What starts were told, by the number of the run.
+    /// The results of starts, by run number.
     told: Arc<Mutex<BTreeMap<u64, Told>>>,
     /// The forks and imported copies that were asked for, and how often operators carried out each verb.
     forks: BTreeSet<RunKey>,
@@ -365,7 +365,7 @@ impl World {
         true
     }
 
-    /// Starts anew what is in doubt, until every run has ended and no queue has anybody in it.
+    /// Restarts work with unknown outcome, until every run has ended and every queue is empty.
     fn finish(&mut self) {
         let deadline = self.clock.monotonic() + CALM;
         // A process that knows every workflow and tag is up at last.
@@ -437,7 +437,7 @@ impl World {
         now(self.store.head(run)).unwrap()
     }
 
-    /// Tells whether nobody holds a place or waits, as a process reads it that has no part in the simulation.
+    /// Returns whether no slot is held and no waiter remains, as a process outside the simulation reads it.
     fn are_empty(&self) -> bool {
         let read = async {
             let runtime = Runtime::builder_with(Arc::clone(&self.store)).operator();

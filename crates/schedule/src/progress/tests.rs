@@ -1,4 +1,4 @@
-//! What becomes of ticks, against a plain model of a line, and with processes that come and go at random.
+//! Tests of decisions on ticks: against a simple model of waiting ticks, and with processes that come and go at random.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ fn overlaps() -> impl Strategy<Value = Overlap> {
     ]
 }
 
-/// A line as one would draw it: at each tick there is a run or not, and room or not.
+/// The simple model: at each tick, there is an active run or not, and space for a waiting tick or not.
 fn line(ticks: &[Timestamp], room: usize, runs: &mut impl Iterator<Item = Duration>) -> Vec<Timestamp> {
     let (mut started, mut waiting) = (Vec::new(), Vec::new());
     let mut until = Timestamp::from_unix_ms(-1);
@@ -63,7 +63,7 @@ fn line(ticks: &[Timestamp], room: usize, runs: &mut impl Iterator<Item = Durati
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// While a process is there, the line is the plain one.
+    /// While a process serves the schedule, the waiting ticks are those of the simple model.
     #[test]
     fn ticks_overlapping_run_match_plain_queue(
         room in 0..4_u32,
@@ -93,13 +93,13 @@ proptest! {
         prop_assert_eq!(progress.missed, 0);
     }
 
-    /// Whatever comes when, each tick is started, skipped, missed or due once, and no tick is started behind a later one.
+    /// At any time, each tick is started, skipped, missed or due exactly once, and no tick starts after a later tick.
     #[test]
     fn each_tick_is_accounted_for_once(
         catch_up in catch_ups(),
         overlap in overlaps(),
         jitter in 0..30_u32,
-        // How late the process wakes, how long it is away before the run begins, and how long that takes.
+        // The delay of the process, the time without a process before the run begins, and the duration of the run.
         hours in prop::collection::vec((0..300_u32, 0..100_u32, 0..100_u32, any::<[bool; 2]>()), 1..20),
     ) {
         let definition = definition(catch_up, overlap, MINUTE * jitter);
@@ -131,7 +131,7 @@ proptest! {
     }
 }
 
-/// Of so many at once that none can walk through them, the last are those that a walk would end with.
+/// If too many ticks come at once to list all of them, the result equals the end of the full list.
 #[test]
 fn last_of_many_ticks_match_enumeration() {
     let definition = Definition {

@@ -1,4 +1,4 @@
-//! Processes whose clocks are wrong by hours and step, and that die: each tick has one run, and none is left out.
+//! Crashing processes with clocks that step and are hours wrong: each tick has exactly one run.
 //!
 //! `FERRATA_CHAOS=300 cargo test -p ferrata-schedule --test schedule chaos` plays more of it; each failure names its seed.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]

@@ -1,4 +1,4 @@
-//! A process that dies at any write, and one that loses a reply: each tick still has exactly one run.
+//! A crash at any write, and lost replies: each tick still has exactly one run.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use ferrata_core::record::RunStatus;
@@ -141,7 +141,7 @@ async fn failed_or_unanswered_write_is_repeated() {
     }
 }
 
-/// A schedule that was removed leaves runs of ticks, which keep their ids: begun again under its name, it starts none of them anew.
+/// The runs of a removed schedule keep their ids. A new schedule with the same name starts none of them again.
 ///
 /// Guarantees: SCHEDULE-13.
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Schedules on the clock of a world: times against a calculation of their own, crashes, policies, versions, and clocks that step.
+//! Schedules on a simulated clock: times compared with a separate calculation, crashes, policies, versions, and clock steps.
 
 mod chaos;
 mod crashes;

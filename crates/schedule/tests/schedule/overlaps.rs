@@ -1,4 +1,4 @@
-//! Ticks that come while a run goes on, and ticks that no process was there for.
+//! Ticks during an active run, and ticks while no process was running.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
@@ -95,7 +95,7 @@ async fn a_run_that_fails_holds_up_no_tick() {
     assert_eq!(recent.iter().map(|one| &one.end).collect::<Vec<_>>(), [&TickEnd::Failed; 4]);
 }
 
-/// Nobody is there from the first noon to the fifth.
+/// No process runs from the first noon to the fifth.
 ///
 /// Guarantees: SCHEDULE-6.
 #[tokio::test]

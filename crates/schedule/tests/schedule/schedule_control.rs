@@ -1,4 +1,4 @@
-//! What an operator does to a schedule.
+//! Operations of an operator on a schedule.
 
 use ferrata_core::ErrorKind;
 use ferrata_core::record::RunStatus;

@@ -1,4 +1,4 @@
-//! What the tests of schedules share: a workflow, moments, and the runs of ticks.
+//! Helpers of the schedule tests: a workflow, times, and the runs of ticks.
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
 use std::time::Duration;
@@ -46,7 +46,7 @@ pub(crate) async fn mortal(world: &World) -> Process {
     process.await.unwrap()
 }
 
-/// Starts a process that hears within minutes of what others do.
+/// Starts a process that polls other processes' changes within minutes.
 pub(crate) async fn lively(world: &World) -> Process {
     let process =
         world.process_with(|b| b.heartbeat_ttl(HOUR).sweep_interval(10 * MINUTE).poll_interval(MINUTE));

@@ -1,4 +1,4 @@
-//! Ticks against a calculation of their own: every quarter of an hour of a year, on clocks whose changes are written here.
+//! Ticks compared with a separate calculation, for every quarter of an hour of a year, on time zones whose changes are listed here.
 
 use std::sync::OnceLock;
 
@@ -143,7 +143,7 @@ fn walks() -> &'static [Vec<Timestamp>] {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever moment is asked about, the neighbours in both directions are those of the walk.
+    /// For any moment, the previous and next ticks equal those of the walk.
     ///
     /// Guarantees: SCHEDULE-3.
     #[test]

@@ -1,4 +1,4 @@
-//! Several processes with different definitions: whose it is, and what a rollout does.
+//! Several processes with different definitions: the definition in effect, and rollouts.
 
 use ferrata_core::ErrorKind;
 use ferrata_core::record::RunStatus;

@@ -1,4 +1,4 @@
-//! A year on the clock of a world.
+//! A year of ticks on a simulated clock.
 
 use std::time::Duration;
 
@@ -90,7 +90,7 @@ async fn busy_schedule_continues_in_new_log() {
     assert_healthy(&process).await;
 }
 
-/// The log that was left is no stopped schedule, and its id is taken: what begins anew has another.
+/// A remaining log is not a stopped schedule, and its id is taken: a new schedule has another id.
 ///
 /// Guarantees: SCHEDULE-13.
 #[tokio::test]

@@ -1,10 +1,10 @@
-//! Appending: what becomes of the entries of a batch, and of the records of an entry.
+//! Appends: the result of each entry of a batch, and the records of an entry.
 
 use ferrata_store::ErrorKind;
 
 use crate::stage::{Log, TestStage, append_one, expect_refusal, is_kept, is_kept_at_head, ok};
 
-/// A run exists from its first append on, with the head and the facts that came with it.
+/// The first append creates a run with its head and its facts.
 pub(crate) async fn a_run_begins_with_its_first_append(stage: TestStage) {
     let mut log = stage.log("r-1");
     is_kept_at_head(&*stage.store(), &log).await;
@@ -12,7 +12,7 @@ pub(crate) async fn a_run_begins_with_its_first_append(stage: TestStage) {
     is_kept(&*stage.store(), &log).await;
 }
 
-/// Each append adds its records after the head, and only them.
+/// Each append adds its records after the head, and adds nothing else.
 pub(crate) async fn records_follow_each_other(stage: TestStage) {
     let mut log = stage.log("r-1");
     for count in [1, 1, 2, 1, 5, 3] {
@@ -54,7 +54,7 @@ pub(crate) async fn each_entry_has_its_result_in_order(stage: TestStage) {
     }
 }
 
-/// A refusal of one run never harms another of the same batch.
+/// A refused entry of one run never harms another run of the same batch.
 pub(crate) async fn a_refused_entry_harms_no_other(stage: TestStage) {
     let store = stage.store();
     let mut kept = stage.written("kept", 1).await;
@@ -96,7 +96,7 @@ pub(crate) async fn a_refused_entry_is_not_written_in_part(stage: TestStage) {
     is_kept(&*store, &stage.log("r-2")).await;
 }
 
-/// A run that stands in a batch twice is refused from its second entry on; the first counts.
+/// If a run has two entries in a batch, the store executes the first and refuses the second and every further entry.
 pub(crate) async fn a_run_twice_in_a_batch_counts_once(stage: TestStage) {
     let store = stage.store();
     let mut old = stage.written("old", 1).await;
@@ -118,7 +118,7 @@ pub(crate) async fn a_run_twice_in_a_batch_counts_once(stage: TestStage) {
     is_kept(&*store, &new).await;
 }
 
-/// That holds also when the first entry of the run was refused.
+/// The store refuses the second entry of a run even if it refused the first.
 pub(crate) async fn a_run_refused_in_a_batch_has_no_second_try(stage: TestStage) {
     let store = stage.store();
     let mut behind = stage.written("old", 1).await;
@@ -138,13 +138,13 @@ pub(crate) async fn a_run_refused_in_a_batch_has_no_second_try(stage: TestStage)
     is_kept(&*store, &new).await;
 }
 
-/// A batch without entries is a batch without results.
+/// A batch without entries returns no results.
 pub(crate) async fn an_empty_batch_has_no_results(stage: TestStage) {
     let results = stage.store().append(Vec::new()).await;
     assert!(results.is_empty(), "no entry, no result: {results:?}");
 }
 
-/// An entry may hold a thousand records; the store keeps all of them, in order.
+/// An entry may have a thousand records. The store keeps all of them, in order.
 pub(crate) async fn an_entry_of_a_thousand_records_is_kept_whole(stage: TestStage) {
     let store = stage.store();
     let mut log = stage.log("long");
@@ -156,7 +156,7 @@ pub(crate) async fn an_entry_of_a_thousand_records_is_kept_whole(stage: TestStag
     assert_eq!(headers, log.headers(), "the headers of two thousand records");
 }
 
-/// A batch may hold two hundred runs; the store keeps each.
+/// A batch may have two hundred runs. The store keeps all of them.
 pub(crate) async fn a_batch_of_two_hundred_runs_is_kept(stage: TestStage) {
     let store = stage.store();
     let mut logs: Vec<Log> = (0..stage.times(200, 40)).map(|n| stage.log(&format!("r-{n}"))).collect();

@@ -1,4 +1,4 @@
-//! Entries that a store refuses before it writes: empty, not dense, not chained, not sealed, or without facts.
+//! Entries that a store must refuse before it writes: empty, not dense, not chained, not sealed, or without facts.
 
 use ferrata_store::{ErrorKind, FORMAT, RunAppend, Seq, check_append};
 
@@ -10,7 +10,7 @@ async fn is_refused(stage: &TestStage, log: &Log, entry: RunAppend, what: &str) 
     let kind = check_append(&entry).expect_err("the suite itself breaks a rule here").kind();
     let mut kinds = vec![kind];
     if kind != ErrorKind::Unsupported {
-        // A store that checks by itself says what the contract says of the call as a whole.
+        // A store that makes the check by itself returns the kind that the contract defines for the whole call.
         kinds.push(ErrorKind::Invalid);
     }
     let error = expect_refusal(append_one(&*store, &entry).await, &kinds, what);
@@ -26,7 +26,7 @@ pub(crate) async fn an_entry_without_records_is_refused(stage: TestStage) {
     is_refused(&stage, &new, new.next(0), "a start of nothing").await;
 }
 
-/// Facts come with the first append of a run and with no other.
+/// The first append of a run must have facts, and no other append may have them.
 pub(crate) async fn facts_belong_to_the_first_append(stage: TestStage) {
     let log = stage.written("r-1", 2).await;
     let entry = RunAppend { facts: Some(log.facts.clone()), ..log.next(1) };
@@ -35,7 +35,7 @@ pub(crate) async fn facts_belong_to_the_first_append(stage: TestStage) {
     is_refused(&stage, &new, RunAppend { facts: None, ..new.next(1) }, "a start without facts").await;
 }
 
-/// Records are numbered on from the expected head, without a gap.
+/// The numbers of the records continue from the expected head, without a gap.
 ///
 /// Guarantees: FORMAT-2.
 pub(crate) async fn records_must_be_numbered_densely(stage: TestStage) {
@@ -54,7 +54,7 @@ pub(crate) async fn records_must_be_numbered_densely(stage: TestStage) {
     is_refused(&stage, &new, entry, "a first record that is not number 0").await;
 }
 
-/// Each record names the one before it.
+/// Each record names the previous record.
 ///
 /// Guarantees: FORMAT-2.
 pub(crate) async fn records_must_name_the_one_before(stage: TestStage) {
@@ -73,7 +73,7 @@ pub(crate) async fn records_must_name_the_one_before(stage: TestStage) {
     is_refused(&stage, &new, entry, "a first record that names one before").await;
 }
 
-/// The length and the checksum in the header are those of the body.
+/// The length and the checksum in the header match the body.
 ///
 /// Guarantees: FORMAT-2.
 pub(crate) async fn records_must_be_sealed(stage: TestStage) {
@@ -88,7 +88,7 @@ pub(crate) async fn records_must_be_sealed(stage: TestStage) {
     }
 }
 
-/// A run begins with a base.
+/// A run must begin with a base.
 pub(crate) async fn a_run_must_begin_with_a_base(stage: TestStage) {
     let new = stage.log("r-1");
     let entry = new.next_with(2, |header| header.base = header.seq.get() == 1);

@@ -1,4 +1,4 @@
-//! Many writers at once: of one run, of many runs, and those who prune and purge meanwhile.
+//! Concurrent writers: of one run, of many runs, and together with prunes and purges.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use crate::stage::{
     Log, Store, TestStage, append_one, appended, every_run, facts, is_kept, is_kept_at_head, ok, together,
 };
 
-/// Sends each append from its own task and instance, and returns the one that won, after checking that the others lost.
+/// Sends each append from its own task and instance. Checks that exactly one succeeds, and returns it.
 async fn one_wins(stores: &[Store], appends: Vec<RunAppend>) -> RunAppend {
     let tasks = appends.iter().cloned().zip(stores.iter().cycle().cloned());
     let results =
@@ -50,7 +50,7 @@ pub(super) async fn instances(stage: &TestStage, count: usize) -> Vec<Store> {
     stores
 }
 
-/// Of two instances that append after the same head, exactly one succeeds, and the log stays one line.
+/// If two instances append after the same head, exactly one succeeds, and the log has no branches.
 pub(crate) async fn one_of_two_writers_wins(stage: TestStage) {
     let stores = instances(&stage, 2).await;
     let mut log = stage.written("r-1", 1).await;
@@ -62,7 +62,7 @@ pub(crate) async fn one_of_two_writers_wins(stage: TestStage) {
     is_kept(&*stores[0], &log).await;
 }
 
-/// The same for a start: of several, one makes the run.
+/// If several instances start the same run, exactly one succeeds.
 pub(crate) async fn one_of_many_starts_wins(stage: TestStage) {
     let stores = instances(&stage, 4).await;
     for round in 0..5 {
@@ -79,7 +79,7 @@ pub(crate) async fn one_of_many_starts_wins(stage: TestStage) {
     }
 }
 
-/// Sixteen writers that each try until they have written ten records make one line of all of them.
+/// Sixteen writers each retry until they have written ten records. The log then has all of these records, without branches.
 ///
 /// Guarantees: RUN-3.
 pub(crate) async fn sixteen_writers_make_one_line(stage: TestStage) {
@@ -97,7 +97,7 @@ pub(crate) async fn sixteen_writers_make_one_line(stage: TestStage) {
                     Ok(head) => wrote.push(head),
                     Err(error) => assert_eq!(error.kind(), ErrorKind::Conflict, "{error:?}"),
                 }
-                // Only the last record matters for the next try.
+                // The next attempt needs only the last record.
                 seen.records =
                     ok(store.load(&seen.key, At::Latest).await, "loading").expect("the run exists");
             }
@@ -116,7 +116,7 @@ pub(crate) async fn sixteen_writers_make_one_line(stage: TestStage) {
     assert_eq!(acknowledged, kept, "what was acknowledged is what is there");
 }
 
-/// A hundred runs grow at once, each undisturbed by the others.
+/// A hundred runs grow at the same time, without effect on each other.
 pub(crate) async fn a_hundred_runs_grow_at_once(stage: TestStage) {
     let runs = stage.times(100, 20);
     let tasks = (0..runs).map(|n| {
@@ -135,7 +135,7 @@ pub(crate) async fn a_hundred_runs_grow_at_once(stage: TestStage) {
     assert_eq!(listed.len(), runs, "every run is listed");
 }
 
-/// Appends go on while another instance prunes; both find what they need.
+/// Appends run while another instance prunes. Both succeed.
 pub(crate) async fn appends_go_on_while_pruning(stage: TestStage) {
     let (writer, pruner) = (stage.store(), stage.another().await);
     let log = stage.written("r-1", 1).await;
@@ -167,7 +167,7 @@ pub(crate) async fn appends_go_on_while_pruning(stage: TestStage) {
     is_kept(&*writer, &log).await;
 }
 
-/// A purge during appends ends the life of the run: the writer is refused from then on, and nothing is left.
+/// A purge during appends ends the run. From then on the store refuses the writer, and nothing remains.
 pub(crate) async fn a_purge_during_appends_ends_the_run(stage: TestStage) {
     let (writer, purger) = (stage.store(), stage.another().await);
     for round in 0..5 {
@@ -198,7 +198,7 @@ pub(crate) async fn a_purge_during_appends_ends_the_run(stage: TestStage) {
         };
         let store = Arc::clone(&purger);
         let purge = async move {
-            // Some appends first, as far as the scheduler allows.
+            // Let some appends happen first, if the scheduler allows it.
             while ok(store.head(&key).await, "reading the head").is_some_and(|head| head.seq.get() < 5) {
                 tokio::task::yield_now().await;
             }
@@ -212,7 +212,7 @@ pub(crate) async fn a_purge_during_appends_ends_the_run(stage: TestStage) {
     }
 }
 
-/// Of an append and a purge that expect the same head, exactly one succeeds, and the other gets an error.
+/// If an append and a purge expect the same head, exactly one succeeds, and the other gets an error.
 ///
 /// Guarantees: PURGE-2.
 pub(crate) async fn of_an_append_and_a_purge_of_one_head_one_wins(stage: TestStage) {

@@ -1,10 +1,10 @@
-//! The sentence everything rests on: an append succeeds only if the head is exactly the expected one.
+//! The central rule of the contract: an append succeeds only if the head is exactly the expected head.
 
 use ferrata_store::{CheckpointStore, ErrorKind, HeadRef, RunAppend};
 
 use crate::stage::{Log, TestStage, append_one, expect_refusal, is_kept};
 
-/// Checks that an append is refused for the head it expects, and that the refusal names the head there is.
+/// Checks that the store refuses an append because of its expected head, and that the error has the actual head.
 pub(super) async fn is_a_conflict(
     store: &dyn CheckpointStore,
     append: &RunAppend,
@@ -16,7 +16,7 @@ pub(super) async fn is_a_conflict(
     assert_eq!(error.run(), Some(&append.run), "the refusal of {what} names the run: {error:?}");
 }
 
-/// An append after a record that is no longer the last is refused.
+/// The store refuses an append after a record that is not the last any more.
 pub(crate) async fn an_append_behind_the_head_is_a_conflict(stage: TestStage) {
     let store = stage.store();
     let mut log = stage.log("r-1");
@@ -36,7 +36,7 @@ pub(crate) async fn an_append_behind_the_head_is_a_conflict(stage: TestStage) {
 pub(crate) async fn an_append_after_another_record_of_that_number_is_a_conflict(stage: TestStage) {
     let store = stage.store();
     let log = stage.written("r-1", 3).await;
-    // Another line of events, as far as this one: same numbers, other ids.
+    // Another history up to this record: the same numbers with other ids.
     let mut other = stage.log("r-1");
     other.note_append(&other.next(3));
     let append = other.next(1);
@@ -45,7 +45,7 @@ pub(crate) async fn an_append_after_another_record_of_that_number_is_a_conflict(
     is_kept(&*store, &log).await;
 }
 
-/// An append after a record yet to come is refused, so that no hole is left.
+/// The store refuses an append after a record that does not exist yet, because that would leave a gap.
 pub(crate) async fn an_append_beyond_the_head_is_a_conflict(stage: TestStage) {
     let store = stage.store();
     let log = stage.written("r-1", 3).await;
@@ -55,7 +55,7 @@ pub(crate) async fn an_append_beyond_the_head_is_a_conflict(stage: TestStage) {
     is_kept(&*store, &log).await;
 }
 
-/// An append to a run that does not exist is refused, and the refusal says that there is none.
+/// The store refuses an append to a run that does not exist, and the error says that the run does not exist.
 pub(crate) async fn an_append_to_a_missing_run_is_a_conflict(stage: TestStage) {
     let store = stage.store();
     let mut never = stage.log("r-1");
@@ -65,7 +65,7 @@ pub(crate) async fn an_append_to_a_missing_run_is_a_conflict(stage: TestStage) {
     is_kept(&*store, &never).await;
 }
 
-/// Starting a run that exists is refused.
+/// The store refuses to start a run that exists.
 pub(crate) async fn starting_a_run_that_exists_is_a_conflict(stage: TestStage) {
     let store = stage.store();
     let mut log = stage.log("r-1");

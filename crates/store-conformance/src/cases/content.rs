@@ -9,10 +9,10 @@ use ferrata_testing::{any_headers, headers_by_field};
 
 use crate::stage::{TestStage, appended, facts, is_kept, is_kept_at_head, key_in, ok};
 
-/// The largest number that every tool on the way keeps exactly, JSON readers with floating-point numbers included.
+/// The largest number that every tool handles exactly, including JSON parsers that use floating-point numbers.
 const LARGE: i64 = (1 << 53) - 1;
 
-/// Bodies are bytes; a store never looks into them.
+/// Bodies are bytes. A store never interprets them.
 ///
 /// Guarantees: FORMAT-1.
 pub(crate) async fn bodies_are_kept_byte_for_byte(stage: TestStage) {
@@ -59,7 +59,7 @@ pub(crate) async fn bodies_are_kept_byte_for_byte(stage: TestStage) {
 pub(crate) async fn a_body_of_a_mebibyte_is_kept(stage: TestStage) {
     let mut word = 1_u32;
     let body: Vec<u8> = std::iter::repeat_with(|| {
-        // A linear congruential generator (Numerical Recipes), whose upper byte repeats only after 2³² steps.
+        // A linear congruential generator (Numerical Recipes). Its upper byte repeats only after 2³² steps.
         word = word.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         word.to_be_bytes()[0]
     })
@@ -97,7 +97,7 @@ pub(crate) async fn headers_are_kept_field_for_field(stage: TestStage) {
         log.write_with(&*store, 1, shape).await;
         is_kept_at_head(&*store, &log).await;
     }
-    // Then all at once, each field with each of its values: those that a later version adds, too.
+    // Then write all headers at once: each field with each of its values, including fields that a later version adds.
     let by_field = headers_by_field().into_iter().map(|(_, header)| header);
     let all: Vec<RecordHeader> = by_field.chain(any_headers(5, 20)).collect();
     let began = log.records.len();
@@ -142,7 +142,7 @@ pub(crate) async fn facts_are_kept_field_for_field(stage: TestStage) {
     }
 }
 
-/// A caller that changes a loaded record changes a copy.
+/// If a caller changes a loaded record, it changes only its copy.
 pub(crate) async fn what_was_loaded_can_be_changed_without_harm(stage: TestStage) {
     let store = stage.store();
     let log = stage.written("r-1", 6).await;
@@ -150,7 +150,7 @@ pub(crate) async fn what_was_loaded_can_be_changed_without_harm(stage: TestStage
         let loaded = ok(store.load(&log.key, At::Latest).await, "loading");
         for mut record in loaded.into_iter().flatten() {
             record.header.status = RunStatus::Failed;
-            // Succeeds only if these bytes have no other owner.
+            // Succeeds only if nothing else owns these bytes.
             if let Ok(mut bytes) = record.body.try_into_mut() {
                 bytes.fill(b'!');
             }

@@ -1,4 +1,4 @@
-//! Damage: never read as empty, never a panic, never the end of other runs; and a newer format is not damage.
+//! Damaged runs. A damaged run is never read as empty, causes no panic, and does not affect other runs. A newer format does not count as damage.
 
 use ferrata_store::{At, Error, ErrorKind, HeaderRange, Order, Page, Record, Result, RunQuery, Seq};
 
@@ -7,12 +7,12 @@ use crate::stage::{
     Log, TestStage, append_one, every_run, expect_refusal, is_kept, is_kept_at_head, ok, query,
 };
 
-/// Writes a log to be damaged, between two that are not: nine records with bases at 0, 4 and 8.
+/// Writes three logs. The middle one is for damage: it has nine records, with bases at 0, 4 and 8.
 async fn three(stage: &TestStage) -> [Log; 3] {
     [stage.written("a", 9).await, stage.written("b", 9).await, stage.written("c", 9).await]
 }
 
-/// Checks that a load was refused, and that the error names the run and no other record.
+/// Checks that the store refused a load, and that the error names the run and no record except `seq`.
 fn is_refused(result: Result<Option<Vec<Record>>>, kind: ErrorKind, log: &Log, seq: u64, what: &str) {
     let error = expect_refusal(result, &[kind], what);
     assert_eq!(error.run(), Some(&log.key), "the refusal of {what} names the run: {error:?}");
@@ -21,7 +21,7 @@ fn is_refused(result: Result<Option<Vec<Record>>>, kind: ErrorKind, log: &Log, s
     }
 }
 
-/// Checks that the runs around a damaged one are all there: read, written and listed.
+/// Checks that the other runs exist and can be read, written and listed.
 async fn others_go_on(stage: &TestStage, others: [&mut Log; 2]) {
     let store = stage.store();
     for log in others {
@@ -49,7 +49,7 @@ async fn can_be_purged(stage: &TestStage, log: &Log) {
     is_kept(&*store, &log).await;
 }
 
-/// Checks each call on an unreadable run: it returns the reason or its readable part, never that the run does not exist.
+/// Checks each call on an unreadable run. It returns the reason or the readable part, and never says that the run does not exist.
 async fn is_not_empty(stage: &TestStage, log: &Log, kind: ErrorKind) {
     let store = stage.store();
     let is_reason = |error: &Error| assert_eq!(error.kind(), kind, "{error:?}");
@@ -97,7 +97,7 @@ async fn is_written_or_refused(stage: &TestStage, log: &Log, kind: ErrorKind) {
     let store = stage.store();
     let mut behind = log.clone();
     behind.records.pop();
-    // A start, and what follows another record than the head.
+    // A start, and an append after a record that is not the head.
     for refused in [stage.log(log.key.run.as_str()).next(1), behind.next(1)] {
         let result = append_one(&*store, &refused).await;
         expect_refusal(result, &[ErrorKind::Conflict, kind], "an append with another head than the run's");
@@ -107,7 +107,7 @@ async fn is_written_or_refused(stage: &TestStage, log: &Log, kind: ErrorKind) {
         Ok(_) => most += 2,
         Err(error) => assert_eq!(error.kind(), kind, "an append that expects the head: {error:?}"),
     }
-    // If the rest of the run is unreadable, only this result shows how much there was.
+    // If the other records of the run are unreadable, only this result shows how many records there were.
     let removed = ok(store.purge(&log.key, None).await, "purging a run that cannot be read");
     assert!(
         removed.records <= most as u64,
@@ -115,7 +115,7 @@ async fn is_written_or_refused(stage: &TestStage, log: &Log, kind: ErrorKind) {
     );
 }
 
-/// Checks that an unreadable run in the middle of a batch harms no other entry.
+/// Checks that an unreadable run in the middle of a batch does not affect the other entries.
 async fn others_are_written_beside(stage: &TestStage, [a, log, b]: [&mut Log; 3], kind: ErrorKind) {
     let store = stage.store();
     let batch = vec![a.next(2), log.next(1), b.next(1), stage.log("new").next(1)];
@@ -136,7 +136,7 @@ async fn others_are_written_beside(stage: &TestStage, [a, log, b]: [&mut Log; 3]
     others_go_on(stage, [a, b]).await;
 }
 
-/// A record whose body was changed is `Corrupt` wherever it is needed.
+/// If a record's body was changed, every call that needs the record fails with `Corrupt`.
 pub(crate) async fn a_changed_body_is_corrupt(mut stage: TestStage) {
     // The head, a record in the middle, and bases.
     for (n, seq) in [8_u64, 6, 4, 0].into_iter().enumerate() {
@@ -159,7 +159,7 @@ pub(crate) async fn a_changed_body_is_corrupt(mut stage: TestStage) {
     }
 }
 
-/// Damage to one run harms no other: the store reads, writes and lists the others.
+/// Damage to one run does not affect others: the store reads, writes and lists them.
 pub(crate) async fn a_changed_body_harms_no_other_run(stage: TestStage) {
     let [mut before, log, mut after] = three(&stage).await;
     let stage = stage.damaged(&log, Damage::Body(Seq::new(8))).await;
@@ -174,7 +174,7 @@ pub(crate) async fn a_damaged_run_can_be_purged(stage: TestStage) {
     others_go_on(&stage, [&mut before, &mut after]).await;
 }
 
-/// A purge that expects the head of a damaged run removes it, or is refused and removes nothing.
+/// A purge that expects the head of a damaged run removes the run, or fails and removes nothing.
 pub(crate) async fn a_refused_purge_of_a_damaged_run_removes_nothing(stage: TestStage) {
     let log = stage.written("r-1", 9).await;
     let stage = stage.damaged(&log, Damage::Body(Seq::new(8))).await;
@@ -188,14 +188,14 @@ pub(crate) async fn a_refused_append_to_a_damaged_run_writes_nothing(stage: Test
     is_written_or_refused(&stage, &log, ErrorKind::Corrupt).await;
 }
 
-/// A damaged run in a batch harms no other entry.
+/// A damaged run in a batch does not affect the other entries.
 pub(crate) async fn a_damaged_run_in_a_batch_harms_no_other_entry(stage: TestStage) {
     let [mut before, mut log, mut after] = three(&stage).await;
     let stage = stage.damaged(&log, Damage::Body(Seq::new(8))).await;
     others_are_written_beside(&stage, [&mut before, &mut log, &mut after], ErrorKind::Corrupt).await;
 }
 
-/// A missing record leaves a hole, which is `Corrupt`, not a shorter log.
+/// If a record is missing, a load fails with `Corrupt` and never returns a shorter log.
 pub(crate) async fn a_missing_record_is_corrupt(stage: TestStage) {
     let [mut before, log, mut after] = three(&stage).await;
     let stage = stage.damaged(&log, Damage::Gone(Seq::new(6))).await;
@@ -210,7 +210,7 @@ pub(crate) async fn a_missing_record_is_corrupt(stage: TestStage) {
     can_be_purged(&stage, &log).await;
 }
 
-/// A run without the base it needs is `Corrupt`, never empty.
+/// If the needed base of a run is missing, a load fails with `Corrupt` and never returns an empty run.
 ///
 /// Guarantees: FORMAT-8.
 pub(crate) async fn a_missing_base_is_corrupt(stage: TestStage) {
@@ -226,7 +226,7 @@ pub(crate) async fn a_missing_base_is_corrupt(stage: TestStage) {
     can_be_purged(&stage, &log).await;
 }
 
-/// A last record that was cut off is no record: the log ends before it, or is `Corrupt`.
+/// If the last record is incomplete, the log ends before it, or a load fails with `Corrupt`.
 pub(crate) async fn a_torn_tail_is_cut_off_or_corrupt(stage: TestStage) {
     let [mut before, mut log, mut after] = three(&stage).await;
     let stage = stage.damaged(&log, Damage::Torn).await;
@@ -246,7 +246,7 @@ pub(crate) async fn a_torn_tail_is_cut_off_or_corrupt(stage: TestStage) {
     others_go_on(&stage, [&mut before, &mut after]).await;
 }
 
-/// A record of a newer format is `Unsupported`: neither read wrongly nor taken for damage.
+/// A record of a newer format causes `Unsupported`. The store neither misreads it nor reports damage.
 ///
 /// Guarantees: FORMAT-8.
 pub(crate) async fn a_newer_format_is_unsupported(mut stage: TestStage) {
@@ -263,7 +263,7 @@ pub(crate) async fn a_newer_format_is_unsupported(mut stage: TestStage) {
     }
 }
 
-/// A run of a newer format harms no other, and can be purged.
+/// A run of a newer format does not affect other runs, and can be purged.
 pub(crate) async fn a_newer_format_harms_no_other_run(stage: TestStage) {
     let [mut before, log, mut after] = three(&stage).await;
     let stage = stage.damaged(&log, Damage::NewerFormat(Seq::new(8))).await;
@@ -272,7 +272,7 @@ pub(crate) async fn a_newer_format_harms_no_other_run(stage: TestStage) {
     others_go_on(&stage, [&mut before, &mut after]).await;
 }
 
-/// A purge that expects the head of a run of a newer format removes it, or is refused and removes nothing.
+/// A purge that expects the head of a run of a newer format removes the run, or fails and removes nothing.
 pub(crate) async fn a_refused_purge_of_a_newer_format_removes_nothing(stage: TestStage) {
     let log = stage.written("r-1", 9).await;
     let stage = stage.damaged(&log, Damage::NewerFormat(Seq::new(8))).await;
@@ -286,7 +286,7 @@ pub(crate) async fn a_refused_append_to_a_newer_format_writes_nothing(stage: Tes
     is_written_or_refused(&stage, &log, ErrorKind::Unsupported).await;
 }
 
-/// A run of a newer format in a batch harms no other entry.
+/// A run of a newer format in a batch does not affect the other entries.
 pub(crate) async fn a_newer_format_in_a_batch_harms_no_other_entry(stage: TestStage) {
     let [mut before, mut log, mut after] = three(&stage).await;
     let stage = stage.damaged(&log, Damage::NewerFormat(Seq::new(8))).await;

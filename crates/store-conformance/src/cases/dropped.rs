@@ -1,4 +1,4 @@
-//! Calls that are dropped on the way: done or not done, never half, and settled by calling again.
+//! Calls that are dropped before they finish. They are executed completely or not at all, and calling again gives the outcome.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -8,7 +8,7 @@ use ferrata_store::{PruneCut, Seq};
 
 use crate::stage::{Log, TestStage, appended, is_kept, is_kept_at_head, ok};
 
-/// Polls a call this often, letting others go on in between, and drops it.
+/// Polls a call this many times, lets other tasks run in between, and drops the call.
 pub(crate) async fn drop_after<T>(polls: usize, call: impl Future<Output = T>) {
     let mut call = pin!(call);
     for _ in 0..polls {
@@ -20,10 +20,10 @@ pub(crate) async fn drop_after<T>(polls: usize, call: impl Future<Output = T>) {
     }
 }
 
-/// How often a call is polled before it is dropped, at most: stores that wait more often wait for the same thing again.
+/// The maximum number of polls before a call is dropped. A store that needs more polls waits for the same event repeatedly.
 const POLLS: usize = 12;
 
-/// An append that was dropped is there whole or not at all, and the same records again settle it.
+/// A dropped append is stored completely or not at all. Appending the same records again gives the outcome.
 pub(crate) async fn a_dropped_append_is_done_or_not_done(stage: TestStage) {
     let store = stage.store();
     let mut log = stage.written("r-1", 1).await;
@@ -40,7 +40,7 @@ pub(crate) async fn a_dropped_append_is_done_or_not_done(stage: TestStage) {
     is_kept(&*store, &log).await;
 }
 
-/// The same for a start, and for a batch.
+/// A dropped start, or a dropped batch, is stored completely or not at all. Sending the same records again gives the outcome.
 pub(crate) async fn a_dropped_start_is_done_or_not_done(stage: TestStage) {
     let store = stage.store();
     for polls in 0..POLLS {
@@ -62,7 +62,7 @@ pub(crate) async fn a_dropped_start_is_done_or_not_done(stage: TestStage) {
     }
 }
 
-/// A prune that was dropped can be called again, and leaves the log as one that was not.
+/// After a dropped prune, the caller can prune again. The log is then the same as after a single prune.
 pub(crate) async fn a_dropped_prune_can_be_called_again(stage: TestStage) {
     let store = stage.store();
     for polls in 0..POLLS {
@@ -78,7 +78,7 @@ pub(crate) async fn a_dropped_prune_can_be_called_again(stage: TestStage) {
     }
 }
 
-/// A purge that was dropped can be called again, and the id can be used again after it.
+/// After a dropped purge, the caller can purge again, and then reuse the id.
 pub(crate) async fn a_dropped_purge_can_be_called_again(stage: TestStage) {
     let store = stage.store();
     for polls in 0..POLLS {
@@ -93,7 +93,7 @@ pub(crate) async fn a_dropped_purge_can_be_called_again(stage: TestStage) {
     }
 }
 
-/// A purge that expects a head and was dropped removes nothing of the next life of the run, also if it arrives later.
+/// If a purge with an expected head is dropped and executes later, it removes nothing of a new run with the same id.
 pub(crate) async fn a_dropped_purge_that_expects_a_head_spares_the_next_life(stage: TestStage) {
     let store = stage.store();
     for polls in 0..POLLS {

@@ -1,4 +1,4 @@
-//! Which runs need an owner: orphans, and those whose time has come.
+//! Runs that need an owner: orphaned runs, and runs whose wake-up time has come.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use ferrata_store::{ExecutorId, Order, RecordHeader, RunFilter, RunKey, RunStatu
 use super::heartbeat::{LONG, SHORT, owned};
 use crate::stage::{Log, TestStage, every_run, key, ok, query};
 
-/// Times that have come, and that have not, whatever the store's clock says within reason: 1970 and the year 9999.
+/// A time in the past and a time in the future, for any plausible clock of the store: 1970 and the year 9999.
 const PAST: i64 = 1_000;
 const FUTURE: i64 = 253_370_764_800_000;
 
@@ -23,7 +23,7 @@ async fn lists(stage: &TestStage, filter: RunFilter, expected: &[&str]) {
     assert_eq!(listed(stage, filter).await, expected, "the runs that are {filter:?}");
 }
 
-/// Starts a run with one more record of this shape.
+/// Starts a run with a second record, whose header `shape` changes.
 async fn shaped(stage: &TestStage, run: &str, shape: impl Fn(&mut RecordHeader)) -> Log {
     let mut log = stage.log(run);
     log.write_with(&*stage.store(), 1, shape).await;
@@ -36,7 +36,7 @@ async fn living(stage: &TestStage) -> ExecutorId {
     executor
 }
 
-/// In progress, and its owner's heartbeat has expired or there is no owner: the run is orphaned.
+/// A run in progress is orphaned if it has no owner or its owner's heartbeat has expired.
 pub(crate) async fn a_run_without_living_owner_is_orphaned(stage: TestStage) {
     let alive = living(&stage).await;
     owned(&stage, "a", Some(alive)).await;
@@ -46,7 +46,7 @@ pub(crate) async fn a_run_without_living_owner_is_orphaned(stage: TestStage) {
     lists(&stage, RunFilter::Any, &["a", "b", "c"]).await;
 }
 
-/// A run that is not in progress waits for a caller, not for an executor.
+/// A run that is not in progress waits for a caller and not for an executor, so it is not orphaned.
 pub(crate) async fn only_a_run_in_progress_is_orphaned(stage: TestStage) {
     for status in RunStatus::ALL {
         shaped(&stage, &format!("{status}"), |header| header.status = status).await;
@@ -54,7 +54,7 @@ pub(crate) async fn only_a_run_in_progress_is_orphaned(stage: TestStage) {
     lists(&stage, RunFilter::Orphaned, &["in_progress"]).await;
 }
 
-/// A run that is to be woken is not an orphan; it becomes due.
+/// A run with a wake-up time is not orphaned. It becomes due at that time.
 pub(crate) async fn a_run_to_be_woken_is_not_orphaned(stage: TestStage) {
     for (run, wake) in [("a", None), ("b", Some(PAST)), ("c", Some(FUTURE))] {
         shaped(&stage, run, |header| header.wake_at = wake.map(Timestamp::from_unix_ms)).await;
@@ -62,7 +62,7 @@ pub(crate) async fn a_run_to_be_woken_is_not_orphaned(stage: TestStage) {
     lists(&stage, RunFilter::Orphaned, &["a"]).await;
 }
 
-/// A run whose wake-up time has come, by the store's clock, is due.
+/// A run is due if its wake-up time has come, by the store's clock.
 pub(crate) async fn a_run_whose_time_has_come_is_due(stage: TestStage) {
     for (run, wake) in
         [("a", None), ("b", Some(PAST)), ("c", Some(FUTURE)), ("d", Some(0)), ("e", Some(-PAST))]
@@ -72,8 +72,8 @@ pub(crate) async fn a_run_whose_time_has_come_is_due(stage: TestStage) {
     lists(&stage, RunFilter::Due, &["b", "d", "e"]).await;
 }
 
-/// A run in whatever status is due when its time has come: one that waits for an answer has a deadline, and one that has ended
-/// has something to deliver.
+/// A run in any status is due when its wake-up time has come. For example, a run that waits for an answer has a deadline, and a finished run still
+/// has deliveries to make.
 pub(crate) async fn a_run_in_any_status_may_be_due(stage: TestStage) {
     let mut expected = Vec::new();
     for status in RunStatus::ALL {
@@ -89,7 +89,7 @@ pub(crate) async fn a_run_in_any_status_may_be_due(stage: TestStage) {
     lists(&stage, RunFilter::Any, &expected).await;
 }
 
-/// A finished run that was woken and has nothing left to deliver is not due any more.
+/// A finished run without a wake-up time has nothing left to deliver, and is not due.
 pub(crate) async fn a_finished_run_that_has_delivered_is_not_due(stage: TestStage) {
     let shape = |wake: Option<i64>| {
         move |header: &mut RecordHeader| {
@@ -104,7 +104,7 @@ pub(crate) async fn a_finished_run_that_has_delivered_is_not_due(stage: TestStag
     lists(&stage, RunFilter::Any, &["a"]).await;
 }
 
-/// A run with a living owner is woken by it, not by others.
+/// A run with a living owner is not due, because its owner wakes it.
 pub(crate) async fn a_run_of_a_living_owner_is_not_due(stage: TestStage) {
     let alive = living(&stage).await;
     for (run, owner) in [("a", Some(alive)), ("b", Some(stage.executor())), ("c", None)] {
@@ -117,7 +117,7 @@ pub(crate) async fn a_run_of_a_living_owner_is_not_due(stage: TestStage) {
     lists(&stage, RunFilter::Due, &["b", "c"]).await;
 }
 
-/// When an owner's heartbeat expires, its runs are orphaned or due.
+/// When an owner's heartbeat expires, its runs become orphaned or due.
 pub(crate) async fn an_owner_that_expires_leaves_its_runs(stage: TestStage) {
     let owner = stage.executor();
     ok(stage.store().heartbeat(&owner, LONG).await, "a heartbeat");
@@ -138,7 +138,7 @@ pub(crate) async fn an_owner_that_expires_leaves_its_runs(stage: TestStage) {
         .await;
 }
 
-/// A released run has no owner any more, so others may go on at once, although its owner lives.
+/// A released run has no owner, so it is orphaned at once, although its former owner is alive.
 pub(crate) async fn a_released_run_is_orphaned_at_once(stage: TestStage) {
     let owner = living(&stage).await;
     let mut log = owned(&stage, "a", Some(owner)).await;
@@ -150,7 +150,7 @@ pub(crate) async fn a_released_run_is_orphaned_at_once(stage: TestStage) {
     lists(&stage, RunFilter::Orphaned, &[]).await;
 }
 
-/// Owner and wake-up of an older record do not count.
+/// Only the last record counts: the store ignores owner and wake-up time of older records.
 pub(crate) async fn only_the_head_says_who_owns_and_when_to_wake(stage: TestStage) {
     let mut log = shaped(&stage, "a", |header| header.wake_at = Some(Timestamp::from_unix_ms(PAST))).await;
     lists(&stage, RunFilter::Due, &["a"]).await;
@@ -161,7 +161,7 @@ pub(crate) async fn only_the_head_says_who_owns_and_when_to_wake(stage: TestStag
     lists(&stage, RunFilter::Orphaned, &["a"]).await;
 }
 
-/// A run becomes due when the store's clock reaches its time, not before.
+/// A run becomes due when the store's clock reaches its wake-up time, not earlier.
 pub(crate) async fn a_run_becomes_due_when_its_time_comes(stage: TestStage) {
     let now = stage.advance(Duration::ZERO).await;
     let wake = now.plus(Duration::from_secs(60));

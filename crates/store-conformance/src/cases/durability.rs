@@ -1,11 +1,11 @@
-//! Durability: the next process finds acknowledged records.
+//! Durability: the next process finds all acknowledged records.
 
 use ferrata_store::{Order, PruneCut, RunQuery, Seq};
 
 use super::conflict::is_a_conflict;
 use crate::stage::{TestStage, appended, every_run, facts, is_kept, is_kept_at_head, label, ok};
 
-/// Acknowledged records exist after all instances are closed, and the log continues from them.
+/// After all instances are closed and the space is reopened, acknowledged records exist, and the log can continue.
 pub(crate) async fn what_was_acknowledged_is_there_after_reopening(mut stage: TestStage) {
     let mut logs = Vec::new();
     for n in 0..3 {
@@ -26,7 +26,7 @@ pub(crate) async fn what_was_acknowledged_is_there_after_reopening(mut stage: Te
     }
 }
 
-/// A reply that was lost with its process is settled by the next one.
+/// If a reply was lost together with its process, the next process can repeat the append.
 pub(crate) async fn a_repeat_after_reopening_is_ok(stage: TestStage) {
     let mut log = stage.written("r-1", 2).await;
     let behind = log.next(1);

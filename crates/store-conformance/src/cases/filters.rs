@@ -1,4 +1,4 @@
-//! Which runs a query lists: each condition alone, and several together.
+//! The runs that a query lists: each condition alone, and several conditions together.
 
 use ferrata_store::{Order, Parent, RunFacts, RunKey, RunQuery, RunStatus, Timestamp, WorkflowName};
 
@@ -12,7 +12,7 @@ async fn started(stage: &TestStage, key: RunKey, facts: RunFacts) -> Log {
     log
 }
 
-/// Checks that a query lists exactly these runs of the default tenant, in order, whatever the size of the pages.
+/// Checks that a query lists exactly these runs of the default tenant, in order, for every page size.
 async fn lists(stage: &TestStage, query: &RunQuery, expected: &[&str]) {
     let expected: Vec<_> = expected.iter().map(|run| key(run)).collect();
     lists_keys(stage, query, &expected).await;
@@ -26,7 +26,7 @@ async fn lists_keys(stage: &TestStage, query: &RunQuery, expected: &[RunKey]) {
     }
 }
 
-/// Only runs of this tenant.
+/// Lists only the runs of one tenant.
 pub(crate) async fn runs_can_be_listed_by_tenant(stage: TestStage) {
     let keys = [key_in("a", "r-1"), key_in("A", "r-1"), key_in("ab", "r-1"), key_in("a", "r-2")];
     for (n, key) in (0..).zip(&keys) {
@@ -39,7 +39,7 @@ pub(crate) async fn runs_can_be_listed_by_tenant(stage: TestStage) {
     lists_keys(&stage, &of("b"), &[]).await;
 }
 
-/// Only runs of this workflow.
+/// Lists only the runs of one workflow.
 pub(crate) async fn runs_can_be_listed_by_workflow(stage: TestStage) {
     for (n, (run, workflow)) in
         (0..).zip([("r-1", "review"), ("r-2", "Review"), ("r-3", "review2"), ("r-4", "review")])
@@ -53,7 +53,7 @@ pub(crate) async fn runs_can_be_listed_by_workflow(stage: TestStage) {
     lists(&stage, &of("revie_"), &[]).await;
 }
 
-/// Only runs for this user, whose name means nothing to the store.
+/// Lists only the runs for one user. The store does not interpret the user's name.
 pub(crate) async fn runs_can_be_listed_by_user(stage: TestStage) {
     let of = |user: &str| query(|query| query.user = Some(user.to_owned()));
     let said = |n, user: &str| facts("w", n).with_user(user).expect("the suite's users are valid");
@@ -73,13 +73,13 @@ pub(crate) async fn runs_can_be_listed_by_user(stage: TestStage) {
         started(&stage, key(&format!("hostile-{n}")), said(n, text)).await;
         lists(&stage, &of(text), &[&format!("hostile-{n}")]).await;
     }
-    // Together with another condition.
+    // Combined with another condition.
     let mut one = of("ann");
     one.created_from = Some(Timestamp::from_unix_ms(2));
     lists(&stage, &one, &["r-4"]).await;
 }
 
-/// Only runs in one of these statuses; none means any.
+/// Lists only the runs in one of the given statuses. An empty list of statuses means any status.
 pub(crate) async fn runs_can_be_listed_by_status(stage: TestStage) {
     for (n, status) in (0..).zip(RunStatus::ALL) {
         let mut log = started(&stage, key(&format!("r-{n}")), facts("w", n)).await;
@@ -94,7 +94,7 @@ pub(crate) async fn runs_can_be_listed_by_status(stage: TestStage) {
     lists(&stage, &RunQuery::default(), &any).await;
 }
 
-/// Only runs with all of these labels, key and value.
+/// Lists only the runs with all of the given labels: key and value must match.
 pub(crate) async fn runs_can_be_listed_by_labels(stage: TestStage) {
     let labelled = |n, labels: &[(&str, &str)]| {
         labels.iter().fold(facts("w", n), |facts, (key, value)| label(facts, key, value))
@@ -120,7 +120,7 @@ pub(crate) async fn runs_can_be_listed_by_labels(stage: TestStage) {
     lists(&stage, &with(&[]), &["none", "red", "both", "blue", "empty"]).await;
 }
 
-/// Labels are compared as they are: nothing in them means anything to the store.
+/// The store compares labels literally and does not interpret them.
 pub(crate) async fn labels_are_taken_literally(stage: TestStage) {
     let with = |key: &str, value: &str| {
         let labels = vec![(key.to_owned(), value.to_owned())];
@@ -137,7 +137,7 @@ pub(crate) async fn labels_are_taken_literally(stage: TestStage) {
     }
     lists(&stage, &with("k", "nobody"), &[]).await;
 
-    // As long as a text may be, and one that differs in its last byte.
+    // A text of the maximum length, and a text that differs only in its last byte.
     let (long, other) = ("é".repeat(128), format!("{}è", "é".repeat(127)));
     for (run, text) in [("long", &long), ("other", &other)] {
         started(&stage, key(run), label(facts("w", 100), text, text)).await;
@@ -146,7 +146,7 @@ pub(crate) async fn labels_are_taken_literally(stage: TestStage) {
     lists(&stage, &with(&other, &other), &["other"]).await;
 }
 
-/// Only runs created at this time or later.
+/// Lists only the runs created at a given time or later.
 pub(crate) async fn runs_can_be_listed_from_a_time_of_creation(stage: TestStage) {
     for (run, created) in [("r-1", -5), ("r-2", 0), ("r-3", 10), ("r-4", 10), ("r-5", 11)] {
         started(&stage, key(run), facts("w", created)).await;
@@ -159,7 +159,7 @@ pub(crate) async fn runs_can_be_listed_from_a_time_of_creation(stage: TestStage)
     lists(&stage, &from(12), &[]).await;
 }
 
-/// Only runs created before this time.
+/// Lists only the runs created before a given time.
 pub(crate) async fn runs_can_be_listed_up_to_a_time_of_creation(stage: TestStage) {
     for (run, created) in [("r-1", -5), ("r-2", 0), ("r-3", 10), ("r-4", 10), ("r-5", 11)] {
         started(&stage, key(run), facts("w", created)).await;
@@ -174,7 +174,7 @@ pub(crate) async fn runs_can_be_listed_up_to_a_time_of_creation(stage: TestStage
     lists(&stage, &both, &["r-2", "r-3", "r-4"]).await;
 }
 
-/// Only direct forks of this run, of this tenant.
+/// Lists only the direct forks of a run, with the right tenant.
 pub(crate) async fn runs_can_be_listed_by_parent(stage: TestStage) {
     let root = started(&stage, key("root"), facts("w", 0)).await;
     let at = root.head().expect("the root was written");
@@ -190,7 +190,7 @@ pub(crate) async fn runs_can_be_listed_by_parent(stage: TestStage) {
     lists(&stage, &of(key("second")), &[]).await;
 }
 
-/// Only runs that this executor owns now.
+/// Lists only the runs that an executor owns now.
 pub(crate) async fn runs_can_be_listed_by_owner(stage: TestStage) {
     let (one, two) = (stage.executor(), stage.executor());
     let mut logs = Vec::new();
@@ -209,9 +209,9 @@ pub(crate) async fn runs_can_be_listed_by_owner(stage: TestStage) {
     lists(&stage, &of(two), &["r-0", "r-1"]).await;
 }
 
-/// Several conditions must all be met.
+/// A run must meet all given conditions.
 pub(crate) async fn several_conditions_are_all_met(stage: TestStage) {
-    // Each run but the first and the last differs from the query in exactly one condition.
+    // Each run except the first and the last violates exactly one condition of the query.
     let owner = stage.executor();
     let root = started(&stage, key("root"), facts("other", 0)).await;
     let at = root.head().expect("the root was written");

@@ -1,8 +1,8 @@
-//! The first setup: no instance has prepared the space before, and many do it at once.
+//! The first setup: no instance has prepared the space, and many instances do it at the same time.
 
 use crate::stage::{TestStage, is_kept, ok, together};
 
-/// Ten instances find a space that no instance has prepared; each prepares it and writes, and nothing is lost.
+/// Ten instances find a space that is not prepared. Each prepares it and writes, and no record is lost.
 pub(crate) async fn many_instances_prepare_a_space_at_once(stage: TestStage) {
     let mut stores = vec![stage.store()];
     while stores.len() < stage.times(10, 4) {

@@ -1,4 +1,4 @@
-//! Listing the headers of a run: ranges, the stored records, and the size of one answer.
+//! Lists the headers of a run: ranges, the stored records, and the size of one answer.
 
 use ferrata_store::{
     Anchor, CheckpointStore, ErrorKind, HeaderRange, Headers, PruneCut, RecordHeader, RunKey, Seq,
@@ -14,7 +14,7 @@ fn seqs(headers: &[RecordHeader]) -> Vec<u64> {
     headers.iter().map(|header| header.seq.get()).collect()
 }
 
-/// Returns the range that comes next; a range that is no nearer to the end says that the walk has none.
+/// Returns the next range; `None` at the end. Checks that each range gets closer to the end.
 fn next(asked: HeaderRange, answer: &Headers) -> Option<HeaderRange> {
     let next = asked.after(answer)?;
     let is_nearer = match (asked.anchor(), next.anchor()) {
@@ -26,12 +26,12 @@ fn next(asked: HeaderRange, answer: &Headers) -> Option<HeaderRange> {
     Some(next)
 }
 
-/// Where a walk begins: at the oldest record, and at the newest.
+/// Returns the ranges at the two ends of a log: the oldest headers, and the newest headers.
 fn ends(limit: u32) -> [HeaderRange; 2] {
     [HeaderRange::oldest(limit), HeaderRange::newest(limit)]
 }
 
-/// The headers are those of the records, in the order of their numbers, from either end.
+/// Headers are those of the records. They come in the order of their numbers, from both ends.
 pub(crate) async fn headers_come_in_order_from_both_ends(stage: TestStage) {
     let mut log = stage.log("r-1");
     stage.written("other", 3).await;
@@ -44,7 +44,7 @@ pub(crate) async fn headers_come_in_order_from_both_ends(stage: TestStage) {
     }
 }
 
-/// A range holds no more than asked, and the ranges one after the other are the whole.
+/// An answer has at most the requested number of headers, and all answers together have all headers.
 pub(crate) async fn a_range_holds_no_more_than_asked(stage: TestStage) {
     let log = stage.written("r-1", 11).await;
     for limit in [1, 2, 3, 10, 11, 12] {
@@ -55,7 +55,7 @@ pub(crate) async fn a_range_holds_no_more_than_asked(stage: TestStage) {
     }
 }
 
-/// A range that begins or ends in the middle holds the records next to that number.
+/// A range that begins or ends in the middle has the records next to that number.
 pub(crate) async fn a_range_begins_or_ends_where_asked(stage: TestStage) {
     let log = stage.written("r-1", 11).await;
     for seq in 0..11 {
@@ -74,7 +74,7 @@ pub(crate) async fn a_range_begins_or_ends_where_asked(stage: TestStage) {
     }
 }
 
-/// An answer holds a thousand headers at most, whatever the request; later answers hold the rest.
+/// An answer has at most a thousand headers, whatever the request. Later answers have the others.
 pub(crate) async fn an_answer_holds_a_thousand_headers_at_most(stage: TestStage) {
     let store = stage.store();
     let log = stage.written("r-1", 1_101).await;
@@ -88,7 +88,7 @@ pub(crate) async fn an_answer_holds_a_thousand_headers_at_most(stage: TestStage)
     }
 }
 
-/// An answer names the stored records, so that its reader knows when there are no more.
+/// An answer says which records the run stores, so that a reader knows when there are no more.
 pub(crate) async fn an_answer_says_what_is_kept(stage: TestStage) {
     let store = stage.store();
     let log = stage.written("r-1", 6).await;
@@ -111,7 +111,7 @@ pub(crate) async fn an_answer_says_what_is_kept(stage: TestStage) {
     }
 }
 
-/// Records that are added meanwhile are not seen on the way to the oldest, and at the end of the other.
+/// If records are added meanwhile, a reader going to the oldest record does not see them, and a reader going to the newest does.
 pub(crate) async fn headers_go_on_while_records_are_added(stage: TestStage) {
     let store = stage.store();
     for (run, start) in ["r-1", "r-2"].into_iter().zip(ends(2)) {
@@ -132,7 +132,7 @@ pub(crate) async fn headers_go_on_while_records_are_added(stage: TestStage) {
     }
 }
 
-/// Records that are pruned meanwhile are passed over; those that stay are seen once each.
+/// If records are pruned meanwhile, a reader skips them, and sees each remaining record once.
 pub(crate) async fn headers_go_on_while_records_are_pruned(stage: TestStage) {
     let store = stage.store();
     for (run, start) in ["r-1", "r-2"].into_iter().zip(ends(2)) {
@@ -149,7 +149,7 @@ pub(crate) async fn headers_go_on_while_records_are_pruned(stage: TestStage) {
         let expected: &[u64] = if run == "r-1" { &[8, 9, 10, 11] } else { &[8, 9] };
         assert_eq!(rest, expected, "the rest after pruning, {start:?}");
     }
-    // The next record is gone, and no record follows it.
+    // The next record is pruned, and no record follows it.
     let log = stage.written("r-3", 12).await;
     let start = HeaderRange::newest(6);
     let first = list(&*store, &log.key, start).await;
@@ -159,7 +159,7 @@ pub(crate) async fn headers_go_on_while_records_are_pruned(stage: TestStage) {
     assert_eq!((seqs(&rest.items), next.after(&rest)), (vec![], None), "what is left was pruned");
 }
 
-/// A range beyond the head, or before what was pruned, is empty.
+/// A range beyond the head, or before the oldest stored record, is empty.
 pub(crate) async fn a_range_of_nothing_is_empty(stage: TestStage) {
     let store = stage.store();
     let log = stage.written("r-1", 9).await;
@@ -176,7 +176,7 @@ pub(crate) async fn a_range_of_nothing_is_empty(stage: TestStage) {
     }
 }
 
-/// A run that does not exist has no headers, which is not the same as none of a range.
+/// Headers of a run that does not exist are an error, unlike an empty range.
 pub(crate) async fn headers_of_a_missing_run_are_not_found(stage: TestStage) {
     stage.written("other", 2).await;
     for range in ends(50) {
@@ -185,7 +185,7 @@ pub(crate) async fn headers_of_a_missing_run_are_not_found(stage: TestStage) {
     }
 }
 
-/// Every instance lists the same headers, and goes on where another one ended.
+/// Every instance lists the same headers, and can continue after an answer of another instance.
 pub(crate) async fn a_range_goes_on_in_every_instance(stage: TestStage) {
     let (store, other) = (stage.store(), stage.another().await);
     let log = stage.written("r-1", 5).await;

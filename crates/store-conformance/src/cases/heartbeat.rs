@@ -1,4 +1,4 @@
-//! Heartbeats: whose owner is alive, and until when.
+//! Heartbeats: which owners are alive, and until when.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use ferrata_store::{CheckpointStore, ExecutorId};
 
 use crate::stage::{Log, Store, TestStage, key_in, ok};
 
-/// A time to live that no property outlasts.
+/// A time to live that is longer than any property takes.
 pub(super) const LONG: Duration = Duration::from_secs(3_600);
 
-/// A time to live that a property waits for, if the store's clock cannot be moved: longer than one call takes anywhere.
+/// A time to live for which a property waits if the store's clock cannot be moved. It is longer than any single call takes.
 pub(super) const SHORT: Duration = Duration::from_millis(300);
 
-/// Starts a run of this owner.
+/// Starts a run with this owner.
 pub(super) async fn owned(stage: &TestStage, run: &str, owner: Option<ExecutorId>) -> Log {
     let mut log = stage.log(run);
     log.write_with(&*stage.store(), 1, |header| header.owner = owner).await;
@@ -29,7 +29,7 @@ async fn is_alive(store: &Store, log: &Log) -> bool {
     let before = head().await;
     if let Some(owner) = before.owner {
         let is_alive = ok(store.is_alive(&owner).await, "asking for an executor");
-        // A heartbeat may expire between two calls.
+        // The heartbeat may expire between two calls.
         let heads = [before.owner_alive, head().await.owner_alive];
         assert!(
             heads.contains(&is_alive),
@@ -39,7 +39,7 @@ async fn is_alive(store: &Store, log: &Log) -> bool {
     before.owner_alive
 }
 
-/// After its heartbeat an owner is alive, in the run's head and in listings.
+/// After its heartbeat, an owner is alive in the run's head and in listings.
 pub(crate) async fn an_owner_is_alive_after_its_heartbeat(stage: TestStage) {
     let store = stage.store();
     let owner = stage.executor();
@@ -60,7 +60,7 @@ pub(crate) async fn an_owner_without_heartbeat_is_not_alive(stage: TestStage) {
     assert!(!is_alive(&stage.store(), &log).await, "no executor sent a heartbeat");
 }
 
-/// A heartbeat is for its executor, not for another.
+/// A heartbeat counts only for its own executor.
 pub(crate) async fn a_heartbeat_is_for_its_executor_alone(stage: TestStage) {
     let (owner, other) = (stage.executor(), stage.executor());
     let log = owned(&stage, "r-1", Some(owner)).await;
@@ -95,7 +95,7 @@ pub(crate) async fn a_heartbeat_counts_for_every_run_of_its_executor(stage: Test
     }
 }
 
-/// A heartbeat expires when its time is over, by the store's clock.
+/// A heartbeat expires after its time to live, by the store's clock.
 pub(crate) async fn a_heartbeat_expires(stage: TestStage) {
     let store = stage.store();
     let owner = stage.executor();
@@ -104,7 +104,7 @@ pub(crate) async fn a_heartbeat_expires(stage: TestStage) {
     stage.until(SHORT, "the end of a heartbeat", async || !is_alive(&store, &log).await).await;
 }
 
-/// A later heartbeat counts from its own time: an owner that goes on sending them stays alive.
+/// A later heartbeat starts a new time to live, so an owner that continues to send heartbeats stays alive.
 pub(crate) async fn a_later_heartbeat_replaces_a_shorter_one(stage: TestStage) {
     let store = stage.store();
     let (owner, witness) = (stage.executor(), stage.executor());
@@ -113,12 +113,12 @@ pub(crate) async fn a_later_heartbeat_replaces_a_shorter_one(stage: TestStage) {
     beat(&*store, owner, SHORT).await;
     beat(&*store, owner, LONG).await;
     beat(&*store, witness, SHORT).await;
-    // When the witness has expired, the first heartbeat of the owner would have, too.
+    // When the run for comparison has lost its owner, the owner's first heartbeat would have expired, too.
     stage.until(SHORT, "the end of a heartbeat", async || !is_alive(&store, &short).await).await;
     assert!(is_alive(&store, &log).await, "the second heartbeat counts");
 }
 
-/// A later heartbeat counts also if it ends earlier than the one before.
+/// A later heartbeat replaces an earlier one, even if it expires sooner.
 pub(crate) async fn a_later_heartbeat_replaces_a_longer_one(stage: TestStage) {
     let store = stage.store();
     let owner = stage.executor();
@@ -128,7 +128,7 @@ pub(crate) async fn a_later_heartbeat_replaces_a_longer_one(stage: TestStage) {
     stage.until(SHORT, "the end of the second heartbeat", async || !is_alive(&store, &log).await).await;
 }
 
-/// A time to live of zero says that the executor has ended, and a later heartbeat that it has not.
+/// A time to live of zero ends the executor, and a later heartbeat revives it.
 pub(crate) async fn a_heartbeat_of_zero_ends_the_executor(stage: TestStage) {
     let store = stage.store();
     let owner = stage.executor();
@@ -158,7 +158,7 @@ pub(crate) async fn a_heartbeat_may_be_of_any_length(stage: TestStage) {
     }
 }
 
-/// Every instance agrees which executors are alive and which have ended.
+/// Every instance agrees which executors are alive.
 pub(crate) async fn a_heartbeat_counts_for_every_instance(stage: TestStage) {
     let (store, other) = (stage.store(), stage.another().await);
     let owner = stage.executor();
@@ -169,7 +169,7 @@ pub(crate) async fn a_heartbeat_counts_for_every_instance(stage: TestStage) {
     assert!(!is_alive(&store, &log).await && !is_alive(&other, &log).await, "ended for both");
 }
 
-/// A heartbeat lasts to its end and no longer, to the millisecond of the store's clock.
+/// A heartbeat lasts exactly as long as its time to live, to the millisecond of the store's clock.
 pub(crate) async fn a_heartbeat_lasts_exactly_as_long_as_said(stage: TestStage) {
     let store = stage.store();
     let owner = stage.executor();

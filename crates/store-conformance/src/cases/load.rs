@@ -1,10 +1,10 @@
-//! Loading: the newest base at or before a position, and the records up to it.
+//! Loads of a run: the newest base at or before a position, and the records up to that position.
 
 use ferrata_store::{At, ErrorKind, PruneCut, RecordHeader, RecordId, Seq, is_news};
 
 use crate::stage::{Log, TestStage, expect_refusal, is_kept, is_kept_at_head, key, ok};
 
-/// Writes a log with bases at these positions, in appends of different lengths.
+/// Writes a log with bases at these positions, in appends of different sizes.
 async fn with_bases(stage: &TestStage, run: &str, bases: &[u64]) -> Log {
     let mut log = stage.log(run);
     for count in [1, 2, 3, 1, 4] {
@@ -14,7 +14,7 @@ async fn with_bases(stage: &TestStage, run: &str, bases: &[u64]) -> Log {
     log
 }
 
-/// Base positions that differ in what lies between: none, all, neighbours, in the middle and at the end of an append.
+/// Positions of bases for different cases: none, all, neighbors, and in the middle and at the end of an append.
 const BASES: [&[u64]; 6] =
     [&[0], &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10], &[0, 5], &[0, 1, 9, 10], &[0, 2, 3, 6], &[0, 10]];
 
@@ -45,7 +45,7 @@ pub(crate) async fn the_head_follows_each_append(stage: TestStage) {
     }
 }
 
-/// At the head: from the newest base on.
+/// A load at the head begins at the newest base.
 pub(crate) async fn loading_the_latest_starts_at_the_newest_base(stage: TestStage) {
     for (n, bases) in BASES.into_iter().enumerate() {
         let log = with_bases(&stage, &format!("r-{n}"), bases).await;
@@ -53,7 +53,7 @@ pub(crate) async fn loading_the_latest_starts_at_the_newest_base(stage: TestStag
     }
 }
 
-/// At a number: from the newest base at or before it, up to and including it.
+/// A load at a number begins at the newest base at or before it, and ends with that record.
 pub(crate) async fn every_record_can_be_loaded_by_its_number(stage: TestStage) {
     for (n, bases) in BASES.into_iter().enumerate() {
         let log = with_bases(&stage, &format!("r-{n}"), bases).await;
@@ -64,7 +64,7 @@ pub(crate) async fn every_record_can_be_loaded_by_its_number(stage: TestStage) {
     }
 }
 
-/// At an id: the same as at its number.
+/// A load at an id returns the same as a load at the record's number.
 pub(crate) async fn every_record_can_be_loaded_by_its_id(stage: TestStage) {
     for (n, bases) in BASES.into_iter().enumerate() {
         let log = with_bases(&stage, &format!("r-{n}"), bases).await;
@@ -76,7 +76,7 @@ pub(crate) async fn every_record_can_be_loaded_by_its_id(stage: TestStage) {
     }
 }
 
-/// After a known record: what came since, or all that a load returns.
+/// A load after a known record returns the records after it, or the result of a complete load.
 pub(crate) async fn what_came_since_is_loaded(stage: TestStage) {
     for (n, bases) in BASES.into_iter().enumerate() {
         let log = with_bases(&stage, &format!("r-{n}"), bases).await;
@@ -100,10 +100,10 @@ pub(crate) async fn what_came_since_is_loaded(stage: TestStage) {
     assert_eq!(since, None, "a run that does not exist, for one who knows a record");
 }
 
-/// After a record that the run never had, or has no more: all of it, or all that came since.
+/// A load after a record that the run never had, or that is gone, returns a complete load or the records after it.
 pub(crate) async fn of_what_is_not_known_any_more_all_is_loaded(stage: TestStage) {
     let store = stage.store();
-    // A life that is as long as the one before, a shorter, and a longer one.
+    // A new generation of the same length, then a shorter and a longer one.
     for (n, count) in [3, 1, 5].into_iter().enumerate() {
         let old = stage.written(&format!("r-{n}"), 3).await;
         ok(store.purge(&old.key, None).await, "purging a run");
@@ -127,7 +127,7 @@ pub(crate) async fn of_what_is_not_known_any_more_all_is_loaded(stage: TestStage
     }
 }
 
-/// A number beyond the head is not found, which is not the same as a missing run.
+/// A load at a number beyond the head is an error, unlike a load of a missing run.
 pub(crate) async fn a_number_beyond_the_head_is_not_found(stage: TestStage) {
     let log = stage.written("r-1", 3).await;
     for seq in [3, 4, 1_000, u64::from(u32::MAX) + 1, i64::MAX as u64, u64::MAX] {
@@ -137,7 +137,7 @@ pub(crate) async fn a_number_beyond_the_head_is_not_found(stage: TestStage) {
     is_kept(&*stage.store(), &log).await;
 }
 
-/// An id that no record of this run has is not found, also when a record of another run has it.
+/// A load at an id that no record of this run has is an error, even if another run has a record with that id.
 pub(crate) async fn an_id_of_no_record_is_not_found(stage: TestStage) {
     let (log, other) = (stage.written("r-1", 3).await, stage.written("r-2", 3).await);
     let never = RecordId::from_uuid(*stage.executor().as_uuid());
@@ -147,7 +147,7 @@ pub(crate) async fn an_id_of_no_record_is_not_found(stage: TestStage) {
     }
 }
 
-/// Reading changes nothing, however often.
+/// Reads change nothing, however many there are.
 pub(crate) async fn reading_changes_nothing(stage: TestStage) {
     let log = stage.written("r-1", 6).await;
     for _ in 0..3 {
@@ -155,7 +155,7 @@ pub(crate) async fn reading_changes_nothing(stage: TestStage) {
     }
 }
 
-/// Three hundred records after a base are loaded whole.
+/// A load returns all of three hundred records after a base.
 pub(crate) async fn a_long_way_from_the_base_is_loaded_whole(stage: TestStage) {
     let mut log = stage.log("r-1");
     for count in [1, 100, 100, 100] {

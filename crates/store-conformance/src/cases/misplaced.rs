@@ -1,5 +1,5 @@
-//! Records under another run's name, and logs whose end is missing: an answer is the truth or an error, never another run's log and never a shorter
-//! one.
+//! Records under another run's name, and logs that have lost their end. Each call returns the right answer or an error, and never another run's log
+//! or a shortened log.
 
 use ferrata_store::{
     At, CheckpointStore, ErrorKind, HeaderRange, Order, Page, PruneCut, RunHead, RunQuery, Seq, is_news,
@@ -13,7 +13,7 @@ use crate::stage::{
 /// The allowed errors for a run with such damage.
 const REFUSALS: [ErrorKind; 1] = [ErrorKind::Corrupt];
 
-/// Checks that every call that reads the run is refused as damaged, or tells the truth.
+/// Checks that every call that reads the run fails with damage, or returns the right answer.
 async fn reads_are_true(store: &dyn CheckpointStore, log: &Log) {
     let run = &log.key;
     let last = log.records.len() as u64 - 1;
@@ -53,7 +53,7 @@ async fn reads_are_true(store: &dyn CheckpointStore, log: &Log) {
     }
 }
 
-/// Checks that a listing shows of these runs only what is so, and that one that must be complete lacks none of them.
+/// Checks that a listing shows only true facts about these runs, and that a complete listing lacks none of them.
 async fn listings_are_true(store: &dyn CheckpointStore, logs: &[&Log]) {
     let check = |listed: &[RunHead]| {
         for head in listed {
@@ -73,8 +73,8 @@ async fn listings_are_true(store: &dyn CheckpointStore, logs: &[&Log]) {
     }
 }
 
-/// Checks that a call that changes the run fails: the data it would change does not belong to the run. An append that expects the true head may
-/// succeed, because it removes nothing from the log, and then is the log's end.
+/// Checks that a call that changes the run fails, because the stored data does not belong to the run. An append that expects the true head may
+/// succeed: it removes nothing, and becomes the end of the log.
 async fn changes_are_refused(store: &dyn CheckpointStore, log: &mut Log) {
     let run = log.key.clone();
     let run = &run;
@@ -100,7 +100,7 @@ async fn changes_are_refused(store: &dyn CheckpointStore, log: &mut Log) {
     }
 }
 
-/// Writes two logs of nine records that change places, and one between them that does not.
+/// Writes two logs of nine records and swaps them, and one log between them that stays in its place.
 async fn swapped(stage: TestStage) -> (TestStage, [Log; 2], Log) {
     let first = stage.written("a", 9).await;
     let other = stage.written("b", 9).await;
@@ -109,7 +109,7 @@ async fn swapped(stage: TestStage) -> (TestStage, [Log; 2], Log) {
     (stage, [first, second], other)
 }
 
-/// Records that stand under the name of another run are no answer to any call.
+/// No call uses records that are stored under another run's name.
 ///
 /// Guarantees: SQLITE-11.
 pub(crate) async fn swapped_runs_answer_no_call_falsely(stage: TestStage) {
@@ -122,13 +122,13 @@ pub(crate) async fn swapped_runs_answer_no_call_falsely(stage: TestStage) {
     for log in &mut logs {
         changes_are_refused(&*store, log).await;
     }
-    // A refused call changed nothing, not even in part.
+    // A refused call has changed nothing, not even a part.
     for log in &logs {
         reads_are_true(&*store, log).await;
     }
 }
 
-/// Runs that have changed places harm no other.
+/// Swapped runs do not affect other runs.
 pub(crate) async fn swapped_runs_harm_no_other_run(stage: TestStage) {
     let (stage, [first, _], mut other) = swapped(stage).await;
     let store = stage.store();
@@ -142,7 +142,7 @@ pub(crate) async fn swapped_runs_harm_no_other_run(stage: TestStage) {
     assert!(listed.contains(&other.run_head()), "{} is listed beside damaged runs", other.key);
 }
 
-/// Runs that have changed places can be purged, each without harm to another, and their ids be used again.
+/// Swapped runs can be purged without effect on other runs, and their ids can be used again.
 ///
 /// Guarantees: SQLITE-12.
 pub(crate) async fn swapped_runs_can_be_purged(stage: TestStage) {
@@ -161,11 +161,11 @@ pub(crate) async fn swapped_runs_can_be_purged(stage: TestStage) {
     is_kept(&*store, &other).await;
 }
 
-/// A log without its last record never loads as a shorter log.
+/// If the last record of a log is missing, a load never returns a shorter log.
 ///
 /// Guarantees: SQLITE-11.
 pub(crate) async fn missing_tail_is_never_a_shorter_log(mut stage: TestStage) {
-    // The last record is a base, is none, and is the second one.
+    // Cases: the last record is a base, is no base, or is the second record.
     for (run, count) in [("a", 9), ("b", 7), ("c", 2)] {
         let log = stage.written(run, count).await;
         stage = stage.damaged(&log, Damage::Tail).await;
@@ -180,7 +180,7 @@ pub(crate) async fn missing_tail_is_never_a_shorter_log(mut stage: TestStage) {
     }
 }
 
-/// The store appends nothing after a record that became last by damage, and reports no false head.
+/// If damage made an earlier record the last one, the store appends nothing after it, and reports no false head.
 pub(crate) async fn missing_tail_takes_no_other_end(stage: TestStage) {
     let [mut before, mut log] = [stage.written("a", 9).await, stage.written("b", 9).await];
     let stage = stage.damaged(&log, Damage::Tail).await;

@@ -1,5 +1,5 @@
-//! The properties, one function for one sentence of the contract. `registry.rs` lists them; what is not listed there is dead
-//! code, which the compiler refuses.
+//! The properties: one function for each sentence of the contract. `registry.rs` lists them. The compiler reports a property that is not listed as
+//! unused code.
 
 pub(crate) mod append;
 pub(crate) mod checks;
@@ -28,7 +28,7 @@ pub(crate) mod runs;
 pub(crate) mod setup;
 pub(crate) mod transactions;
 
-/// Valid label texts that mean something to a query language, a pattern, a path or an encoding.
+/// Valid texts for labels that have a meaning in a query language, a pattern, a path or an encoding.
 const HOSTILE_TEXTS: [&str; 24] = [
     "'",
     "\"",

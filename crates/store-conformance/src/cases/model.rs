@@ -1,9 +1,9 @@
-//! The differential test as a property: some seeds always, another one on demand.
+//! The differential test as a property: always with some fixed seeds, and with another seed on request.
 
 use crate::model::{ModelTest, SEED_VARIABLE, clear};
 use crate::stage::TestStage;
 
-/// Seeds that are always tried. More take longer and find little that these do not; `ModelTest` runs any number.
+/// The seeds of the property. More seeds take longer and find little more; `ModelTest` runs any seed.
 const SEEDS: [u64; 3] = [1, 2, 3];
 
 async fn agrees(stage: TestStage, test: ModelTest, seeds: &[u64]) {
@@ -16,13 +16,13 @@ async fn agrees(stage: TestStage, test: ModelTest, seeds: &[u64]) {
     }
 }
 
-/// Random calls are answered as the model answers them.
+/// The store answers random calls like the model.
 pub(crate) async fn random_calls_are_answered_like_the_model(stage: TestStage) {
     let seeds = &SEEDS[..stage.times(SEEDS.len(), 1)];
     agrees(stage, ModelTest::default(), seeds).await;
 }
 
-/// Random calls to several instances in turn are answered as if there were one.
+/// Several instances that take turns answer random calls like the model.
 pub(crate) async fn random_calls_to_instances_in_turn_are_answered_like_the_model(stage: TestStage) {
     let seeds = &[4, 5][..stage.times(2, 1)];
     agrees(stage, ModelTest::default().with_instances(3), seeds).await;

@@ -1,11 +1,11 @@
-//! Names: every valid run id and tenant is one of its own, however much it looks like something else.
+//! Names: every valid run id and tenant is distinct from all others, whatever it looks like.
 
 use ferrata_store::{Order, RunKey, RunQuery};
 
 use crate::stage::{Log, TestStage, every_run, is_kept, is_kept_at_head, key_in, ok};
 
-/// Valid ids that are easily mistaken: files of the store, temporary names, devices, options, numbers, separators, and each other's prefix or other
-/// case.
+/// Valid ids that a store may confuse with something else: its files, temporary names, devices, options, numbers and separators, and ids that
+/// differ only in case or by a suffix.
 fn hostile_names() -> Vec<String> {
     let mut names: Vec<String> = [
         "a",
@@ -121,7 +121,7 @@ fn hostile_names() -> Vec<String> {
     names
 }
 
-/// Writes a log of its own for each key, checks all, removes every second, and checks again.
+/// Writes a log for each key, checks all of them, purges every second one, and checks again.
 async fn are_all_distinct(stage: &TestStage, keys: Vec<RunKey>) {
     let store = stage.store();
     let mut logs: Vec<Log> = keys.into_iter().map(|key| stage.log_of(key)).collect();
@@ -133,7 +133,7 @@ async fn are_all_distinct(stage: &TestStage, keys: Vec<RunKey>) {
     for log in &mut logs {
         log.write(&*store, 2).await;
     }
-    // In full after the purges, which is when a mistaken name would show.
+    // Check everything after the purges, because that would show a confused name.
     for log in &logs {
         is_kept_at_head(&*store, log).await;
     }
@@ -154,22 +154,22 @@ async fn are_all_distinct(stage: &TestStage, keys: Vec<RunKey>) {
     }
 }
 
-/// All of them, or every third.
+/// Returns all names, or every third name in the short form.
 fn names_for(stage: &TestStage) -> impl Iterator<Item = String> {
     hostile_names().into_iter().step_by(stage.times(1, 3))
 }
 
-/// Every valid run id is a run of its own.
+/// Each valid run id is a separate run.
 pub(crate) async fn every_valid_run_id_is_a_run_of_its_own(stage: TestStage) {
     are_all_distinct(&stage, names_for(&stage).map(|name| key_in("default", &name)).collect()).await;
 }
 
-/// Every valid tenant is one of its own.
+/// Each valid tenant is a separate tenant.
 pub(crate) async fn every_valid_tenant_is_one_of_its_own(stage: TestStage) {
     are_all_distinct(&stage, names_for(&stage).map(|name| key_in(&name, "r-1")).collect()).await;
 }
 
-/// Tenant and run id are two parts: what ends one and begins the other is never mixed up.
+/// The store never confuses two keys whose tenant and run id have the same text when joined.
 pub(crate) async fn tenant_and_run_id_do_not_run_together(stage: TestStage) {
     let pairs = [
         ("a", "b:c"),
@@ -197,7 +197,7 @@ pub(crate) async fn tenant_and_run_id_do_not_run_together(stage: TestStage) {
     are_all_distinct(&stage, pairs.map(|(tenant, run)| key_in(tenant, run)).into()).await;
 }
 
-/// The same run id in two tenants is two runs, for every call.
+/// The same run id in two tenants means two runs, for every call.
 pub(crate) async fn the_same_run_id_in_two_tenants_is_two_runs(stage: TestStage) {
     let store = stage.store();
     let mut logs = ["acme", "umbrella"].map(|tenant| stage.log_of(key_in(tenant, "r-1")));

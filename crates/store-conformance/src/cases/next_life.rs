@@ -1,4 +1,4 @@
-//! A run that is purged and started again after a read, or during a call: no call confuses the two lives.
+//! A run that is purged and started again after a read, or during a call. No call confuses the two generations of the run.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use crate::stage::{
     ok, overtaken, query,
 };
 
-/// How often a call is polled before others overtake it, at most.
+/// The maximum number of polls of a call before the run is purged and started again.
 const POLLS: usize = 24;
 
-/// How long the second life of a run is: shorter than the first, as long, and longer.
+/// The length of the second generation: shorter than the first, equal, and longer.
 const LENGTHS: [usize; 3] = [3, 11, 13];
 
-/// Two lives of one run: the first is there, the second is not.
+/// Two generations of one run. The first exists, and the second does not exist yet.
 struct TwoLives {
     old: Log,
     new: Log,
@@ -31,7 +31,7 @@ impl TwoLives {
         Self { old: stage.written(run, 11).await, new: stage.log(run).with_facts(facts("another", 3)) }
     }
 
-    /// Ends the first life and begins the second, with so many records.
+    /// Purges the first generation, and starts the second with `count` records.
     fn begin_anew(&mut self, store: Store, count: usize) -> impl Future<Output = ()> + Send + 'static {
         let start = self.new.next(count);
         self.new.note_append(&start);
@@ -42,8 +42,8 @@ impl TwoLives {
     }
 }
 
-/// Makes a call on the first life that is overtaken by the end of it and the begin of the second, once after each poll that it asks for, and
-/// gives what it answered to `check`.
+/// Makes a call on the first generation. Before the call ends, the run is purged and started again: after the first poll of the call, then after
+/// the second, and so on. Passes each answer to `check`.
 async fn overtake<T, F>(
     stage: &TestStage,
     tag: usize,
@@ -60,14 +60,14 @@ async fn overtake<T, F>(
         let anew = lives.begin_anew(Arc::clone(&other), LENGTHS[polls % LENGTHS.len()]);
         let (answer, (), is_overtaken) = overtaken(polls, call, anew).await;
         check(&store, lives, answer).await;
-        // Each length at least once.
+        // Use each length at least once.
         if !is_overtaken && polls >= LENGTHS.len() {
             break;
         }
     }
 }
 
-/// A look at a run.
+/// A read of a run.
 #[derive(Clone, Copy, Debug)]
 enum ReadCall {
     Head,
@@ -78,7 +78,7 @@ enum ReadCall {
     Runs(&'static str),
 }
 
-/// The result of a read; empty for a missing run.
+/// The result of a read. It is empty for a missing run.
 #[derive(Debug, PartialEq)]
 enum RunView {
     Nothing,
@@ -88,7 +88,7 @@ enum RunView {
 }
 
 impl ReadCall {
-    /// The looks at the first life that the second may come after.
+    /// Returns the reads that start in the first generation and may end in the second.
     fn all_before(old: &Log) -> Vec<Self> {
         let known = |place: usize| old.records[place].header.head();
         vec![
@@ -127,7 +127,7 @@ impl ReadCall {
     }
 }
 
-/// A reader of a run that starts again sees all of one life or of the other, or no run.
+/// A reader of a run that starts again sees only one generation, or no run.
 pub(crate) async fn a_look_sees_one_life_or_none(stage: TestStage) {
     let (store, other) = (stage.store(), stage.another().await);
     let looks = ReadCall::all_before(&stage.written("looks", 11).await).len();
@@ -156,7 +156,7 @@ pub(crate) async fn a_look_sees_one_life_or_none(stage: TestStage) {
     }
 }
 
-/// The same with many readers of a run that starts again repeatedly.
+/// While a run is purged and started again repeatedly, many readers each see only one generation at a time, or no run.
 pub(crate) async fn readers_see_one_life_at_a_time(stage: TestStage) {
     let stores = super::concurrency::instances(&stage, 3).await;
     let mut lives = Vec::new();
@@ -218,7 +218,7 @@ pub(crate) async fn readers_see_one_life_at_a_time(stage: TestStage) {
     .await;
 }
 
-/// Knowledge of the first life has no effect in the second, in any instance.
+/// The knowledge of an instance about the first generation has no effect on the second.
 pub(crate) async fn what_was_seen_of_one_life_changes_nothing_in_the_next(stage: TestStage) {
     let (store, other) = (stage.store(), stage.another().await);
     for length in LENGTHS {
@@ -258,14 +258,15 @@ pub(crate) async fn what_was_seen_of_one_life_changes_nothing_in_the_next(stage:
     }
 }
 
-/// Checks that exactly the second life is there, and that it goes on.
+/// Checks that exactly the second generation exists, and that it can continue.
 async fn is_whole(store: &Store, lives: &mut TwoLives) {
     is_kept_at_head(&**store, &lives.new).await;
     lives.new.write(&**store, 2).await;
     is_kept(&**store, &lives.new).await;
 }
 
-/// An append that the end of its run overtakes writes nothing to the next life; nor does a repeat.
+/// If a run is purged and started again during an append, the append writes nothing to the new generation. A repeat of that append writes nothing
+/// either.
 pub(crate) async fn an_append_spares_the_next_life(stage: TestStage) {
     let appends: [fn(&Log) -> RunAppend; 2] = [
         |old| old.next(2),
@@ -292,7 +293,7 @@ pub(crate) async fn an_append_spares_the_next_life(stage: TestStage) {
     }
 }
 
-/// A purge that expects a head of the first life spares the second, whole.
+/// A purge that expects a head of the first generation removes nothing of the second.
 pub(crate) async fn a_purge_that_expects_a_head_spares_the_next_life(stage: TestStage) {
     let call = |store: Store, old: &Log| {
         let (run, head) = (old.key.clone(), old.head());
@@ -307,7 +308,7 @@ pub(crate) async fn a_purge_that_expects_a_head_spares_the_next_life(stage: Test
     .await;
 }
 
-/// A purge that expects no head takes the second life whole, or spares it whole.
+/// A purge without an expected head removes the second generation completely or not at all.
 pub(crate) async fn a_purge_takes_the_next_life_whole_or_spares_it(stage: TestStage) {
     let call = |store: Store, old: &Log| {
         let run = old.key.clone();
@@ -324,7 +325,8 @@ pub(crate) async fn a_purge_takes_the_next_life_whole_or_spares_it(stage: TestSt
     .await;
 }
 
-/// A prune that is overtaken leaves the second life as it is; at a base it may cut it, if it has a base there.
+/// A prune during which the run starts again leaves the second generation unchanged. If the second generation has a base at the cut, the prune may
+/// prune it there.
 pub(crate) async fn a_prune_spares_the_next_life(stage: TestStage) {
     for (n, (at, with_base)) in [(6, true), (8, true), (8, false)].into_iter().enumerate() {
         let call = move |store: Store, old: &Log| {
@@ -347,7 +349,7 @@ pub(crate) async fn a_prune_spares_the_next_life(stage: TestStage) {
     }
 }
 
-/// Records of the first life are put in no place of the second.
+/// A reseal never writes records of the first generation into the second.
 pub(crate) async fn resealing_spares_the_next_life(stage: TestStage) {
     if stage.store().resealing().is_none() {
         return;

@@ -1,4 +1,4 @@
-//! Pruning: a record becomes the oldest kept, and a base; what is before it goes, and nothing else changes.
+//! Prunes: a record becomes a base and the oldest stored record. Earlier records are removed, and nothing else changes.
 
 use ferrata_store::{
     At, CheckpointStore, ErrorKind, HeaderRange, Order, PruneCut, Record, Removed, Result, RunKey, RunStatus,
@@ -12,7 +12,7 @@ async fn prune(store: &dyn CheckpointStore, run: &RunKey, at: u64, base: Option<
     store.prune(run, PruneCut { at: Seq::new(at), base }).await
 }
 
-/// Prunes where it must succeed, and takes the log as pruned.
+/// Prunes, which must succeed, and updates the expected log.
 async fn pruned(store: &dyn CheckpointStore, log: &mut Log, at: u64, base: Option<Record>) -> Removed {
     let what = format!("pruning {} at {at}", log.key);
     let pruned = ok(prune(store, &log.key, at, base.clone()).await, &what);
@@ -20,7 +20,7 @@ async fn pruned(store: &dyn CheckpointStore, log: &mut Log, at: u64, base: Optio
     pruned
 }
 
-/// Returns what pruning at `at` must say that it removed.
+/// Returns the expected result of a prune at `at`.
 fn removed(log: &Log, at: u64) -> Removed {
     let gone = log.records.iter().take_while(|record| record.header.seq.get() < at);
     gone.fold(Removed::default(), |sum, record| Removed {
@@ -29,7 +29,7 @@ fn removed(log: &Log, at: u64) -> Removed {
     })
 }
 
-/// At a record that is a base already: what is before it goes, and the call says how much that was.
+/// A prune at a base removes the earlier records and returns how much it removed.
 pub(crate) async fn pruning_at_a_base_drops_what_is_before_it(stage: TestStage) {
     let store = stage.store();
     let mut log = stage.written("r-1", 11).await;
@@ -40,7 +40,7 @@ pub(crate) async fn pruning_at_a_base_drops_what_is_before_it(stage: TestStage) 
     is_kept(&*store, &other).await;
 }
 
-/// At another record: the base given takes its place.
+/// A prune at another record replaces it by the given base.
 pub(crate) async fn pruning_with_a_base_turns_the_record_into_it(stage: TestStage) {
     let store = stage.store();
     let mut log = stage.written("r-1", 11).await;
@@ -52,7 +52,7 @@ pub(crate) async fn pruning_with_a_base_turns_the_record_into_it(stage: TestStag
     assert_eq!(loaded, Some(vec![base]), "the record at the cut is the base given");
 }
 
-/// At the head: it stays the head, and is the only stored record.
+/// After a prune at the head, the head is the same and is the only stored record.
 pub(crate) async fn pruning_at_the_head_keeps_the_head(stage: TestStage) {
     let store = stage.store();
     for (run, count, needs_base) in [("r-1", 9, false), ("r-2", 8, true)] {
@@ -72,7 +72,7 @@ pub(crate) async fn pruning_at_the_head_keeps_the_head(stage: TestStage) {
     }
 }
 
-/// The same cut again is `Ok`, removes nothing and changes nothing.
+/// A second prune at the same record is `Ok` and changes nothing.
 pub(crate) async fn pruning_again_removes_nothing(stage: TestStage) {
     let store = stage.store();
     for (run, at, needs_base) in [("r-1", 4, false), ("r-2", 6, true)] {
@@ -87,7 +87,7 @@ pub(crate) async fn pruning_again_removes_nothing(stage: TestStage) {
     }
 }
 
-/// A cut at a removed record is `Ok`, too, because the record is already pruned.
+/// A prune at a record that is already pruned is `Ok`, too.
 pub(crate) async fn pruning_what_is_pruned_is_ok(stage: TestStage) {
     let store = stage.store();
     let mut log = stage.written("r-1", 11).await;
@@ -100,7 +100,7 @@ pub(crate) async fn pruning_what_is_pruned_is_ok(stage: TestStage) {
     }
 }
 
-/// A cut at the first record removes nothing.
+/// A prune at the first record removes nothing.
 pub(crate) async fn pruning_at_the_first_record_removes_nothing(stage: TestStage) {
     let store = stage.store();
     let log = stage.written("r-1", 3).await;
@@ -109,7 +109,7 @@ pub(crate) async fn pruning_at_the_first_record_removes_nothing(stage: TestStage
     is_kept(&*store, &log).await;
 }
 
-/// A log may be pruned again and again, further on.
+/// A growing log can be pruned again and again.
 pub(crate) async fn pruning_goes_on_as_the_log_grows(stage: TestStage) {
     let store = stage.store();
     let mut log = stage.written("r-1", 3).await;
@@ -122,7 +122,7 @@ pub(crate) async fn pruning_goes_on_as_the_log_grows(stage: TestStage) {
     }
 }
 
-/// Records before the cut are not found, and the history starts at the cut.
+/// Pruned records are not found, and the history starts at the cut.
 pub(crate) async fn what_was_pruned_is_not_found(stage: TestStage) {
     let store = stage.store();
     let mut log = stage.written("r-1", 11).await;
@@ -138,7 +138,7 @@ pub(crate) async fn what_was_pruned_is_not_found(stage: TestStage) {
     assert_eq!(history.items[0].seq, Seq::new(8), "the history starts at the cut");
 }
 
-/// The facts of a run's start outlive its first record.
+/// The facts of a run's start remain after its first record is pruned.
 ///
 /// Guarantees: FORMAT-3.
 pub(crate) async fn facts_outlive_pruning(stage: TestStage) {
@@ -153,7 +153,7 @@ pub(crate) async fn facts_outlive_pruning(stage: TestStage) {
     assert_eq!(listed, [log.run_head()], "the run is found by what was said at its start");
 }
 
-/// Appends go on after pruning, from the same head and no other.
+/// After a prune, appends continue, but only after the same head.
 pub(crate) async fn appends_go_on_after_pruning(stage: TestStage) {
     let store = stage.store();
     let mut log = stage.written("r-1", 6).await;
@@ -167,7 +167,7 @@ pub(crate) async fn appends_go_on_after_pruning(stage: TestStage) {
     is_kept(&*store, &log).await;
 }
 
-/// A cut needs a run, and a record of it.
+/// A prune needs an existing run and an existing record.
 pub(crate) async fn pruning_where_nothing_is_is_not_found(stage: TestStage) {
     let store = stage.store();
     let log = stage.written("r-1", 3).await;
@@ -180,7 +180,7 @@ pub(crate) async fn pruning_where_nothing_is_is_not_found(stage: TestStage) {
     is_kept(&*store, &log).await;
 }
 
-/// A cut at a record that is no base needs one.
+/// A prune at a record that is no base needs a base from the caller.
 pub(crate) async fn pruning_at_no_base_needs_one(stage: TestStage) {
     let store = stage.store();
     let log = stage.written("r-1", 7).await;
@@ -191,7 +191,7 @@ pub(crate) async fn pruning_at_no_base_needs_one(stage: TestStage) {
     }
 }
 
-/// The given record must be the record at the cut, turned into a base, and sealed.
+/// The given base must be the record at the cut as a base, and it must be sealed.
 pub(crate) async fn pruning_with_another_record_is_refused(stage: TestStage) {
     let store = stage.store();
     let log = stage.written("r-1", 8).await;

@@ -1,4 +1,4 @@
-//! Purging: a run and every trace of it go, and nothing else.
+//! Purges: a run is removed with all its data, and nothing else changes.
 
 use ferrata_store::{At, ErrorKind, HeaderRange, Order, Parent, PruneCut, Removed, RunKey, RunQuery, Seq};
 
@@ -15,7 +15,7 @@ fn size(log: &Log) -> Removed {
     }
 }
 
-/// Purges what must succeed, and takes the log as empty.
+/// Purges, which must succeed, and empties the expected log.
 async fn purged(stage: &TestStage, log: &mut Log) -> Removed {
     let purged = ok(stage.store().purge(&log.key, None).await, "purging");
     log.records.clear();
@@ -27,7 +27,7 @@ async fn listed(stage: &TestStage) -> Vec<RunKey> {
     heads.into_iter().map(|head| head.run).collect()
 }
 
-/// After a purge no call knows the run.
+/// After a purge, the run does not exist for any call.
 pub(crate) async fn purging_leaves_no_trace(stage: TestStage) {
     let store = stage.store();
     let mut log = stage.written("r-1", 6).await;
@@ -47,7 +47,7 @@ pub(crate) async fn purging_leaves_no_trace(stage: TestStage) {
     assert_eq!(listed(&stage).await, [], "a purged run is not listed");
 }
 
-/// The purge returns the number of stored records that it removed, and no more.
+/// A purge returns the number of records that it removed.
 pub(crate) async fn purging_says_what_it_removed(stage: TestStage) {
     let mut whole = stage.written("r-1", 6).await;
     let expected = size(&whole);
@@ -60,7 +60,7 @@ pub(crate) async fn purging_says_what_it_removed(stage: TestStage) {
     assert_eq!(purged(&stage, &mut pruned).await, expected, "a log that was pruned");
 }
 
-/// Purging what does not exist is `Ok` and removes nothing.
+/// A purge of a missing run is `Ok` and removes nothing.
 pub(crate) async fn purging_a_missing_run_removes_nothing(stage: TestStage) {
     let mut log = stage.written("r-1", 2).await;
     let never = ok(stage.store().purge(&key("missing"), None).await, "purging a run that never was");
@@ -69,7 +69,7 @@ pub(crate) async fn purging_a_missing_run_removes_nothing(stage: TestStage) {
     assert_eq!(purged(&stage, &mut log).await, Removed::default(), "the second time nothing is left");
 }
 
-/// Other runs stay: of other tenants, with names that begin alike, forks of it, and those with the same labels.
+/// A purge leaves other runs: runs of other tenants, runs whose names begin alike, forks of the run, and runs with the same labels.
 pub(crate) async fn purging_one_run_leaves_others(stage: TestStage) {
     let store = stage.store();
     let said = || label(facts("w", 5), "k", "v");
@@ -94,7 +94,7 @@ pub(crate) async fn purging_one_run_leaves_others(stage: TestStage) {
     assert_eq!(listed(&stage).await, expected, "all others are listed");
 }
 
-/// The id can be used again, for a run that has nothing of the old one.
+/// The id of a purged run can be used again. The new run has nothing of the old one.
 pub(crate) async fn a_purged_id_can_be_used_again(stage: TestStage) {
     let store = stage.store();
     for (round, workflow) in (0..).zip(["first", "second", "third"]) {
@@ -114,7 +114,8 @@ pub(crate) async fn a_purged_id_can_be_used_again(stage: TestStage) {
     }
 }
 
-/// A writer of the old life is refused, before and after the new life begins, because it expects a record that is not there.
+/// The store refuses a writer of the old generation, before and after the new generation begins, because the writer expects a record that does not
+/// exist.
 pub(crate) async fn a_writer_of_the_old_life_is_refused(stage: TestStage) {
     let store = stage.store();
     let mut old = stage.written("r-1", 3).await;
@@ -131,7 +132,7 @@ pub(crate) async fn a_writer_of_the_old_life_is_refused(stage: TestStage) {
     }
 }
 
-/// The new life refuses a late start of the old one, and a repeat of an append that the old one acknowledged.
+/// The new generation refuses a late start of the old one. It also refuses a repeat of an append that was acknowledged in the old one.
 pub(crate) async fn a_start_of_the_old_life_is_refused_in_the_new(stage: TestStage) {
     let store = stage.store();
     let mut old = stage.log("r-1");
@@ -149,7 +150,7 @@ pub(crate) async fn a_start_of_the_old_life_is_refused_in_the_new(stage: TestSta
     is_kept(&*store, &new).await;
 }
 
-/// All instances see the purge of one instance, and the run that it starts again.
+/// Every instance sees a purge by another instance, and the run that is started again.
 pub(crate) async fn a_purge_counts_for_every_instance(stage: TestStage) {
     let (store, other) = (stage.store(), stage.another().await);
     let mut old = stage.written("r-1", 5).await;
@@ -166,7 +167,7 @@ pub(crate) async fn a_purge_counts_for_every_instance(stage: TestStage) {
     is_kept(&*store, &new).await;
 }
 
-/// A purge that expects another head is refused and removes nothing: one before the head, one after it, another of its number.
+/// A purge that expects another head fails and removes nothing: a record before the head, a record after it, or another record with its number.
 pub(crate) async fn a_purge_that_expects_another_head_is_a_conflict(stage: TestStage) {
     let store = stage.store();
     let mut log = stage.written("r-1", 2).await;
@@ -187,7 +188,7 @@ pub(crate) async fn a_purge_that_expects_another_head_is_a_conflict(stage: TestS
     }
 }
 
-/// A purge that expects the head there is removes the run, pruned or not; asked again, there is nothing left to remove.
+/// A purge that expects the actual head removes the run, whether or not it was pruned. A second purge has nothing left to remove.
 pub(crate) async fn a_purge_that_expects_the_head_removes_the_run(stage: TestStage) {
     let store = stage.store();
     for (name, cut) in [("r-1", 0), ("r-2", 4)] {

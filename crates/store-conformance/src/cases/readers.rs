@@ -1,4 +1,4 @@
-//! Readers while others write: what they see is whole.
+//! Readers during writes. They always see complete data.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -8,7 +8,7 @@ use ferrata_store::{At, ErrorKind, HeaderRange, Order as Listed, RunQuery, Seq};
 use super::concurrency::instances;
 use crate::stage::{Store, TestStage, every_header, every_run, ok, together};
 
-/// Runs a writer, and readers until it finishes.
+/// Runs a writer, and readers until the writer finishes.
 pub(super) async fn while_writing<F: Future<Output = ()> + Send + 'static>(
     stores: &[Store],
     writer: impl Future<Output = ()> + Send + 'static,
@@ -19,7 +19,7 @@ pub(super) async fn while_writing<F: Future<Output = ()> + Send + 'static>(
     for store in stores {
         let (store, read, is_done) = (Arc::clone(store), read.clone(), Arc::clone(&is_done));
         tasks.push(Box::pin(async move {
-            // At least once, also when the writer was faster.
+            // Read at least once, even if the writer was faster.
             loop {
                 let was_done = is_done.load(Ordering::SeqCst);
                 read(Arc::clone(&store)).await;
@@ -37,7 +37,7 @@ pub(super) async fn while_writing<F: Future<Output = ()> + Send + 'static>(
     together(tasks).await;
 }
 
-/// A reader that sees a head can load everything up to it, while the log grows in appends of several records.
+/// While a log grows in appends of several records, a reader can load everything up to each head that it sees.
 pub(crate) async fn what_a_head_names_can_be_loaded(stage: TestStage) {
     let stores = instances(&stage, 3).await;
     let mut log = stage.written("r-1", 1).await;
@@ -70,7 +70,7 @@ pub(crate) async fn what_a_head_names_can_be_loaded(stage: TestStage) {
     .await;
 }
 
-/// An append of several records is seen whole or not at all.
+/// A reader sees an append of several records completely or not at all.
 pub(crate) async fn an_append_is_seen_whole_or_not_at_all(stage: TestStage) {
     const EACH: usize = 5;
     let stores = instances(&stage, 3).await;
@@ -97,7 +97,7 @@ pub(crate) async fn an_append_is_seen_whole_or_not_at_all(stage: TestStage) {
     .await;
 }
 
-/// A run that begins, or is purged, is there for a reader or is not: no reader takes it for damaged.
+/// While a run is started or purged, a reader sees that it exists or that it does not exist, and never reports damage.
 pub(crate) async fn a_run_that_begins_or_goes_is_there_or_not(stage: TestStage) {
     const EACH: usize = 2;
     let stores = instances(&stage, 3).await;
@@ -134,7 +134,7 @@ pub(crate) async fn a_run_that_begins_or_goes_is_there_or_not(stage: TestStage) 
     .await;
 }
 
-/// A listing during writes has every run that is there throughout.
+/// A listing during writes contains every run that exists during the whole listing.
 pub(crate) async fn a_listing_during_writes_has_every_run(stage: TestStage) {
     let stores = instances(&stage, 3).await;
     let mut logs = Vec::new();
@@ -142,7 +142,7 @@ pub(crate) async fn a_listing_during_writes_has_every_run(stage: TestStage) {
         logs.push(stage.written(&format!("there-{n}"), 1).await);
     }
     let there: Vec<_> = logs.iter().map(|log| log.key.clone()).collect();
-    // Before and after the others in every order, so that whoever counts places comes out wrong.
+    // Runs come and go before and after the others in every order. A store that counts positions would return a wrong page.
     let passing: Vec<_> =
         (0..20).map(|n| stage.log(&format!("{}-{n}", ["passing", "thereby"][n % 2]))).collect();
     let writer = stage.store();
@@ -153,7 +153,7 @@ pub(crate) async fn a_listing_during_writes_has_every_run(stage: TestStage) {
             log.write(&*writer, 2).await;
             tokio::task::yield_now().await;
             passed.push(passing.key);
-            // They come one by one and go several at once, so that their number is never the same for long.
+            // They start one by one and are purged several at a time, so that their number keeps changing.
             if passed.len() == 5 {
                 for key in passed.drain(..) {
                     ok(writer.purge(&key, None).await, "purging");

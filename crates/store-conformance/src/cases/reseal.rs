@@ -1,6 +1,6 @@
-//! Moving records to other envelopes, for stores that can: the same record with another body replaces the old one, and nothing else changes.
+//! Reseals, for stores that support them: a record with another body replaces the same record, and nothing else changes.
 //!
-//! A store whose [`resealing`](CheckpointStore::resealing) returns `None` passes these cases.
+//! If [`resealing`](CheckpointStore::resealing) returns `None`, the store passes these properties.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use crate::stage::{Log, TestStage, every_header, expect_refusal, is_kept, key, ok};
 
-/// The record of a log in another envelope, whose length differs.
+/// Returns a record of the log in another envelope, which has another length.
 fn anew(log: &Log, seq: u64) -> Record {
     let first = log.records[0].header.seq.get();
     let record = &log.records[usize::try_from(seq - first).expect("the log is short")];
@@ -33,7 +33,7 @@ async fn resealed(resealing: &dyn Resealing, log: &mut Log, seqs: &[u64]) {
     }
 }
 
-/// A resealed record is the same record for every reader, and the log continues from it: bases, the first, the head, and others.
+/// After a reseal, every reader gets the same record, and the log can continue. Tests bases, the first record, the head, and others.
 pub(crate) async fn the_same_record_in_another_envelope_takes_its_place(stage: TestStage) {
     let store = stage.store();
     let Some(resealing) = store.resealing() else { return };
@@ -44,7 +44,7 @@ pub(crate) async fn the_same_record_in_another_envelope_takes_its_place(stage: T
     let other = stage.written("other", 11).await;
     resealed(resealing, &mut log, &[0, 3, 4, 5, 10]).await;
     is_kept(&*store, &log).await;
-    // Again, others among them, and all.
+    // Reseal some records again, together with others, then all records.
     resealed(resealing, &mut log, &[0, 1, 4, 9]).await;
     resealed(resealing, &mut log, &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]).await;
     is_kept(&*store, &log).await;
@@ -54,13 +54,14 @@ pub(crate) async fn the_same_record_in_another_envelope_takes_its_place(stage: T
     let base = log.as_base(6);
     ok(store.prune(&log.key, PruneCut { at: Seq::new(6), base: Some(base.clone()) }).await, "pruning");
     log.note_pruned(6, Some(base));
-    // The oldest kept, which is a base by now, and the head.
+    // The oldest stored record, which is a base by now, and the head.
     resealed(resealing, &mut log, &[6, 7, 13]).await;
     log.write(&*store, 2).await;
     is_kept(&*store, &log).await;
 }
 
-/// The store skips a record that no longer matches the stored one: another id, a base or none, pruned, or never written.
+/// The store skips a record that does not match the stored record: another id, a base instead of no base, a pruned record, or a record that was
+/// never written.
 pub(crate) async fn what_is_another_record_by_now_is_passed_over(stage: TestStage) {
     let store = stage.store();
     let Some(resealing) = store.resealing() else { return };
@@ -90,7 +91,7 @@ pub(crate) async fn what_is_another_record_by_now_is_passed_over(stage: TestStag
     is_kept(&*store, &log).await;
 }
 
-/// Records out of order, given twice or not sealed are refused, and so is a run that is not there.
+/// The store refuses records that are out of order, given twice or not sealed, and a run that does not exist.
 pub(crate) async fn what_is_out_of_order_or_not_sealed_is_refused(stage: TestStage) {
     let store = stage.store();
     let Some(resealing) = store.resealing() else { return };
@@ -108,7 +109,7 @@ pub(crate) async fn what_is_out_of_order_or_not_sealed_is_refused(stage: TestSta
     expect_refusal(missing, &[ErrorKind::NotFound], "a run that does not exist");
 }
 
-/// Appends of other instances go on meanwhile, and no record is lost.
+/// Appends of other instances continue during a reseal, and no record is lost.
 ///
 /// Guarantees: AT-REST-8.
 pub(crate) async fn appends_go_on_while_records_are_resealed(stage: TestStage) {
@@ -141,7 +142,7 @@ pub(crate) async fn appends_go_on_while_records_are_resealed(stage: TestStage) {
     is_kept(&*stage.store(), &log).await;
 }
 
-/// A reader in another instance finds each record meanwhile, in one envelope or the other.
+/// During a reseal, a reader in another instance finds each record, in the old or the new envelope.
 ///
 /// Guarantees: AT-REST-9, NATS-15.
 pub(crate) async fn readers_find_every_record_while_it_is_resealed(stage: TestStage) {

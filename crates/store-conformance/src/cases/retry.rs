@@ -1,11 +1,11 @@
-//! Lost replies: the same records again are `Ok` and written once; anything else is refused.
+//! Lost replies: appending the same records again is `Ok`, and they are stored once. Any other append is refused.
 
 use ferrata_store::{ErrorKind, PruneCut, Record, RunAppend, RunStatus, Seq};
 
 use super::conflict::is_a_conflict;
 use crate::stage::{TestStage, append_one, appended, expect_refusal, is_kept, ok, together};
 
-/// A repeated append that is the end of the log is `Ok` again, and doubles nothing.
+/// If the log already ends with an append, a repeat is `Ok` and stores nothing.
 ///
 /// Guarantees: DURABLE-8.
 pub(crate) async fn a_repeated_append_is_ok_and_written_once(stage: TestStage) {
@@ -24,7 +24,7 @@ pub(crate) async fn a_repeated_append_is_ok_and_written_once(stage: TestStage) {
     is_kept(&*store, &log).await;
 }
 
-/// The same holds for the first append of a run.
+/// If the first append of a run is repeated, the repeat is `Ok` and stores nothing.
 pub(crate) async fn a_repeated_start_is_ok_and_written_once(stage: TestStage) {
     let store = stage.store();
     for (run, count) in [("r-1", 1), ("r-2", 4)] {
@@ -39,7 +39,7 @@ pub(crate) async fn a_repeated_start_is_ok_and_written_once(stage: TestStage) {
     }
 }
 
-/// The last records of an append are the end of the log, too, whatever came with them.
+/// An append that repeats only the last records of an earlier append is `Ok`, too.
 pub(crate) async fn the_end_of_the_log_is_ok_however_it_is_cut(stage: TestStage) {
     let store = stage.store();
     let mut log = stage.written("r-1", 2).await;
@@ -60,7 +60,7 @@ pub(crate) async fn the_end_of_the_log_is_ok_however_it_is_cut(stage: TestStage)
     }
 }
 
-/// Once another writer has written, the same records are no longer the end of the log.
+/// After another writer has appended, the repeated records are not the end of the log any more, so the append is a conflict.
 pub(crate) async fn a_repeat_after_a_later_append_is_a_conflict(stage: TestStage) {
     let store = stage.store();
     let mut log = stage.log("r-1");
@@ -74,7 +74,7 @@ pub(crate) async fn a_repeat_after_a_later_append_is_a_conflict(stage: TestStage
     }
 }
 
-/// An id names one record; the same id with another body is not that record.
+/// An id belongs to one record. An append with the same id and another body is refused.
 pub(crate) async fn a_repeat_with_another_body_is_refused(stage: TestStage) {
     let store = stage.store();
     let mut log = stage.written("r-1", 1).await;
@@ -93,7 +93,7 @@ pub(crate) async fn a_repeat_with_another_body_is_refused(stage: TestStage) {
     }
 }
 
-/// The same id with another header is not that record either.
+/// An append with the same id and another header is refused, too.
 pub(crate) async fn a_repeat_with_another_header_is_refused(stage: TestStage) {
     let store = stage.store();
     let mut log = stage.written("r-1", 1).await;
@@ -109,7 +109,7 @@ pub(crate) async fn a_repeat_with_another_header_is_refused(stage: TestStage) {
     }
 }
 
-/// A repeat that adds a record is another append, and its head is not the expected one.
+/// A repeat with an additional record is another append, and does not expect the actual head.
 pub(crate) async fn a_repeat_that_adds_a_record_is_a_conflict(stage: TestStage) {
     let store = stage.store();
     let mut log = stage.written("r-1", 1).await;
@@ -122,10 +122,10 @@ pub(crate) async fn a_repeat_that_adds_a_record_is_a_conflict(stage: TestStage) 
     is_kept(&*store, &log).await;
 }
 
-/// Pruning between the lost reply and the retry does not make the retry another append.
+/// A prune between the lost reply and the retry does not change the result of the retry.
 pub(crate) async fn a_repeat_after_pruning_is_ok(stage: TestStage) {
     let store = stage.store();
-    // The cut goes through the middle of the append, at a base that was one already.
+    // The cut is in the middle of the append, at a record that was already a base.
     let mut log = stage.written("r-1", 2).await;
     let append = log.next(4);
     appended(&*store, &append).await;
@@ -135,7 +135,7 @@ pub(crate) async fn a_repeat_after_pruning_is_ok(stage: TestStage) {
     appended(&*store, &append).await;
     is_kept(&*store, &log).await;
 
-    // The head itself has become a base.
+    // The head itself became a base.
     let mut log = stage.written("r-2", 1).await;
     let append = log.next(2);
     appended(&*store, &append).await;
@@ -150,7 +150,7 @@ pub(crate) async fn a_repeat_after_pruning_is_ok(stage: TestStage) {
     is_kept(&*store, &log).await;
 }
 
-/// A caller can repeat a batch whose reply was lost: the store confirms the written entries and writes the others.
+/// A caller can repeat a batch whose reply was lost. The store confirms the stored entries and writes the others.
 pub(crate) async fn a_repeated_batch_settles_each_entry(stage: TestStage) {
     let store = stage.store();
     let mut logs = [stage.written("r-1", 1).await, stage.log("r-2"), stage.written("r-3", 2).await];

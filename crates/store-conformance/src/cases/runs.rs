@@ -1,4 +1,4 @@
-//! Listing runs: order, pages, cursors, and how runs move between listings.
+//! Listings of runs: order, pages, cursors, and the movement of runs between listings.
 
 use ferrata_store::{
     CheckpointStore, Cursor, ErrorKind, Order, Page, Paged, RunHead, RunKey, RunQuery, RunStatus, Timestamp,
@@ -21,7 +21,7 @@ async fn started(stage: &TestStage, tenant: &str, run: &str, created: i64) -> Lo
     log
 }
 
-/// Starts this many runs, `r-0` the oldest, and returns their keys in that order.
+/// Starts `count` runs, of which `r-0` is the oldest. Returns their keys in that order.
 async fn row(stage: &TestStage, count: u32) -> Vec<RunKey> {
     let logs: Vec<Log> =
         (0..count).map(|n| stage.log(&format!("r-{n}")).with_facts(facts("w", i64::from(n) * 10))).collect();
@@ -33,7 +33,7 @@ async fn row(stage: &TestStage, count: u32) -> Vec<RunKey> {
     logs.into_iter().map(|log| log.key).collect()
 }
 
-/// A store without runs lists none.
+/// A store without runs returns an empty listing.
 pub(crate) async fn an_empty_store_lists_no_runs(stage: TestStage) {
     let listed = page(&*stage.store(), &RunQuery::default(), Page::default()).await;
     assert_eq!(listed, Paged { items: Vec::new(), next: None });
@@ -57,9 +57,9 @@ pub(crate) async fn listed_heads_are_the_heads(stage: TestStage) {
     }
 }
 
-/// Runs are ordered by creation, then tenant, then run id, byte for byte; the newest first is the reverse.
+/// Runs are ordered by time of creation, then tenant, then run id, in byte order. Newest first is the reverse order.
 pub(crate) async fn runs_are_ordered_by_creation_then_tenant_then_id(stage: TestStage) {
-    // In the order they must have; started in another.
+    // The runs in the expected order. They are started in another order.
     let ordered = [
         ("z", "z", -1_000),
         ("b", "b", -1),
@@ -86,7 +86,7 @@ pub(crate) async fn runs_are_ordered_by_creation_then_tenant_then_id(stage: Test
         ("A", "o", 1_600_000_000_000),
     ];
     for n in 0..ordered.len() {
-        // Seven and the number of runs have no common divisor, so each is started once.
+        // Seven and the number of runs have no common divisor, so each run is started once.
         let (tenant, run, created) = ordered[n * 7 % ordered.len()];
         started(&stage, tenant, run, created).await;
     }
@@ -108,7 +108,7 @@ pub(crate) async fn an_append_does_not_move_a_run_in_listings(stage: TestStage) 
     let mut logs = [started(&stage, "t", "r-1", 1).await, started(&stage, "t", "r-2", 2).await];
     let expected = logs.each_ref().map(|log| log.key.clone());
     for (n, log) in [(1, 0), (2, 1), (3, 0)] {
-        // The writer's clock goes backwards with each record.
+        // The writer's clock goes backward with each record.
         let at = ferrata_store::Timestamp::from_unix_ms(1_000 - 100 * n);
         logs[log].write_with(&*store, 1, |header| header.at = at).await;
         let listed = every_run(&*store, &RunQuery::default(), Order::OldestFirst, 10).await;
@@ -117,7 +117,7 @@ pub(crate) async fn an_append_does_not_move_a_run_in_listings(stage: TestStage) 
     }
 }
 
-/// A page holds no more than asked, and the pages together are the whole.
+/// A page has at most the requested number of runs, and all pages together have all runs.
 pub(crate) async fn a_page_of_runs_holds_no_more_than_asked(stage: TestStage) {
     let expected = row(&stage, 9).await;
     for limit in [1, 2, 3, 8, 9, 10] {
@@ -129,7 +129,7 @@ pub(crate) async fn a_page_of_runs_holds_no_more_than_asked(stage: TestStage) {
     }
 }
 
-/// A page holds a thousand runs at most, whatever the request; later pages hold the rest.
+/// A page has at most a thousand runs, whatever the request. Later pages have the others.
 pub(crate) async fn a_page_of_runs_holds_a_thousand_at_most(stage: TestStage) {
     let expected = row(&stage, 1_050).await;
     let first = page(&*stage.store(), &RunQuery::default(), Page::first(u32::MAX)).await;
@@ -138,7 +138,7 @@ pub(crate) async fn a_page_of_runs_holds_a_thousand_at_most(stage: TestStage) {
     assert_eq!(keys(&all), expected, "every run, page by page");
 }
 
-/// The page that holds the last run has no cursor, also when others follow that do not meet the query.
+/// The page with the last run has no cursor, even if other runs follow that do not match the query.
 pub(crate) async fn the_last_page_of_runs_has_no_cursor(stage: TestStage) {
     let store = stage.store();
     row(&stage, 6).await;
@@ -162,7 +162,7 @@ pub(crate) async fn the_last_page_of_runs_has_no_cursor(stage: TestStage) {
     }
 }
 
-/// Runs that are started meanwhile do not disturb a listing: what is there throughout is seen exactly once.
+/// Runs that are started during a listing do not disturb it: a run that exists all the time is listed exactly once.
 pub(crate) async fn pages_of_runs_go_on_while_runs_are_started(stage: TestStage) {
     let store = stage.store();
     let there = row(&stage, 9).await;
@@ -172,7 +172,7 @@ pub(crate) async fn pages_of_runs_go_on_while_runs_are_started(stage: TestStage)
             let next = Page { cursor, ..Page::first(2).with_order(order) };
             let Paged { items, next } = page(&*store, &RunQuery::default(), next).await;
             all.extend(keys(&items));
-            // One at each end and one in the middle, which the listing may see or not.
+            // Start a run at each end and in the middle. The listing may include these runs or not.
             for (place, created) in [(0, -1 - n), (1, 45), (2, 1_000 + n)] {
                 if n < 4 {
                     started(&stage, "t", &format!("{order:?}-{n}-{place}"), created).await;
@@ -193,7 +193,7 @@ pub(crate) async fn pages_of_runs_go_on_while_runs_are_started(stage: TestStage)
     }
 }
 
-/// Runs that are purged meanwhile, even the one at the cursor, do not disturb a listing.
+/// Runs that are purged during a listing do not disturb it, not even the run at the cursor.
 pub(crate) async fn pages_of_runs_go_on_while_runs_are_purged(stage: TestStage) {
     let store = stage.store();
     let there = row(&stage, 9).await;
@@ -209,7 +209,7 @@ pub(crate) async fn pages_of_runs_go_on_while_runs_are_purged(stage: TestStage) 
     assert_eq!(keys(&rest.items), expected, "what was not yet seen and is still there");
 }
 
-/// With each append a run moves to the listing of its status, and out of that of the one before.
+/// An append moves a run from the listing of its previous status to that of its new status.
 pub(crate) async fn a_run_moves_between_listings_with_its_status(stage: TestStage) {
     let store = stage.store();
     let mut log = started(&stage, "t", "r-1", 1).await;
@@ -238,11 +238,11 @@ pub(crate) async fn a_run_moves_between_listings_with_its_status(stage: TestStag
     }
 }
 
-/// Text that no store would make as a cursor.
+/// Texts that are not cursors of any store.
 const NO_CURSORS: [&str; 9] =
     ["", "no cursor", "-1", "seq/", "run/", "1.5", "'; --", "99999999999999999999999", "\u{0}\u{7f}é"];
 
-/// In whichever order a store lists runs best, each is listed once, and in one of the two orders.
+/// In the order that the store chooses, each run is listed once, and the order is one of the two.
 pub(crate) async fn runs_in_any_order_are_listed_once_each(stage: TestStage) {
     let there = row(&stage, 7).await;
     for limit in [1, 2, 3, 7, 10] {
@@ -254,7 +254,7 @@ pub(crate) async fn runs_in_any_order_are_listed_once_each(stage: TestStage) {
     }
 }
 
-/// A cursor that is not of this listing is refused; it is never taken for the first page.
+/// The store refuses a cursor that does not belong to the listing. It never returns the first page instead.
 pub(crate) async fn a_foreign_cursor_of_runs_is_invalid(stage: TestStage) {
     let store = stage.store();
     row(&stage, 3).await;
@@ -298,7 +298,7 @@ pub(crate) async fn a_cursor_of_another_query_or_order_is_invalid(stage: TestSta
     }
 }
 
-/// A cursor is text that any instance understands.
+/// Every instance accepts a cursor of another instance.
 pub(crate) async fn a_cursor_of_runs_is_for_every_instance(stage: TestStage) {
     let (store, other) = (stage.store(), stage.another().await);
     let there = row(&stage, 5).await;

@@ -1,4 +1,4 @@
-//! Setting up, and what a store says of itself.
+//! Setup, and the reported abilities of a store.
 
 use ferrata_store::{Clock, ErrorKind, HeadRef, MAX_TEXT_BYTES, Order, RunQuery, SystemClock, within};
 
@@ -43,7 +43,7 @@ pub(crate) async fn setup_is_safe_from_many_instances_at_once(stage: TestStage) 
     }
 }
 
-/// The capabilities of a store are constant while it is open.
+/// The reported abilities of a store are constant while it is open.
 pub(crate) async fn capabilities_are_constant(stage: TestStage) {
     let store = stage.store();
     let before = store.capabilities();
@@ -55,7 +55,7 @@ pub(crate) async fn capabilities_are_constant(stage: TestStage) {
     }
 }
 
-/// A store sends notices exactly if it says so.
+/// A store sends notices if and only if it reports that it does.
 ///
 /// Guarantees: STORE-5.
 pub(crate) async fn notices_are_sent_as_announced(stage: TestStage) {
@@ -65,7 +65,7 @@ pub(crate) async fn notices_are_sent_as_announced(stage: TestStage) {
     }
 }
 
-/// Notices come when runs change. Single ones may be lost, so the runs are changed until one is noticed.
+/// Changes of runs cause notices. Single notices may be lost, so the runs are changed until a notice arrives.
 pub(crate) async fn changes_are_noticed(stage: TestStage) {
     let mut notices = stage
         .store()
@@ -83,7 +83,7 @@ pub(crate) async fn changes_are_noticed(stage: TestStage) {
                     assert!(notice.head.is_none_or(is_of_it), "the head is one that the run had: {notice:?}");
                     break;
                 }
-                // Some were missed, so any run may have changed: a notice, too.
+                // Some notices were missed, so any run may have changed. That counts as a notice.
                 None => break,
             },
             () = clock.sleep(std::time::Duration::from_millis(100)) => {
@@ -93,7 +93,7 @@ pub(crate) async fn changes_are_noticed(stage: TestStage) {
     }
 }
 
-/// Every listener receives the texts of every instance: whole, in order, and from the start of listening on. A store may have no relay.
+/// Every listener receives the texts of every instance: complete, in order, and from the start of its listening on. A store need not have a relay.
 pub(crate) async fn what_is_said_is_heard_whole_and_in_order(stage: TestStage) {
     let (store, other) = (stage.store(), stage.another().await);
     let (Some(relay), Some(far)) = (store.relay(), other.relay()) else {
@@ -107,11 +107,11 @@ pub(crate) async fn what_is_said_is_heard_whole_and_in_order(stage: TestStage) {
     let mut here = ok(relay.listen().await, "beginning to hear");
     let mut there = ok(far.listen().await, "beginning to hear");
     let clock = SystemClock::new();
-    // No keys, no markup, nothing, and as long as may be.
+    // Texts that are not keys, markup, an empty text, and a text of the maximum length.
     let longest = "\u{fc}".repeat(MAX_TEXT_BYTES / 2 - 8);
     let odd = ["", "a/b c", "'; -- \" \\ $1 %s", "\u{1f6a2} {\"a\":\"\\n\"}\n\t\r\u{7f}", &*longest];
     let said = |round: u32| -> Vec<String> { odd.iter().map(|text| format!("{round}:{text}")).collect() };
-    // A connection may be lost in the middle of it, but not again and again; and a busy machine may take its time.
+    // A connection may be lost in the middle, but not again and again. A busy machine may need more time.
     for (round, patience) in [(0, 50), (1, 400), (2, 3_200), (3, 15_000)] {
         ok(relay.publish(said(round)).await, "saying something");
         ok(far.publish(vec![format!("{round}:end")]).await, "saying something");
@@ -122,7 +122,7 @@ pub(crate) async fn what_is_said_is_heard_whole_and_in_order(stage: TestStage) {
                 let mut texts: Vec<String> = Vec::new();
                 while texts.len() < expected.len() {
                     match ok(heard.next().await, "hearing something") {
-                        // A late text of an earlier round.
+                        // A text of an earlier round that arrives late.
                         Some(text) if !text.starts_with(&format!("{round}:")) => {}
                         Some(text) => texts.push(text.to_string()),
                         None => texts.clear(),

@@ -1,4 +1,4 @@
-//! Transactions: the store has both the rows of a node and its record, or neither, whatever the node does in its transaction.
+//! Transactions: the store keeps the rows of a node and its record together, or neither, whatever the node does in its transaction.
 
 use std::collections::BTreeSet;
 use std::error::Error as StdError;
@@ -12,34 +12,34 @@ use crate::table::NestedEnd::{Commit, Drop, Forget, RollBack};
 use crate::table::TransactionStep::{self as Step, Insert, Nested};
 use crate::table::{StatementError, StatementErrors, StepResult, TransactionTable};
 
-/// How a story ends.
+/// The expected end of a story. A story is the sequence of steps that a node takes in its transaction.
 #[derive(Clone, Copy)]
 enum StoryEnd {
-    /// The run's commit succeeds: these rows are there, and the record.
+    /// The run's commit succeeds. These rows and the record exist.
     Committed(&'static [u32]),
-    /// The run's commit is refused: neither rows nor record are there.
+    /// The run's commit is refused. Neither rows nor the record exist.
     Refused,
-    /// One of the two, as the database has it.
+    /// One of the two ends, depending on the database.
     Either(&'static [u32]),
-    /// The run's commit is refused, and the record is not there. Rows that the node committed by its own statement may be.
+    /// The run's commit is refused, and the record does not exist. Rows that the node committed with its own statement may exist.
     Ended,
-    /// The run's commit cannot reach the database: neither rows nor record are there, and the node may run again.
+    /// The run's commit cannot reach the database. Neither rows nor the record exist, and the node may run again.
     Lost,
 }
 
-/// The steps that a node takes in its transaction, and how the run's commit ends.
+/// The steps that a node takes in its transaction, and the expected end.
 struct TransactionStory(&'static [Step], StoryEnd);
 
-/// How many transactions a store has open at once, at most, as far as the suite asks.
+/// The maximum number of open transactions that the suite needs at the same time.
 const MAX_OPEN: usize = 64;
 
-/// How often the commit of a transaction is polled before it is dropped, at most.
+/// The maximum number of polls of a commit before it is dropped.
 const POLLS: usize = 12;
 
-/// The rows of one story begin here, so that no two stories insert the same.
+/// The first row number of the stories. Each story has its own numbers, so that no two stories insert the same row.
 const ROWS: u32 = 100;
 
-/// Shared state of a property's stories.
+/// The state that the stories of a property share.
 struct StoryScene {
     stage: TestStage,
     table: Box<dyn TransactionTable>,
@@ -56,7 +56,7 @@ impl StoryScene {
         Self { stage, table, kept, count: 0 }
     }
 
-    /// Tells a story on a run of its own.
+    /// Runs a story on its own run.
     async fn run_story(&mut self, TransactionStory(steps, ending): &TransactionStory) {
         self.count += 1;
         let from = self.count * ROWS;
@@ -93,7 +93,7 @@ impl StoryScene {
                 assert_eq!(Some(head), log.head(), "{what} returns the new head");
             }
             Err(_) => {
-                // `Invalid` says that the node has failed, and `Unavailable` that it may run again.
+                // `Invalid` means that the node has failed. `Unavailable` means that it may run again.
                 let kinds = [ErrorKind::Invalid, ErrorKind::Unavailable];
                 let kinds = match ending {
                     StoryEnd::Either(_) => &kinds[..],
@@ -104,13 +104,13 @@ impl StoryScene {
             }
         }
         if own {
-            // The database got the commit, and no store can undo it.
+            // The database received the node's own commit, which no store can undo.
             self.kept.extend(found.iter().filter(|row| (from..from + ROWS).contains(row)));
         }
         self.kept.extend(rows.iter().map(|row| from + row));
         assert_eq!(found, self.kept, "the rows after {what}");
         is_kept_at_head(&*store, &log).await;
-        // The transaction has released its locks.
+        // This append succeeds only if the transaction has released its locks.
         log.write(&*store, 1).await;
         is_kept_at_head(&*store, &log).await;
     }
@@ -137,7 +137,7 @@ fn shifted(step: Step, by: u32) -> Step {
     }
 }
 
-/// A node's rows and its record appear with the commit, and not earlier.
+/// A node's rows and its record become visible with the commit, and not earlier.
 pub(crate) async fn commit_keeps_rows_and_record(stage: TestStage) {
     let mut scene = StoryScene::new(stage).await;
     let store = scene.stage.store();
@@ -158,7 +158,7 @@ pub(crate) async fn commit_keeps_rows_and_record(stage: TestStage) {
     scene.run_stories(&[TransactionStory(&[Insert(1), Insert(2)], StoryEnd::Committed(&[1, 2]))]).await;
 }
 
-/// A transaction that is dropped is rolled back, and gives back what it held.
+/// A dropped transaction is rolled back and releases its locks and its connection.
 ///
 /// Guarantees: ONCE-1.
 pub(crate) async fn dropped_transaction_leaves_no_rows(stage: TestStage) {
@@ -173,7 +173,7 @@ pub(crate) async fn dropped_transaction_leaves_no_rows(stage: TestStage) {
     assert_eq!(scene.table.rows().await, scene.kept, "a dropped transaction leaves no row");
 }
 
-/// Another writer was first: the commit is a conflict, and the rows are rolled back.
+/// If another writer was first, the commit fails with a conflict, and the rows are rolled back.
 ///
 /// Guarantees: ONCE-1.
 pub(crate) async fn conflict_at_commit_leaves_no_rows(stage: TestStage) {
@@ -192,7 +192,7 @@ pub(crate) async fn conflict_at_commit_leaves_no_rows(stage: TestStage) {
     log.write(&*store, 1).await;
 }
 
-/// The commit refuses a record that the store does not take, and the rows are rolled back.
+/// If the store does not accept the record, the commit fails, and the rows are rolled back.
 pub(crate) async fn refused_record_leaves_no_rows(stage: TestStage) {
     let mut scene = StoryScene::new(stage).await;
     let store = scene.stage.store();
@@ -213,8 +213,8 @@ pub(crate) async fn refused_record_leaves_no_rows(stage: TestStage) {
     scene.run_story(&TransactionStory(&[Insert(1)], StoryEnd::Committed(&[1]))).await;
 }
 
-/// A commit whose caller got no answer took effect or did not. The log shows which, and the rows agree. The next attempt of the node expects the
-/// same head, so the second of the two commits fails with a conflict.
+/// If the caller of a commit gets no answer, the commit took effect or did not. The log shows which, and the rows agree with the log. The next
+/// attempt of the node expects the same head, so the second of the two commits fails with a conflict.
 pub(crate) async fn unanswered_commit_keeps_rows_and_record(stage: TestStage) {
     let mut scene = StoryScene::new(stage).await;
     let store = scene.stage.store();
@@ -241,7 +241,7 @@ pub(crate) async fn unanswered_commit_keeps_rows_and_record(stage: TestStage) {
     }
 }
 
-/// A transaction that cannot begin, for want of a connection or of the lock, is refused as one that may begin later.
+/// If no connection or no lock is free, a transaction cannot begin, and the error says that it may begin later.
 pub(crate) async fn begin_without_room_is_unavailable(stage: TestStage) {
     let mut scene = StoryScene::new(stage).await;
     let store = scene.stage.store();
@@ -267,7 +267,7 @@ pub(crate) async fn begin_without_room_is_unavailable(stage: TestStage) {
     scene.run_story(&TransactionStory(&[Insert(1)], StoryEnd::Committed(&[1]))).await;
 }
 
-/// The connection is lost in the transaction: nothing is there, and the node may run again.
+/// If the connection is lost in the transaction, nothing is stored, and the node may run again.
 pub(crate) async fn lost_connection_leaves_no_rows(stage: TestStage) {
     let stories = [
         TransactionStory(&[Insert(1), Step::LoseConnection], StoryEnd::Lost),
@@ -277,7 +277,7 @@ pub(crate) async fn lost_connection_leaves_no_rows(stage: TestStage) {
     StoryScene::new(stage).await.run_stories(&stories).await;
 }
 
-/// The store knows the errors of statements after which the same work may succeed in another transaction.
+/// The store recognizes the errors of statements after which the same work may succeed in another transaction.
 pub(crate) async fn transient_errors_give_way(stage: TestStage) {
     let scene = StoryScene::new(stage).await;
     let store = scene.stage.store();
@@ -296,7 +296,7 @@ pub(crate) async fn transient_errors_give_way(stage: TestStage) {
     }
 }
 
-/// An error of a node with that of a statement as its cause.
+/// An error of a node that has the error of a statement as its cause.
 #[derive(Debug)]
 struct WrappedError(StatementError);
 
@@ -312,7 +312,7 @@ impl StdError for WrappedError {
     }
 }
 
-/// Savepoints, and transactions of the driver within the transaction, commit and roll back as requested.
+/// Savepoints, and the driver's transactions within the transaction, commit and roll back as requested.
 pub(crate) async fn nested_transactions_end_as_asked(stage: TestStage) {
     let stories = [
         TransactionStory(
@@ -331,7 +331,7 @@ pub(crate) async fn nested_transactions_end_as_asked(stage: TestStage) {
     StoryScene::new(stage).await.run_stories(&stories).await;
 }
 
-/// A statement that the database refuses, and whose error the node passes over, costs itself or the whole transaction.
+/// If the database refuses a statement and the node ignores the error, only that statement or the whole transaction has no effect.
 ///
 /// Guarantees: ONCE-8.
 pub(crate) async fn refused_statement_leaves_all_or_nothing(stage: TestStage) {
@@ -348,8 +348,8 @@ pub(crate) async fn refused_statement_leaves_all_or_nothing(stage: TestStage) {
     StoryScene::new(stage).await.run_stories(&stories).await;
 }
 
-/// The database rolled the transaction back by itself, and the node went on as if nothing had been: in savepoints, or in a transaction that it
-/// began by a statement or by the driver. No such transaction is the run's.
+/// The database has rolled back the transaction by itself, and the node continues as if it had not: in savepoints, or in a transaction that the
+/// node began with a statement or through the driver. The run's commit must not use such a transaction.
 ///
 /// Guarantees: ONCE-8.
 pub(crate) async fn database_rollback_refuses_commit(stage: TestStage) {
@@ -381,7 +381,7 @@ pub(crate) async fn database_rollback_refuses_commit(stage: TestStage) {
     StoryScene::new(stage).await.run_stories(&stories).await;
 }
 
-/// A database without room refuses a row of the node: the others are there with the record, or none of them.
+/// If a full database refuses a row of the node, either all other rows exist with the record, or nothing exists.
 ///
 /// Guarantees: ONCE-8.
 pub(crate) async fn full_database_leaves_all_or_nothing(stage: TestStage) {
@@ -401,7 +401,7 @@ pub(crate) async fn full_database_leaves_all_or_nothing(stage: TestStage) {
     StoryScene::new(stage).await.run_stories(&stories).await;
 }
 
-/// A node that ends the transaction by a statement has no record in it, nor in one that it begins afterwards.
+/// If a node ends the transaction with a statement, its record is stored neither in that transaction nor in one that the node begins afterward.
 ///
 /// Guarantees: ONCE-8.
 pub(crate) async fn ended_transaction_refuses_commit(stage: TestStage) {
@@ -420,7 +420,8 @@ pub(crate) async fn ended_transaction_refuses_commit(stage: TestStage) {
     StoryScene::new(stage).await.run_stories(&stories).await;
 }
 
-/// A transaction of the driver that the node leaves open within the transaction: the driver would end it instead of the whole.
+/// If the node leaves a transaction of the driver open within the transaction, the commit is refused: the driver would end only the inner
+/// transaction.
 ///
 /// Guarantees: ONCE-8.
 pub(crate) async fn open_nested_transaction_refuses_commit(stage: TestStage) {
@@ -432,7 +433,7 @@ pub(crate) async fn open_nested_transaction_refuses_commit(stage: TestStage) {
     StoryScene::new(stage).await.run_stories(&stories).await;
 }
 
-/// Rows that a constraint refuses at the commit are the node's failure, and no damage of the store.
+/// If a constraint refuses rows at the commit, the node has failed, and the store is not damaged.
 ///
 /// Guarantees: ONCE-8.
 pub(crate) async fn deferred_constraint_refuses_commit(stage: TestStage) {

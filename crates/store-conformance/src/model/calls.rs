@@ -1,4 +1,4 @@
-//! The calls of the differential test: how they are drawn, made, and what is compared of their answers.
+//! The calls of the differential test: their random choice, their execution, and the parts of their answers that the test compares.
 
 use std::time::Duration;
 
@@ -12,23 +12,23 @@ use super::chance::RandomChoices;
 use super::oracle::{ModelOracle, RunLife};
 use crate::stage::{Log, PageWalk, TestStage, every_header_or, facts, key_in};
 
-/// One call.
+/// A call to the store.
 #[derive(Debug)]
 pub(super) enum ModelCall {
     Setup,
     Append(Vec<RunAppend>),
     Load(RunKey, At),
-    /// From one end to the other, or a range alone.
+    /// Lists headers: from one end to the other if the flag is true, otherwise only this range.
     Headers(RunKey, HeaderRange, bool),
     Head(RunKey),
-    /// All pages, this many entries each.
+    /// Lists all pages, with this number of entries per page.
     Runs(RunQuery, Order, u32),
     Prune(RunKey, PruneCut),
     Purge(RunKey, Option<HeadRef>),
     Heartbeat(ExecutorId, Duration),
 }
 
-/// The compared part of an answer.
+/// The part of an answer that the test compares.
 #[expect(clippy::large_enum_variant, reason = "one is made for each call of a test and looked at once")]
 #[derive(Debug, PartialEq)]
 pub(super) enum CallAnswer {
@@ -37,16 +37,16 @@ pub(super) enum CallAnswer {
     Headers(Result<Vec<RecordHeader>, CallRefusal>),
     Head(Result<Option<RunHead>, CallRefusal>),
     Runs(Result<Vec<RunHead>, CallRefusal>),
-    /// Number of records, and number of bytes if the contract defines it.
+    /// The number of removed records, and the number of bytes if the contract defines it.
     Removed(Result<(u64, Option<u64>), CallRefusal>),
     Done(Result<(), CallRefusal>),
 }
 
-/// The compared part of an error.
+/// The part of an error that the test compares.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CallRefusal {
     pub(super) kind: ErrorKind,
-    /// The head that a conflict names.
+    /// The actual head that a conflict reports.
     pub(super) actual: Option<Option<HeadRef>>,
 }
 
@@ -59,9 +59,9 @@ impl CallRefusal {
 impl From<Error> for CallRefusal {
     fn from(error: Error) -> Self {
         let kind = match error.kind() {
-            // A record that is not sealed: the contract gives the one kind for the call and the other for the record.
+            // For a record that is not sealed, the contract defines one kind for the call and another for the record.
             ErrorKind::Corrupt => ErrorKind::Invalid,
-            // An id with other bytes: the contract names neither.
+            // For a known id with another body, the contract does not define which of the two kinds applies.
             ErrorKind::AlreadyExists => ErrorKind::Conflict,
             kind => kind,
         };
@@ -69,7 +69,7 @@ impl From<Error> for CallRefusal {
     }
 }
 
-/// The runs of the test: few, so that calls meet.
+/// The runs of the test. They are few, so that many calls concern the same run.
 pub(super) fn runs() -> Vec<RunKey> {
     [("a", "r-1"), ("a", "r-2"), ("b", "r-1"), ("b", "r-10")].map(|(t, r)| key_in(t, r)).into()
 }
@@ -80,7 +80,7 @@ pub(super) fn executors() -> Vec<ExecutorId> {
     ids.map(|id| id.parse().expect("it is a UUID")).into()
 }
 
-/// Times of creation: two runs may have the same.
+/// Times of creation. Two runs may have the same time.
 const CREATED: [i64; 3] = [-7, 10, 1_600_000_000_000];
 
 impl ModelCall {
@@ -102,7 +102,7 @@ impl ModelCall {
         }
     }
 
-    /// Draws a call that the state of things makes interesting.
+    /// Chooses a random call that is interesting in the current state.
     pub(super) fn draw(chance: &mut RandomChoices, oracle: &ModelOracle, stage: &TestStage) -> Self {
         let run = chance.pick(&runs()).clone();
         let life = oracle.life(&run);
@@ -142,7 +142,7 @@ impl ModelCall {
         }
     }
 
-    /// Creates the call.
+    /// Makes the call on a store.
     pub(super) async fn make(&self, store: &dyn CheckpointStore) -> CallAnswer {
         match self {
             Self::Setup => CallAnswer::Done(store.setup().await.map_err(CallRefusal::from)),
@@ -173,7 +173,7 @@ impl ModelCall {
             }
             Self::Prune(run, cut) => {
                 let removed = store.prune(run, cut.clone()).await;
-                // A base may have replaced a body; the contract does not define whether that counts.
+                // A base may have replaced a body. The contract does not define whether that body counts.
                 let is_said = cut.base.is_none();
                 let removed = removed.map(|removed| (removed.records, is_said.then_some(removed.bytes)));
                 CallAnswer::Removed(removed.map_err(CallRefusal::from))
@@ -191,7 +191,7 @@ impl ModelCall {
     }
 }
 
-/// Draws an entry of a batch: mostly one that succeeds, and each way in which it may not.
+/// Chooses an entry of a batch. Most entries succeed; the others fail in every possible way.
 fn entry(chance: &mut RandomChoices, oracle: &ModelOracle, stage: &TestStage) -> RunAppend {
     let run = chance.pick(&runs()).clone();
     let life = oracle.life(&run);
@@ -205,7 +205,7 @@ fn entry(chance: &mut RandomChoices, oracle: &ModelOracle, stage: &TestStage) ->
         return repeat(chance, life, &log, count);
     }
     if (12..20).contains(&kind) {
-        // A start of a run that exists, or an append behind the head of one that does.
+        // A start of a run that exists, or an append that expects a record before the head.
         let kept = chance.index(log.records.len() + 1);
         log.records.truncate(kept);
     }
@@ -222,20 +222,20 @@ fn entry(chance: &mut RandomChoices, oracle: &ModelOracle, stage: &TestStage) ->
     entry
 }
 
-/// Makes an append again that ends where the log ends, sometimes with a difference.
+/// Repeats an append with which the log ends, sometimes with a change.
 fn repeat(chance: &mut RandomChoices, life: &RunLife, log: &Log, count: usize) -> RunAppend {
     let from = log.records.len().saturating_sub(count);
     let mut before = log.clone();
     before.records.truncate(from);
     let mut again = before.next(0);
-    // A start is repeated with what was said then, which the log no longer knows; a part of it never is.
+    // A start is repeated with all of its original records, even if the log has pruned some. A part of a start is never repeated.
     again.records = log.records[from..].to_vec();
     if again.expected.is_none() {
         return log.next(1);
     }
     match chance.below(4) {
         0 => again.records.extend(log.next(1).records),
-        // Of a record that pruning turned into a base, the body is not known any more.
+        // If a prune turned a record into a base, its original body is not known any more.
         1 if log.records.last() == Some(life.record(life.written.len() - 1)) => {
             let record = again.records.last_mut().expect("at least one record is repeated");
             let body = [record.body.as_ref(), b" "].concat();
@@ -246,7 +246,7 @@ fn repeat(chance: &mut RandomChoices, life: &RunLife, log: &Log, count: usize) -
     again
 }
 
-/// Breaks one of the rules that are checked before the head is.
+/// Violates one of the rules that a store checks before it compares the head.
 fn break_rule(chance: &mut RandomChoices, entry: &mut RunAppend) {
     let last = entry.records.len() - 1;
     let header = &mut entry.records[last].header;
@@ -259,7 +259,7 @@ fn break_rule(chance: &mut RandomChoices, entry: &mut RunAppend) {
     }
 }
 
-/// Draws the facts of a new run.
+/// Chooses the facts of a new run.
 fn draw_facts(chance: &mut RandomChoices) -> RunFacts {
     let workflow = chance.pick(&["review", "publish"]);
     let said = facts(workflow, *chance.pick(&CREATED));
@@ -282,7 +282,7 @@ fn draw_facts(chance: &mut RandomChoices) -> RunFacts {
     }
 }
 
-/// For whom runs are.
+/// The users of the runs.
 const USERS: [&str; 2] = ["ann", "%'"];
 
 fn label_pool() -> Vec<(String, String)> {
@@ -319,7 +319,7 @@ fn query(chance: &mut RandomChoices) -> RunQuery {
     query
 }
 
-/// Draws the head that a purge expects: none, the one there is, an older one.
+/// Chooses the head that a purge expects: none, the actual head, or an older one.
 fn expected(chance: &mut RandomChoices, life: Option<&RunLife>) -> Option<HeadRef> {
     let life = life.filter(|_| !chance.happens(40))?;
     let records = life.written.len();
@@ -327,7 +327,7 @@ fn expected(chance: &mut RandomChoices, life: Option<&RunLife>) -> Option<HeadRe
     Some(life.record(place).header.head())
 }
 
-/// Draws a cut: at a base, at another record with or without a base, with a wrong one, beyond the head.
+/// Chooses a cut: at a base, at another record with or without a base, with a wrong base, or beyond the head.
 fn cut(chance: &mut RandomChoices, life: Option<&RunLife>) -> PruneCut {
     let Some(life) = life else { return PruneCut { at: Seq::new(0), base: None } };
     let seq = chance.index(life.written.len() + 1);
@@ -335,7 +335,7 @@ fn cut(chance: &mut RandomChoices, life: Option<&RunLife>) -> PruneCut {
     if seq >= life.written.len() || chance.happens(40) {
         return PruneCut { at, base: None };
     }
-    // A store cannot compare a pruned record, so only stored records are given wrongly.
+    // A store cannot compare a pruned record, so give wrong bases only for stored records.
     let is_kept = seq >= life.first;
     let mut header = RecordHeader { base: true, ..life.written[seq].header.clone() };
     match chance.below(12) {

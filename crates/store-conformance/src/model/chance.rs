@@ -1,6 +1,6 @@
-//! Choices drawn from a seed.
+//! Random choices from a seed.
 
-/// A stream of choices that is the same for the same seed: SplitMix64 (Steele, Lea, Flood 2014).
+/// A sequence of random choices that is the same for the same seed: SplitMix64 (Steele, Lea, Flood 2014).
 #[derive(Debug)]
 pub(super) struct RandomChoices(u64);
 
@@ -17,27 +17,27 @@ impl RandomChoices {
         z ^ (z >> 31)
     }
 
-    /// Draws a number below `end`; the numbers are few, so that the slight bias of the remainder does not matter.
+    /// Returns a random number below `end`. The remainder has a slight bias, which does not matter for small numbers.
     pub(super) fn below(&mut self, end: u64) -> u64 {
         self.word() % end.max(1)
     }
 
-    /// Draws a number below `end`.
+    /// Returns a random index below `end`.
     pub(super) fn index(&mut self, end: usize) -> usize {
         usize::try_from(self.below(end as u64)).expect("it is below a usize")
     }
 
-    /// Returns whether something happens that happens `times` in a hundred.
+    /// Returns true with a probability of `times` percent.
     pub(super) fn happens(&mut self, times: u64) -> bool {
         self.below(100) < times
     }
 
-    /// Draws one of some choices.
+    /// Returns one of the choices.
     pub(super) fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         &choices[self.index(choices.len())]
     }
 
-    /// Draws one of some choices, or none.
+    /// Returns one of the choices, or `None`.
     pub(super) fn maybe<T: Clone>(&mut self, choices: &[T]) -> Option<T> {
         if self.happens(70) { None } else { Some(self.pick(choices).clone()) }
     }

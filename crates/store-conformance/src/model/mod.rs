@@ -1,4 +1,4 @@
-//! The differential test: random sequences of all calls, against a model so simple that it is plainly right.
+//! The differential test: makes random sequences of all calls, and compares the answers with those of a simple model.
 
 mod calls;
 mod chance;
@@ -17,15 +17,15 @@ use self::oracle::ModelOracle;
 use crate::factory::StoreFactory;
 use crate::stage::{TestStage, ok};
 
-/// One run of the differential test.
+/// A configuration of the differential test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ModelTest {
-    /// The seed of every choice; the same seed makes the same calls. 1 by default.
+    /// The seed of all random choices. The same seed makes the same calls. The default is 1.
     pub seed: u64,
-    /// The number of calls: 400 by default. With fewer, a kind of call may never succeed, which the model checks.
+    /// The number of calls. The default is 400. With a smaller number, a kind of call may never succeed, and the test then fails.
     pub calls: u32,
-    /// How many instances of the store take turns: 1 by default.
+    /// The number of instances of the store that take turns. The default is 1.
     pub instances: u32,
 }
 
@@ -35,14 +35,14 @@ impl Default for ModelTest {
     }
 }
 
-/// After how many calls the logs of all runs are compared whole, beside the heads after each call.
+/// The number of calls after which the test compares the complete logs of all runs. It compares the heads after each call.
 const EVERY: u32 = 20;
 
-/// The variable that makes the differential test of a suite run with this seed and no other.
+/// The environment variable with a seed. If it is set, the differential test of a suite runs only this seed.
 pub const SEED_VARIABLE: &str = "STORE_SUITE_SEED";
 
 impl ModelTest {
-    /// Sets the seed.
+    /// Sets the seed of all random choices.
     #[must_use]
     pub fn with_seed(mut self, seed: u64) -> Self {
         self.seed = seed;
@@ -56,23 +56,23 @@ impl ModelTest {
         self
     }
 
-    /// Sets how many instances take turns.
+    /// Sets the number of instances that take turns.
     #[must_use]
     pub fn with_instances(mut self, instances: u32) -> Self {
         self.instances = instances;
         self
     }
 
-    /// Makes random calls in a fresh space, and compares each answer, and each run's head after it, with the model's.
+    /// Makes random calls in a fresh space. Compares each answer, and then the head of each run, with the model.
     ///
     /// # Panics
     ///
-    /// If an answer differs, or if one of the calls never succeeded. The message says the seed, the number of the call and
-    /// the call itself; the same seed fails again at the same place.
+    /// Panics if an answer differs, or if a kind of call never succeeded. The message has the seed, the number of the call and the call itself. The
+    /// same seed fails again at the same call.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe, but what the space holds outside the process may be left.
+    /// Cancel safe, but data of the space outside of the process may remain.
     pub async fn run(self, factory: &dyn StoreFactory) {
         let space: Arc<dyn crate::factory::Space> = factory.fresh().await.into();
         self.run_on(TestStage::prepared(Arc::clone(&space)).await).await;
@@ -113,7 +113,7 @@ impl ModelTest {
     }
 }
 
-/// Removes what a test left, so that the next begins with nothing.
+/// Removes the data of a test, so that the next test begins with an empty store.
 pub(crate) async fn clear(stage: &TestStage) {
     for run in calls::runs() {
         ok(stage.store().purge(&run, None).await, "purging what a test left");
@@ -131,7 +131,7 @@ async fn same_heads(store: &dyn CheckpointStore, oracle: &ModelOracle, at: &Test
     }
 }
 
-/// Compares the whole logs of all runs.
+/// Compares the complete logs of all runs.
 async fn same_logs(store: &dyn CheckpointStore, oracle: &mut ModelOracle, at: &TestPosition<'_>) {
     for run in calls::runs() {
         for look in [
@@ -144,7 +144,7 @@ async fn same_logs(store: &dyn CheckpointStore, oracle: &mut ModelOracle, at: &T
     }
 }
 
-/// Where the test is, for the message of a failure.
+/// The position of the test, for the message of a failure.
 struct TestPosition<'a> {
     test: ModelTest,
     number: u32,

@@ -1,4 +1,4 @@
-//! The model: what a store must answer, with no thought of speed and nothing of the memory store in it.
+//! The model: the correct answer of a store to each call. It is simple, not fast, and shares no code with the memory store.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,19 +9,19 @@ use ferrata_store::{
 
 use super::calls::{CallAnswer, CallRefusal, ModelCall};
 
-/// All runs, and who is alive. Heartbeats of the test last an hour or end at once, so that no time passes here.
+/// The state of the model: all runs, and the living executors. Heartbeats of the test last an hour or end at once, so the model needs no clock.
 #[derive(Debug, Default)]
 pub(super) struct ModelOracle {
     runs: BTreeMap<RunKey, RunLife>,
     alive: BTreeSet<ExecutorId>,
 }
 
-/// One life of a run: everything that was ever written in it, and what pruning did.
+/// One generation of a run: all records ever written to it, and what prunes changed.
 #[derive(Debug)]
 pub(super) struct RunLife {
     facts: RunFacts,
     pub(super) written: Vec<Record>,
-    /// Records that pruning turned into bases, by number.
+    /// The records that prunes turned into bases, by number.
     rebased: BTreeMap<usize, Record>,
     pub(super) first: usize,
 }
@@ -42,7 +42,7 @@ impl RunLife {
 }
 
 impl ModelOracle {
-    /// Answers a call, and remembers what it did.
+    /// Answers a call, and applies its effect to the model.
     pub(super) fn answer(&mut self, call: &ModelCall) -> CallAnswer {
         match call {
             ModelCall::Setup => CallAnswer::Done(Ok(())),
@@ -100,7 +100,7 @@ impl ModelOracle {
             return Ok(last.expect("an append has records"));
         }
         match self.runs.get(&entry.run) {
-            // Written records stay written, whatever has been pruned since.
+            // A written record counts as written, even if it was pruned since.
             Some(life) if life.written.ends_with(&entry.records) => Ok(life.head()),
             _ => Err(CallRefusal { actual: Some(actual), ..CallRefusal::of(ErrorKind::Conflict) }),
         }
@@ -212,10 +212,10 @@ impl ModelOracle {
     }
 }
 
-/// When it is, as far as wake-ups go: those of the test have come long ago, or will not come.
+/// The current time for wake-ups. All wake-ups of the test are long before or long after it.
 const NOW: Timestamp = Timestamp::from_unix_ms(1_000_000_000_000);
 
-/// The conditions of a query, said again.
+/// An independent implementation of the conditions of a query.
 fn meets(head: &RunHead, query: &RunQuery) -> bool {
     let facts = &head.facts;
     let differs = |condition: Option<bool>| condition == Some(false);

@@ -1,4 +1,4 @@
-//! Calls with their expectations: each says what was tried when it fails.
+//! Calls that must succeed or fail in a certain way. A failed check says what was tried.
 
 use std::fmt::Debug;
 
@@ -15,7 +15,7 @@ pub(crate) fn ok<T>(result: Result<T>, what: &str) -> T {
     result.unwrap_or_else(|error| panic!("{what} must succeed, and failed: {error:?}"))
 }
 
-/// Checks that a call was refused with this kind, and returns the error.
+/// Checks that the store refused a call with this kind, and returns the error.
 #[track_caller]
 pub(crate) fn expect_refusal<T: Debug>(
     result: Result<T>,
@@ -31,14 +31,14 @@ pub(crate) fn expect_refusal<T: Debug>(
     }
 }
 
-/// Appends one entry and returns its result.
+/// Appends one entry, and returns its result.
 pub(crate) async fn append_one(store: &dyn CheckpointStore, append: &RunAppend) -> Result<HeadRef> {
     let mut results = store.append(vec![append.clone()]).await;
     assert_eq!(results.len(), 1, "an append of one entry must have one result: {results:?}");
     results.remove(0)
 }
 
-/// Appends one entry that must succeed.
+/// Appends one entry, which must succeed.
 pub(crate) async fn appended(store: &dyn CheckpointStore, append: &RunAppend) -> HeadRef {
     let what = format!("appending to {} after {:?}", append.run, append.expected);
     let head = ok(append_one(store, append).await, &what);
@@ -47,7 +47,7 @@ pub(crate) async fn appended(store: &dyn CheckpointStore, append: &RunAppend) ->
     head
 }
 
-/// Returns all headers of a run in their order, fetched from the oldest or from the newest on, `limit` at a time.
+/// Returns all headers of a run in order. Fetches them from the oldest or from the newest on, `limit` at a time.
 pub(crate) async fn every_header(
     store: &dyn CheckpointStore,
     run: &RunKey,
@@ -56,7 +56,7 @@ pub(crate) async fn every_header(
     ok(every_header_or(store, run, start).await, "listing the headers")
 }
 
-/// As [`every_header`], or the error of the call that failed.
+/// Like [`every_header`], but returns the error of a failed call.
 pub(crate) async fn every_header_or(
     store: &dyn CheckpointStore,
     run: &RunKey,
@@ -77,7 +77,7 @@ pub(crate) async fn every_header_or(
     Ok(answers.concat())
 }
 
-/// Returns all runs that meet a query, fetched `limit` at a time.
+/// Returns all runs that match a query. Fetches them `limit` at a time.
 pub(crate) async fn every_run(
     store: &dyn CheckpointStore,
     query: &RunQuery,
@@ -91,10 +91,10 @@ pub(crate) async fn every_run(
     all
 }
 
-/// The most pages a listing of the suite has. More says that a cursor does not move on.
+/// The maximum number of pages of a listing in the suite. More pages mean that the cursor does not advance.
 const MOST_PAGES: u32 = 3_000;
 
-/// A walk through all pages of a listing.
+/// Reads all pages of a listing.
 pub(crate) struct PageWalk {
     next: Option<Page>,
     pages: u32,
@@ -105,12 +105,12 @@ impl PageWalk {
         Self { next: Some(Page::first(limit).with_order(order)), pages: 0 }
     }
 
-    /// Returns the page to fetch; `None` after the last.
+    /// Returns the next page to fetch; `None` after the last page.
     pub(crate) fn next(&self) -> Option<Page> {
         self.next.clone()
     }
 
-    /// Takes a page that was fetched, and returns its entries.
+    /// Takes a fetched page, and returns its entries.
     pub(crate) fn take_page<T>(&mut self, Paged { items, next }: Paged<T>) -> Vec<T> {
         self.pages += 1;
         assert!(self.pages < MOST_PAGES, "a listing must come to its end; {MOST_PAGES} pages did not");
@@ -122,7 +122,7 @@ impl PageWalk {
     }
 }
 
-/// Checks that exactly this log is stored: head, headers from both ends, and each kept position by number and by id.
+/// Checks that exactly this log is stored: its head, its headers from both ends, and each stored record by number and by id.
 pub(crate) async fn is_kept(store: &dyn CheckpointStore, log: &Log) {
     is_kept_at_head(store, log).await;
     let run = &log.key;
@@ -148,7 +148,7 @@ pub(crate) async fn is_kept(store: &dyn CheckpointStore, log: &Log) {
     }
 }
 
-/// Checks that the head of this log is stored, and what is loaded there; if the log is empty, that there is no such run.
+/// Checks that the head of this log is stored, and the load at the head. If the log is empty, checks that the run does not exist.
 pub(crate) async fn is_kept_at_head(store: &dyn CheckpointStore, log: &Log) {
     let run = &log.key;
     let head = ok(store.head(run).await, &format!("reading the head of {run}"));
@@ -158,7 +158,7 @@ pub(crate) async fn is_kept_at_head(store: &dyn CheckpointStore, log: &Log) {
         assert_eq!(loaded, None, "what is loaded of {run}, which does not exist");
         return;
     }
-    // Whether the owner is alive is the subject of properties of its own.
+    // Ignore whether the owner is alive: other properties check that.
     let head = head.map(|mut head| {
         head.owner_alive = false;
         head

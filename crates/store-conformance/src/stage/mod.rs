@@ -23,7 +23,7 @@ pub(crate) use self::stories::{key, label, query, tenant};
 use crate::factory::{Damage, Space};
 use crate::table::TransactionTable;
 
-/// A store under test, as a property gets it.
+/// A store under test, prepared for one property.
 #[derive(Clone)]
 pub(crate) struct TestStage {
     space: Arc<dyn Space>,
@@ -31,29 +31,29 @@ pub(crate) struct TestStage {
     ids: Arc<SeqIds>,
 }
 
-/// The instance of a store that a property calls.
+/// An instance of the store that a property calls.
 pub(crate) type Store = Arc<dyn CheckpointStore>;
 
-/// Interval of polls for a condition that depends on time: short enough to lose no time, long enough for a server.
+/// The interval between checks of a condition that depends on time. It is short enough to lose no time, and long enough for a server.
 const POLL: Duration = Duration::from_millis(20);
 
-/// How long a condition may take that time brings about, on a machine that is busy with the other properties.
+/// How long to wait for a condition that becomes true with time, on a machine that is busy with other properties.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl TestStage {
-    /// Opens a first instance on the space, without preparing it.
+    /// Opens a first instance on the space without setup.
     pub(crate) async fn open(space: Arc<dyn Space>) -> Self {
         Self { store: space.open().await, space, ids: Arc::new(SeqIds::new(1)) }
     }
 
-    /// Opens a first instance on the space and prepares it.
+    /// Opens a first instance on the space and runs its setup.
     pub(crate) async fn prepared(space: Arc<dyn Space>) -> Self {
         let stage = Self::open(space).await;
         ok(stage.store.setup().await, "setting up an empty space");
         stage
     }
 
-    /// Returns how often a property does what takes long: `long`, or `brief` where the space says so.
+    /// Returns how many times a property repeats a slow step: `long`, or `brief` if the space asks for the short form.
     pub(crate) fn times(&self, long: usize, brief: usize) -> usize {
         if self.space.is_brief() { brief } else { long }
     }
@@ -63,19 +63,19 @@ impl TestStage {
         Arc::clone(&self.store)
     }
 
-    /// Opens one more instance on the same space.
+    /// Opens another instance on the same space.
     pub(crate) async fn another(&self) -> Store {
         let store = self.space.open().await;
         ok(store.setup().await, "setting up one more instance");
         store
     }
 
-    /// Opens one more instance without preparing it.
+    /// Opens another instance without setup.
     pub(crate) async fn unprepared(&self) -> Store {
         self.space.open().await
     }
 
-    /// Drops the first instance and opens the space again, as the next process would.
+    /// Drops the first instance and opens the space again, as a new process would.
     pub(crate) async fn reopen(self) -> Self {
         let Self { space, store, ids } = self;
         drop(store);
@@ -84,32 +84,32 @@ impl TestStage {
         Self { space, store, ids }
     }
 
-    /// Creates a log in the default tenant, and writes nothing yet.
+    /// Creates an expected log in the default tenant. Writes nothing.
     pub(crate) fn log(&self, run: &str) -> Log {
         self.log_of(key(run))
     }
 
-    /// Creates a log, and writes nothing yet.
+    /// Creates an expected log. Writes nothing.
     pub(crate) fn log_of(&self, key: RunKey) -> Log {
         Log::new(key).with_ids(Arc::clone(&self.ids) as _)
     }
 
-    /// Begins a log and writes `count` records.
+    /// Starts a log and writes `count` records.
     pub(crate) async fn written(&self, run: &str, count: usize) -> Log {
         let mut log = self.log(run);
         log.write(&*self.store, count).await;
         log
     }
 
-    /// Makes an executor that is like no other.
+    /// Creates a unique executor id.
     pub(crate) fn executor(&self) -> ExecutorId {
         ExecutorId::from_uuid(self.ids.next(Timestamp::default()))
     }
 
-    /// Damages a run, and opens the space again, as the process does that finds the damage: what an instance remembers of
-    /// better times is right, and no fault.
+    /// Damages a run, and opens the space again, like a process that finds the damage. An instance that was open before may still have the correct
+    /// data in its cache, which is allowed.
     ///
-    /// The group of this damage is not for spaces that cannot do it.
+    /// Panics if the space cannot do this damage: such a space must omit the damage's group.
     pub(crate) async fn damaged(self, log: &Log, damage: Damage) -> Self {
         assert!(
             self.space.damage(&log.key, damage.clone()).await,
@@ -118,21 +118,21 @@ impl TestStage {
         self.reopen().await
     }
 
-    /// Returns the table of the space; the group `transactions` is not for spaces without one.
+    /// Returns the table of the space. Panics if there is none: such a space must omit the group `transactions`.
     pub(crate) async fn table(&self) -> Box<dyn TransactionTable> {
         self.space.transaction_table().await.expect(
             "the space has no table for transactions; leave the group `transactions` out of the suite with the reason",
         )
     }
 
-    /// Moves the store's clock and returns what it says then; the group `clock` is not for spaces that cannot.
+    /// Advances the store's clock and returns its time. Panics if the clock cannot be moved: such a space must omit the group `clock`.
     pub(crate) async fn advance(&self, by: Duration) -> Timestamp {
         self.space.advance_clock(by).await.expect(
             "the space has no clock to move; leave the group `clock` out of the suite with the reason",
         )
     }
 
-    /// Waits until `is_so`, which a time to live of `ttl` that began before this call will bring about.
+    /// Waits until `is_so` is true. It becomes true when a time to live of `ttl`, which began before this call, ends.
     pub(crate) async fn until(&self, ttl: Duration, what: &str, is_so: impl AsyncFn() -> bool) {
         if self.space.advance_clock(ttl).await.is_some() {
             assert!(is_so().await, "{what} did not happen when the store's clock had come to it");
@@ -147,7 +147,7 @@ impl TestStage {
     }
 }
 
-/// Runs tasks at the same time, on several threads if there are, and returns what they return in their order.
+/// Runs tasks at the same time, on several threads if the runtime has several. Returns their results in order.
 pub(crate) async fn together<T, F>(tasks: impl IntoIterator<Item = F>) -> Vec<T>
 where
     T: Send + 'static,
@@ -161,14 +161,14 @@ where
     while let Some(joined) = running.join_next().await {
         match joined {
             Ok((index, result)) => results[index] = Some(result),
-            // The panic of a task is the failure of its property.
+            // If a task panics, its property fails.
             Err(failed) => std::panic::resume_unwind(failed.into_panic()),
         }
     }
     results.into_iter().map(|result| result.expect("every task was joined")).collect()
 }
 
-/// Makes a key of any valid texts.
+/// Creates a key from valid texts.
 pub(crate) fn key_in(tenant: &str, run: &str) -> RunKey {
     let tenant = TenantId::new(tenant).expect("the suite's tenants are valid");
     RunKey::new(tenant, RunId::new(run).expect("the suite's run ids are valid"))

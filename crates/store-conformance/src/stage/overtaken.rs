@@ -1,4 +1,4 @@
-//! A call that others overtake in its middle, as far as a call has one.
+//! Pauses a call in the middle while other calls run.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -8,11 +8,11 @@ use std::time::Duration;
 use ferrata_store::{SystemClock, within};
 use tokio::sync::oneshot;
 
-/// How long the others have before the call goes on: it may hold what they wait for.
+/// How long the other calls may take before the paused call continues. The paused call may hold a lock that they wait for.
 const HOLD: Duration = Duration::from_millis(100);
 
-/// Makes a call that stands still after so many polls until the others are done, and returns what it answered, what they did, and whether
-/// it stood still: a call that is done with fewer polls was not overtaken.
+/// Makes a call and pauses it after a number of polls until the other calls are done. Returns the result of the call, the result of the others, and
+/// whether the call was paused: a call that needs fewer polls ends before the pause.
 pub(crate) async fn overtaken<T, U>(
     polls: usize,
     call: impl Future<Output = T> + Send + 'static,
@@ -24,7 +24,7 @@ where
 {
     let (stands, is_standing) = oneshot::channel::<()>();
     let (are_done, goes_on) = oneshot::channel::<()>();
-    // Each in its own task, so that a poll of the call is one that the call asked for.
+    // Run each in its own task, so that the call is polled only when it asked for it.
     let call = async move {
         let (mut call, mut left) = (pin!(call), polls);
         let answer = poll_fn(|context| {
@@ -46,7 +46,7 @@ where
         }
     };
     let others = async move {
-        // Fails when the call stands still.
+        // Fails when the call is paused, which is the signal.
         let _ = is_standing.await;
         let mut others = pin!(others);
         let done = within(&SystemClock::new(), HOLD, others.as_mut()).await;

@@ -4,12 +4,12 @@ use ferrata_store::{Labels, RunFacts, RunKey, RunQuery, TenantId};
 
 use super::key_in;
 
-/// Makes a key in the default tenant.
+/// Creates a key in the default tenant.
 pub(crate) fn key(run: &str) -> RunKey {
     key_in(TenantId::default().as_str(), run)
 }
 
-/// Makes a tenant.
+/// Creates a tenant.
 pub(crate) fn tenant(tenant: &str) -> TenantId {
     TenantId::new(tenant).expect("the suite's tenants are valid")
 }
@@ -21,7 +21,7 @@ pub(crate) fn label(facts: RunFacts, key: &str, value: &str) -> RunFacts {
     facts.with_labels(labels)
 }
 
-/// Makes a query.
+/// Creates a query.
 pub(crate) fn query(set: impl FnOnce(&mut RunQuery)) -> RunQuery {
     let mut query = RunQuery::default();
     set(&mut query);

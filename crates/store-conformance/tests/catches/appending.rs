@@ -1,4 +1,4 @@
-//! Lies about appends.
+//! Faults of appends.
 
 use std::collections::HashSet;
 

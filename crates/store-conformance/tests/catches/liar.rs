@@ -1,4 +1,4 @@
-//! A store that keeps the contract but for one lie: the calls, and where their lies are told.
+//! A store that meets the contract except for one fault: its calls, and where the fault acts.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};

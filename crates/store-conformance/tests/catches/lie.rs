@@ -1,4 +1,4 @@
-//! The ways in which the broken stores are broken, and the properties that must notice.
+//! The faults of the broken stores, and the properties that must detect them.
 
 macro_rules! lies {
     ($($lie:ident,)*) => {

@@ -1,4 +1,4 @@
-//! Lies about listings: which runs, in which order, on which page.
+//! Faults of listings: the wrong runs, order or page.
 
 use ferrata_store::{
     CheckpointStore, Clock, Cursor, Error, ErrorKind, Order, Page, Paged, Result, RunFilter, RunHead,

@@ -1,4 +1,4 @@
-//! The suite can fail: every property notices at least one store that breaks the contract, and no honest one.
+//! The suite can fail: every property detects at least one broken store, and a correct store passes.
 
 #![expect(clippy::unwrap_used, reason = "all of this is one test")]
 

@@ -1,4 +1,4 @@
-//! What a liar makes of a run whose records stand under another name, or whose last record is gone. An honest one refuses it.
+//! Faults with runs whose records are under another id, or whose last record is missing. A correct store refuses such a run.
 
 use std::time::Duration;
 

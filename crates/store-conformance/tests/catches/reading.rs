@@ -1,4 +1,4 @@
-//! Lies about what is read of one run.
+//! Faults of reads of one run.
 
 use bytes::Bytes;
 use ferrata_store::{

@@ -1,4 +1,4 @@
-//! Lies about pruning and purging, and about putting records in other envelopes.
+//! Faults of prunes, purges and reseals.
 
 use ferrata_store::{
     At, CheckpointStore, Error, ErrorKind, HeadRef, HeaderRange, Page, PruneCut, Record, Removed, Result,
@@ -135,7 +135,7 @@ impl Liar {
         }
         match self.shared.lie {
             Lie::MissesWhatIsMissing if !exists => {
-                return Err(Error::new(ErrorKind::NotFound, "there is no such run").with_run(run));
+                return Err(Error::new(ErrorKind::NotFound, "the run does not exist").with_run(run));
             }
             Lie::LocksWhilePurging => {
                 let is_free = self.shared.notes().locked.insert(run.clone());

@@ -1,4 +1,4 @@
-//! Spaces of broken stores: memory, damaged as asked, and what a lie makes of opening it again.
+//! Spaces of broken stores: memory with requested damage, and faults of reopening.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -40,7 +40,7 @@ impl StoreFactory for LiarFactory {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) store: MemoryStore,
-    /// The same runs with a table beside them.
+    /// The same runs, with a table next to them.
     pub(crate) ledger: LedgerStore,
     pub(crate) clock: ManualClock,
     pub(crate) lie: Lie,
@@ -89,7 +89,7 @@ struct LiarSpace {
 }
 
 impl LiarSpace {
-    /// What a lie makes of a space that nobody has open.
+    /// The effect of a fault on a closed space.
     async fn reopened(&self) {
         let store = &self.shared.store;
         if self.shared.lie == Lie::LosesOnReopening {

@@ -1,4 +1,4 @@
-//! Lies about transactions: a ledger beside the runs, and what a liar does at its commit.
+//! Faults of transactions, on a ledger next to the runs.
 
 use std::any::Any;
 use std::collections::BTreeSet;

@@ -1,7 +1,7 @@
-//! The suite of all stores, over a memory store.
+//! The conformance suite over an encrypted memory store.
 //!
-//! Headers tell length and checksum of what is stored, which is an envelope, and so does what a prune or a purge says; the suite knows those
-//! of the bodies. So the store that it is given looks them up in the records.
+//! Headers and the reports of prunes and purges have the length and checksum of the stored envelope, but the suite expects those of the bodies. The
+//! tested store therefore takes them from the records.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The envelope byte for byte: what was written once is read for good.
+//! The format of envelopes, byte for byte: every version reads existing records.
 
 use bytes::Bytes;
 use ferrata_store::{

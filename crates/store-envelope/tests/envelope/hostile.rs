@@ -1,4 +1,4 @@
-//! What is stored is changed by a stranger who knows the format, and mends every checksum.
+//! An attacker who knows the format changes stored data and repairs every checksum.
 
 use bytes::Bytes;
 use ferrata_store::{At, CheckpointStore, ErrorKind, MemoryStore, Record, RecordHeader, RunId, RunKey};
@@ -126,7 +126,7 @@ async fn a_key_that_is_missing_is_named() {
     let (inner, store) = wrapped(encrypting(&["k"]));
     let log = written(&store, "r", 2).await;
     for (options, remedy) in
-        [(EnvelopeOptions::default(), "give this process its keys"), (encrypting(&["l"]), "add it")]
+        [(EnvelopeOptions::default(), "configure the keys of this process"), (encrypting(&["l"]), "add it")]
     {
         let other = EnvelopeStore::new(inner.clone(), options);
         let error = other.load(&log.key, At::Latest).await.unwrap_err();
@@ -179,7 +179,7 @@ async fn written_body_beyond_limit_is_readable() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever is stored is read, or is an error with run and record.
+    /// Any stored bytes are read, or give an error with run and record.
     #[test]
     fn no_bytes_make_a_reader_panic(flags in 0_u8..6, bytes in prop::collection::vec(any::<u8>(), 0..80), whole in any::<bool>()) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

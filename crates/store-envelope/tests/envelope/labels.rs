@@ -1,4 +1,4 @@
-//! Labels and users that are encrypted: found by who has the key, and read by no one else.
+//! Encrypted labels and users: found with the key, and unreadable without it.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Records in envelopes: the contract as any store keeps it, and what whoever can change what is stored cannot do.
+//! Encrypted records: the contract of every store, and the attacks that they resist.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 

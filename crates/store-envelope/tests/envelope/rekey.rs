@@ -1,4 +1,4 @@
-//! Old keys go: what they encrypted is encrypted anew, and nothing that was said is lost.
+//! `rekey` encrypts data under old keys again, and loses nothing.
 
 use ferrata_store::{At, CheckpointStore, ErrorKind, MemoryStore, Record, RunKey, TenantId, for_each_record};
 use ferrata_store_envelope::{EnvelopeOptions, EnvelopeStore, RekeyOptions, RekeyReport, key_usage};
@@ -187,7 +187,7 @@ async fn append_with_lost_reply_repeats_after_rekey() {
     assert_eq!(loaded.last(), append.records.last());
 }
 
-/// What anybody may do at any time is done before each call of a rekey that reads or writes, and some of its writes fail.
+/// Before each read or write of a rekey, another operation runs on the store, and some writes of the rekey fail.
 async fn at_random(seed: u64) {
     let world = World::new(seed);
     for _ in 0..30 {

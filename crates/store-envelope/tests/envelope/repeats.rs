@@ -1,4 +1,4 @@
-//! A repeated append is recognised, whatever has changed since the first.
+//! A repeated append is recognized, whatever changed after the first.
 
 use ferrata_store::{At, CheckpointStore, ErrorKind, MemoryStore, RunId};
 use ferrata_store_envelope::{EnvelopeOptions, EnvelopeStore};

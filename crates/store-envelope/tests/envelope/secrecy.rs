@@ -1,4 +1,4 @@
-//! What was written is found nowhere: not in what the store inside keeps, nor in errors, nor in what `Debug` shows.
+//! Plain text is absent from the inner store, from errors, and from `Debug` output.
 
 use bytes::Bytes;
 use ferrata_store::{At, CheckpointStore, MemoryStore, Record, RunAppend, RunId};

@@ -1,4 +1,4 @@
-//! Runs of writers with old and new keys, pruned, purged, begun anew and forked at random, also in the middle of what reads and reseals them.
+//! Runs of writers with old and new keys, with random prunes, purges, restarts and forks, even during reads and reseals.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 
 use super::encrypting;
 
-/// What there is, and what is done to it.
+/// The stores, the runs, and the operations on them.
 pub(crate) struct World {
     pub(crate) store: MemoryStore,
     runs: Mutex<Runs>,

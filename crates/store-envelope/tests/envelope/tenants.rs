@@ -1,4 +1,4 @@
-//! Each tenant has its own keys, which come from elsewhere, change, and are erased.
+//! Keys per tenant from an external provider: changed and erased.
 #![expect(clippy::disallowed_methods, reason = "callers that ask at once are tasks")]
 
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! Which keys the records of a store need.
+//! The keys that the records of a store need.
 
 use ferrata_store::{
     At, CheckpointStore, ErrorKind, FORMAT, MemoryStore, Page, PruneCut, Record, RunId, RunKey, Seq, TenantId,

@@ -1,4 +1,4 @@
-//! What is left of keys in the memory of a process that has dropped them.
+//! Traces of dropped keys in the memory of a process.
 #![cfg(target_os = "linux")]
 
 use std::fs::{File, read_to_string};

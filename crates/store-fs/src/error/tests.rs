@@ -1,4 +1,4 @@
-//! The table from faults to kinds, row by row.
+//! Checks the table that maps faults to error kinds, row by row.
 
 use std::error::Error as _;
 
@@ -13,28 +13,28 @@ fn io(doing: FileOperation, source: io::Error) -> FsStoreError {
 #[test]
 fn system_errors_have_kind_and_remedy() {
     use ErrorKind::{Corrupt, Invalid, TooLarge, Unavailable, Unsupported};
-    // Numbers as Linux has them; the ones that other systems number differently come in by their portable kind below.
+    // The numbers of Linux. Other systems number the other errors differently; those are tested by their portable kind below.
     let (eperm, eio, emfile, enfile, eacces, eexist) = (1, 5, 24, 23, 13, 17);
     let (enotdir, eisdir, efbig, enospc, erofs, edquot) = (20, 21, 27, 28, 30, 122);
     let mut rows = vec![
-        (FileOperation::Write, eio, Unavailable, "look at the disk"),
-        (FileOperation::Read, eio, Unavailable, "look at the disk"),
+        (FileOperation::Write, eio, Unavailable, "check the disk"),
+        (FileOperation::Read, eio, Unavailable, "check the disk"),
         (FileOperation::Open, emfile, Unavailable, "too many files"),
         (FileOperation::List, enfile, Unavailable, "too many files"),
         (FileOperation::Open, eacces, Unavailable, "permission denied"),
         (FileOperation::Remove, eperm, Unavailable, "permission denied"),
-        (FileOperation::SetUp, eacces, Invalid, "may not be written"),
-        (FileOperation::SetUp, eexist, Unavailable, "look at the disk"),
-        (FileOperation::MakeDir, enotdir, Corrupt, "a file is where"),
+        (FileOperation::SetUp, eacces, Invalid, "not writable"),
+        (FileOperation::SetUp, eexist, Unavailable, "check the disk"),
+        (FileOperation::MakeDir, enotdir, Corrupt, "found a file"),
     ];
     if cfg!(target_os = "linux") {
         rows.extend([
-            (FileOperation::Open, eisdir, Corrupt, "a directory is where"),
+            (FileOperation::Open, eisdir, Corrupt, "found a directory"),
             (FileOperation::Write, efbig, TooLarge, "may not grow"),
             (FileOperation::Write, enospc, Unavailable, "no space"),
             (FileOperation::Write, edquot, Unavailable, "no space"),
             (FileOperation::Write, erofs, Unavailable, "read-only"),
-            (FileOperation::SetUp, erofs, Invalid, "may not be written"),
+            (FileOperation::SetUp, erofs, Invalid, "not writable"),
         ]);
     }
     for (doing, number, kind, remedy) in rows {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::line::{self, Flaw, check_sum, content, write_sum};
 
-/// The version of journals that this library writes, and the newest that it reads.
+/// The version of journals that this library writes. It is also the newest version that it reads.
 pub(crate) const JOURNAL: u64 = 1;
 
 /// The alignment of headings and groups: the smallest unit that a disk writes atomically.
@@ -15,16 +15,16 @@ pub(crate) const SECTOR: usize = 512;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct JournalHeading {
     journal: u64,
-    /// The current lap: only groups since the journal last restarted from its beginning count.
+    /// The number of the current lap. Only groups of this lap count: those since the journal last started from its beginning.
     lap: u64,
-    /// The inode of the journal's file: a copy has another.
+    /// The inode of the journal's file. A copy of the file has another inode.
     inode: u64,
-    /// The machine's start before the write, where the system reports it.
+    /// The id of the machine's boot at the time of the write, where the system reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     boot: Option<String>,
 }
 
-/// The line that a group begins with.
+/// The first line of a group.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct GroupLine {
     lap: u64,
@@ -57,16 +57,17 @@ pub(crate) struct JournalEntry<'a> {
     pub(crate) bytes: &'a [u8],
 }
 
-/// The position before an entry's bytes.
+/// The position in the log at which an entry's bytes begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EntryAnchor {
-    /// The line of this record.
+    /// After the line of this record.
     Record(RecordId),
-    /// No record: the log was created with these bytes, at this time in nanoseconds since the machine's start.
+    /// At the start of the file: the log was created with these bytes. The value is the time of the creation, in nanoseconds since the machine's
+    /// start.
     Nothing(u64),
 }
 
-/// The entries of a group, before it has a place.
+/// The entries of a group, before the group has a position in the journal.
 #[derive(Debug, Default)]
 pub(crate) struct EntryGroup {
     payload: Vec<u8>,
@@ -77,11 +78,11 @@ pub(crate) struct EntryGroup {
 pub(crate) struct JournalContents<'a> {
     pub(crate) heading: JournalHeading,
     pub(crate) entries: Vec<JournalEntry<'a>>,
-    /// The offset of an unreadable group that was acknowledged, or that a copy missed.
+    /// The offset of an unreadable group that was acknowledged, or that is missing in a copy of the file.
     pub(crate) gap: Option<usize>,
 }
 
-/// The reason why a journal cannot be read, and the offset.
+/// The reason why a journal is unreadable, after the offset.
 pub(crate) type JournalDamage = (usize, Flaw);
 
 impl JournalHeading {
@@ -94,12 +95,12 @@ impl JournalHeading {
         self.inode == inode
     }
 
-    /// Returns whether the machine has not restarted since.
+    /// Returns whether the machine has not restarted since the write of the heading.
     pub(crate) fn is_since(&self, boot: Option<&str>) -> bool {
         boot.is_some() && self.boot.as_deref() == boot
     }
 
-    /// Returns the sector that says it.
+    /// Returns the sector that holds the heading.
     pub(crate) fn sector(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(SECTOR);
         write_line(&mut bytes, self);
@@ -107,7 +108,7 @@ impl JournalHeading {
         bytes
     }
 
-    /// Reads it from the beginning of a journal; `None` if it was never written to its end.
+    /// Reads the heading from the first sector of a journal. Returns `None` if the heading was never completely written.
     fn read(bytes: &[u8]) -> Result<Option<Self>, JournalDamage> {
         let sector = &bytes[..bytes.len().min(SECTOR)];
         if sector.iter().all(|byte| *byte == 0) {
@@ -132,12 +133,12 @@ impl EntryGroup {
         self.payload.extend_from_slice(entry.bytes);
     }
 
-    /// Returns how many bytes it takes at most, with what fills its last sector.
+    /// Returns the maximum size of the group, including the bytes that fill its last sector.
     pub(crate) fn room(&self) -> usize {
         (self.payload.len() + SECTOR).next_multiple_of(SECTOR)
     }
 
-    /// Returns the bytes to write at `at`, a multiple of a sector.
+    /// Returns the bytes to write at offset `at`, a multiple of a sector.
     pub(crate) fn placed(&self, lap: u64, at: usize, safe: usize) -> Vec<u8> {
         let line = GroupLine { lap, at, safe, len: self.payload.len(), crc: crc32c::crc32c(&self.payload) };
         let mut bytes = Vec::with_capacity(self.room());
@@ -148,10 +149,10 @@ impl EntryGroup {
     }
 }
 
-/// Reads a journal: what it is, and what was appended, in order; `None` if it was never begun.
+/// Reads a journal: its heading and its entries, in order. Returns `None` if the journal was never started.
 ///
-/// The read ends at a group that a crash cut short and that was never acknowledged. An unreadable group that a later group marks as durable is a
-/// gap.
+/// The read ends at a group that a crash cut short and that was never acknowledged. An unreadable group is a gap if a later group says that it was
+/// durable.
 pub(crate) fn read(bytes: &[u8]) -> Result<Option<JournalContents<'_>>, JournalDamage> {
     let Some(heading) = JournalHeading::read(bytes)? else { return Ok(None) };
     let (mut entries, mut at) = (Vec::new(), SECTOR);
@@ -166,7 +167,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Option<JournalContents<'_>>, JournalD
     Ok(Some(JournalContents { heading, entries, gap: is_gap.then_some(at) }))
 }
 
-/// The group that begins at `at`, if one of this lap does and is whole: its line, and its entries.
+/// Returns the line and the entries of the group that begins at `at`. Returns `None` if no complete group of this lap begins there.
 fn group_at(bytes: &[u8], at: usize, lap: u64) -> Option<(GroupLine, &[u8])> {
     let line = line_at(bytes, at)?;
     let said: GroupLine = read_line(check_sum(line).ok()?).ok()?;
@@ -190,7 +191,7 @@ fn read_entries<'a>(mut payload: &'a [u8], entries: &mut Vec<JournalEntry<'a>>) 
         let behind = match (said.after, said.made) {
             (Some(record), None) => EntryAnchor::Record(record),
             (None, Some(made)) => EntryAnchor::Nothing(made),
-            _ => return Err(content("an entry says not what it stands behind")),
+            _ => return Err(content("an entry does not name its previous record")),
         };
         entries.push(JournalEntry { run, behind, at: said.at, bytes });
         payload = &rest[said.len..];
@@ -198,7 +199,7 @@ fn read_entries<'a>(mut payload: &'a [u8], entries: &mut Vec<JournalEntry<'a>>) 
     Ok(())
 }
 
-/// The line that begins at `at`, without its newline. All lines of a journal are shorter than a sector.
+/// Returns the line that begins at `at`, without its newline. All lines of a journal are shorter than a sector.
 fn line_at(bytes: &[u8], at: usize) -> Option<&[u8]> {
     let bytes = bytes.get(at..)?;
     let end = bytes.iter().take(SECTOR).position(|byte| *byte == b'\n')?;

@@ -1,4 +1,4 @@
-//! Lines as they are stored, and back.
+//! The stored form of lines, and reading them.
 
 use ferrata_store::{
     Epoch, ExecutorId, FORMAT, Fingerprint, NodeName, RecordKind, RunStatus, Seq, Timestamp, Visit,
@@ -12,7 +12,7 @@ fn id(text: &str) -> RecordId {
     text.parse().unwrap()
 }
 
-/// A record as most are: a node completed in a run that an executor owns.
+/// A typical record: a node completed in a run that an executor owns.
 fn typical(body: &'static [u8]) -> Record {
     let header = RecordHeader {
         format: FORMAT,
@@ -40,7 +40,7 @@ fn written(record: &Record, before: Option<RecordId>, part: Part) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// Reads a line and makes it a record again, as whoever reads the line before it does.
+/// Parses a line into a record, with the id of the record in the previous line.
 fn read(line: &str, before: Option<RecordId>) -> Result<(Record, Part), Flaw> {
     let line = read_record(line.strip_suffix('\n').unwrap().as_bytes())?;
     let body = line.body()?;
@@ -176,7 +176,7 @@ fn json_line_bodies_are_stored_verbatim() {
         assert!(line.contains("\"body64\":\""), "{line}");
         assert_eq!(read(&line, None).unwrap().0, record);
     }
-    // Deeper than a parser that recurses would go.
+    // Deeper than a recursive parser can go.
     let deep: &'static [u8] =
         Box::leak([vec![b'['; 100_000], vec![b']'; 100_000]].concat().into_boxed_slice());
     let record = typical(deep);
@@ -211,7 +211,7 @@ fn line_with_valid_checksum_can_be_invalid() {
     assert_eq!(resealed(inside), line);
     let flaw = |inside: String| read(&resealed(&inside), None).unwrap_err();
     assert_eq!(flaw(inside.replace("\"v\":1", "\"v\":2")), Flaw::Newer(2));
-    // A newer version may have anything after its version.
+    // A newer version may write anything after its version.
     assert_eq!(flaw("{\"v\":99,\"other\":[]".into()), Flaw::Newer(99));
     for (from, to) in [
         ("\"v\":1", "\"v\":\"1\""),
@@ -283,7 +283,7 @@ proptest! {
     }
 }
 
-/// Each field of a header, with each of its values; those that a later version adds, too.
+/// Writes and reads each value of each field of a header, including fields that a later version adds.
 #[test]
 fn every_field_of_a_header_comes_back() {
     let by_field = ferrata_testing::headers_by_field().into_iter().map(|(_, header)| header);

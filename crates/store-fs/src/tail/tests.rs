@@ -1,1 +1,1 @@
-//! Tests.
+//! Tests of reading the end of a log.

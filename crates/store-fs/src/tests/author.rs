@@ -1,5 +1,4 @@
-//! What the tests write: runs with records that say little, but chain as they must. Uses the public contract only, so
-//! that the tests outside of the crate share it.
+//! Test data: runs with small records that chain as they must. Uses only the public contract, so that tests outside of the crate can share it.
 
 use std::sync::LazyLock;
 
@@ -26,7 +25,7 @@ pub(crate) fn facts() -> RunFacts {
         .expect("valid facts")
 }
 
-/// Somebody who writes to one run, and knows of no other writer.
+/// A writer to one run, which assumes that no other writer exists.
 #[derive(Clone, Debug)]
 pub(crate) struct Author {
     pub(crate) run: RunKey,
@@ -38,7 +37,7 @@ impl Author {
         Self { run: key(name), head: None }
     }
 
-    /// The next record; it is a base if it is the first, or if `base` says so.
+    /// Creates the next record. It is a base if it is the first record, or if `base` is true.
     pub(crate) fn record(&mut self, body: impl Into<Bytes>, base: bool) -> Record {
         let seq = self.head.map_or(Seq::new(0), |head| head.seq.next());
         let header = RecordHeader {
@@ -63,14 +62,14 @@ impl Author {
         record
     }
 
-    /// The next append, of as many records as there are bodies.
+    /// Creates the next append, with one record for each body.
     pub(crate) fn write(&mut self, bodies: &[&str]) -> RunAppend {
         let expected = self.head;
         let records = bodies.iter().map(|body| self.record(body.as_bytes().to_vec(), false)).collect();
         self.entry(expected, records)
     }
 
-    /// The next append, of one base.
+    /// Creates the next append, with one base.
     pub(crate) fn write_base(&mut self, body: &str) -> RunAppend {
         let expected = self.head;
         let records = vec![self.record(body.as_bytes().to_vec(), true)];

@@ -1,4 +1,4 @@
-//! Folders that are away, for good or for a moment: their runs are not said to be purged.
+//! Folders that are missing, forever or for a moment. The store must not report their runs as purged.
 
 use std::fs::{self, File, Metadata};
 use std::io;
@@ -16,11 +16,11 @@ use crate::disk::{Disk, FileAccess};
 use crate::inner::FsInner;
 use crate::{FsOptions, FsStore};
 
-/// A disk on which the folder of runs is away for one call, and back before the next.
+/// A disk on which the folder of runs is missing for one call, and exists again at the next call.
 #[derive(Debug)]
 struct FlickeringDisk {
     runs: PathBuf,
-    /// How many calls about what is in the folder are answered before the one that finds it away.
+    /// How many calls about the folder's content succeed before the call that finds it missing.
     calls: AtomicUsize,
 }
 
@@ -82,7 +82,7 @@ impl Disk for FlickeringDisk {
     }
 }
 
-/// A folder whose root was changed before the clock of the file system last ticked, so that a change is seen by its time.
+/// A folder whose root changed before the last tick of the file system's clock, so that a new change gets another time.
 fn settled() -> (TempDir, Author) {
     use std::os::unix::fs::MetadataExt as _;
     let directory = tempfile::tempdir().unwrap();
@@ -103,7 +103,7 @@ fn settled() -> (TempDir, Author) {
     (directory, author)
 }
 
-/// Whichever call finds the folder away, the answer is of the run, or says that the folder was away; and nothing is changed.
+/// The folder is missing during one call. The call returns the run, or reports that the folder is missing. Nothing is changed.
 #[test]
 fn moment_of_absence_purges_no_run() {
     for calls in 1..12 {
@@ -133,11 +133,11 @@ fn moment_of_absence_purges_no_run() {
             let error = ferrata_store::Error::from(fault);
             assert!(error.is_retryable(), "{what}: {error:?}");
         }
-        // Whether it was written or not, the same records settle it.
+        // Whether or not the records were written, appending them again decides it.
         author.head = Some(append(&open(0), &entry).unwrap());
         let seen = ids(&open(0), &author.run).unwrap().expect("the run is there");
         assert_eq!(seen.last().copied(), author.head.map(|head| head.id), "{what}: append");
-        // What is to be purged is there: it is not said to be gone already.
+        // The run to purge exists, so the purge must not report that it was gone already.
         let waiting = crate::caller::CallerGuard::new();
         match open(calls).purge(&author.run, None, &waiting.caller()) {
             Ok(removed) => assert!(removed.records >= 2, "{what}: purge {removed:?}"),
@@ -146,7 +146,8 @@ fn moment_of_absence_purges_no_run() {
     }
 }
 
-/// Every call on a run whose folder is gone says so, in the process that had it and in one that is started then. Once it is back, all goes on.
+/// Every call on a run whose folder is gone fails, both in the process that used the folder and in a new process. Once the folder is back, all
+/// calls succeed.
 #[tokio::test]
 async fn missing_folder_is_unavailable() {
     for missing in ["runs", "runs/default"] {
@@ -198,7 +199,7 @@ async fn missing_folder_is_unavailable() {
         append_to(&store, author.write(&["2"])).await.unwrap();
         assert_eq!(fresh.head(&run).await.unwrap().map(|head| head.head()), author.head);
 
-        // An empty one says that its runs are purged.
+        // An empty folder says that its runs are purged.
         fs::rename(&folder, &aside).unwrap();
         fs::create_dir(&folder).unwrap();
         assert!(store.head(&run).await.unwrap().is_none(), "{missing}");
@@ -206,7 +207,7 @@ async fn missing_folder_is_unavailable() {
     }
 }
 
-/// Where the folder of heartbeats is gone, no executor is taken for dead: its runs would be claimed from it.
+/// If the folder of heartbeats is gone, no executor counts as dead: otherwise another process would claim its runs.
 #[tokio::test]
 async fn missing_heartbeats_kill_no_executor() {
     let directory = tempfile::tempdir().unwrap();
@@ -223,7 +224,7 @@ async fn missing_heartbeats_kill_no_executor() {
     assert!(is_alive().await, "nobody knows that it is dead");
 }
 
-/// A journal may hold what a crash of the machine took from logs: without the folder of journals nothing is said of any run.
+/// A journal may hold records that logs lost in a crash of the machine. Without the folder of journals, no call about a run succeeds.
 #[test]
 fn missing_journals_are_unavailable() {
     let directory = tempfile::tempdir().unwrap();

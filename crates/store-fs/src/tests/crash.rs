@@ -1,4 +1,4 @@
-//! Dies at every call of a long story, with and without losing power, and looks at what is left.
+//! Lets the process die at every call of a long test story, with and without a power loss, and checks what is left.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,7 +20,7 @@ enum Step {
     Purge(RunKey),
 }
 
-/// Ways to lose what was not synced; by chance, each sector is there or not.
+/// Ways to lose unsynced data. By chance, each sector is written or not.
 const LOSSES: [Loss; 8] = [
     Loss::None,
     Loss::Content,
@@ -32,7 +32,7 @@ const LOSSES: [Loss; 8] = [
     Loss::Chance(3),
 ];
 
-/// What the runs are to hold.
+/// The records that each run must hold.
 type Model = BTreeMap<RunKey, Vec<RecordId>>;
 
 impl Step {
@@ -91,7 +91,7 @@ fn story() -> Vec<Step> {
     steps
 }
 
-/// What the runs are to hold before each step and after the last.
+/// The records that the runs must hold before each step, and after the last step.
 fn models(steps: &[Step]) -> Vec<Model> {
     let mut models = vec![Model::new()];
     for step in steps {
@@ -106,7 +106,7 @@ fn take_until_death(folder: &FsInner, steps: &[Step]) -> usize {
     steps.iter().take_while(|step| step.take(folder).is_ok()).count()
 }
 
-/// Checks that each run is as `models` says after `done` steps, or, where `in_doubt` says so, after one more.
+/// Checks that each run matches `models` after `done` steps or, if `in_doubt` is true, after one more step.
 fn check(folder: &FsInner, steps: &[Step], models: &[Model], done: usize, in_doubt: bool) {
     let mut visible = Vec::new();
     for name in ["a", "b"] {
@@ -126,7 +126,7 @@ fn check(folder: &FsInner, steps: &[Step], models: &[Model], done: usize, in_dou
     assert_eq!(listed, visible);
 }
 
-/// Ends the story in another process, and removes everything.
+/// Finishes the story in another process, and removes everything.
 fn finish(root: &Path, steps: &[Step], models: &[Model], done: usize) {
     let folder = reopened(root);
     for step in &steps[done..] {
@@ -207,7 +207,7 @@ fn fail_at_every_call(open: Open) {
     let models = models(&steps);
     for error in [EIO, ENOSPC] {
         for loss in [Loss::Content, Loss::Zeros, Loss::Chance(7)] {
-            // Loses power at once when the step that failed was done at last, or at the end of the story.
+            // Lose power either right after the retried step succeeded, or at the end of the story.
             for stops in [true, false] {
                 for call in 0.. {
                     let place = tempfile::tempdir().unwrap();
@@ -273,7 +273,7 @@ fn write_behind_a_killed_writer(first: Open, second: Open) {
             let mut author = Author::new("a");
             append(&killed, &author.write(&["0"])).unwrap();
             let safe = author.head.unwrap();
-            // The write is done, the sync is not.
+            // The write happens, the sync does not.
             disk.trouble_at(disk.calls().len() + 1, Trouble::DieBefore);
             append(&killed, &author.write(&[&long])).unwrap_err();
             disk.revive();

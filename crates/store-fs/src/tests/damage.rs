@@ -1,5 +1,5 @@
-//! Logs cut short, flipped, spliced, of newer versions or in the wrong place: a typed error or the intact beginning, no
-//! panic, and no harm to other runs.
+//! Logs that are cut short, damaged, spliced, of newer versions or in the wrong place. A read returns a typed error or the intact beginning, never
+//! panics, and does not affect other runs.
 
 use std::fs;
 use std::path::PathBuf;
@@ -16,15 +16,15 @@ use crate::error::FsStoreError;
 use crate::inner::FsInner;
 use crate::line;
 
-/// A folder with the run `r` of several appends, and the run `other`.
+/// A folder with the run `r`, which has several appends, and the run `other`.
 struct Place {
     directory: TempDir,
     author: Author,
     appends: Vec<RunAppend>,
-    /// The log of `r`, and where each of its appends ends.
+    /// The log of `r`, and the offset at which each of its appends ends.
     log: Vec<u8>,
     ends: Vec<usize>,
-    /// Where each of its lines begins; the first is the opening.
+    /// The offset at which each line begins. The first line is the opening line.
     lines: Vec<usize>,
     other: Vec<RecordId>,
 }
@@ -79,7 +79,7 @@ impl Place {
         self.records(appends).iter().map(|record| record.header.id).collect()
     }
 
-    /// Checks that the other run can be read and is listed, and returns whether `r` is listed as well.
+    /// Checks that the other run can be read and is listed. Returns whether `r` is listed as well.
     fn check_others(&self, folder: &FsInner) -> bool {
         assert_eq!(ids(folder, &Author::new("other").run).unwrap().as_ref(), Some(&self.other));
         let listed = folder.runs(&RunQuery::default(), &Page::default()).unwrap().items;
@@ -115,13 +115,13 @@ fn log_cut_anywhere_preserves_whole_appends() {
         let folder = place.put(&place.log[..length]);
         let whole = place.ends.iter().take_while(|end| **end <= length).count();
         if whole == 0 {
-            // A log gets its name with its first append in it: this is no crash's doing, and never read as no run.
+            // A log gets its name with its first append in it, so no crash can cause this. The store must not report a missing run.
             check_unreadable(&place, &folder, ErrorKind::Corrupt);
             continue;
         }
         assert_eq!(ids(&folder, &place.author.run).unwrap(), Some(place.ids(whole)), "{length}");
         assert!(place.check_others(&folder));
-        // Readers cut nothing.
+        // Readers do not cut off anything.
         assert_eq!(fs::metadata(place.path()).unwrap().len(), length as u64);
     }
 }
@@ -133,7 +133,7 @@ fn append_truncates_torn_end_and_continues() {
         let folder = place.put(&place.log[..length]);
         append(&folder, &place.appends[4]).unwrap();
         assert_eq!(fs::read(place.path()).unwrap(), place.log, "{length}");
-        // And so does an append that is refused.
+        // An append that is refused cuts nothing off either.
         let folder = place.put(&place.log[..length]);
         let refused = append(&folder, &place.author.clone().write(&["9"])).unwrap_err();
         assert_eq!(kind(refused), ErrorKind::Conflict);
@@ -150,7 +150,7 @@ fn flipped_bit_is_damage_and_removes_nothing() {
     let head = all.last().map(|record| record.header.id);
     let latest = &all[6..];
     for at in 0..place.log.len() {
-        // Every bit comes up many times over the bytes; all of them of every byte take a minute and say no more.
+        // Over all bytes, this flips each bit many times. Flipping all bits of every byte would take a minute and find nothing more.
         for bit in [at % 8, (at + 3) % 8] {
             let mut log = place.log.clone();
             log[at] ^= 1 << bit;
@@ -161,7 +161,7 @@ fn flipped_bit_is_damage_and_removes_nothing() {
             assert_eq!(error.kind(), ErrorKind::Corrupt, "{told}");
             let line = place.lines.iter().rposition(|begin| *begin <= at).unwrap();
             if line > 0 {
-                // A newline that is one no more makes one line of two.
+                // If a newline is damaged, two lines become one.
                 let seq = error.seq().expect(&told).get();
                 assert!(seq + 1 == line as u64 || place.log[at] == b'\n', "{told}: {error}");
             }
@@ -227,7 +227,7 @@ fn only_crash_remains_after_last_append_are_truncated() {
     ] {
         check_unreadable(&place, &with(damage), ErrorKind::Corrupt);
     }
-    // A torn end behind a damaged record: the record was acknowledged.
+    // A torn end after a damaged record: the damaged record was acknowledged.
     let mut log = [whole, &last[..10]].concat();
     log[place.ends[2] + 40] ^= 1;
     check_unreadable(&place, &place.put(&log), ErrorKind::Corrupt);
@@ -247,7 +247,7 @@ fn missing_or_misplaced_record_is_damage() {
         let error = Error::from(result.unwrap_err());
         assert_eq!((error.kind(), error.seq()), (ErrorKind::Corrupt, Some(Seq::new(2))));
     }
-    // Twice the same.
+    // The same append twice.
     let log = [&place.log[..place.ends[1]], &place.log[place.ends[0]..]].concat();
     assert_eq!(kind(place.put(&log).headers(run, HeaderRange::newest(50)).unwrap_err()), ErrorKind::Corrupt);
     // Without any base.
@@ -261,7 +261,7 @@ fn missing_or_misplaced_record_is_damage() {
     check_unreadable(&place, &folder, ErrorKind::Corrupt);
 }
 
-/// A folder of before the first release is refused by every call, and nothing in it is touched.
+/// Every call refuses a folder from before the first release, and changes nothing in it.
 ///
 /// Guarantees: FS-3.
 #[test]
@@ -276,7 +276,7 @@ fn unreleased_folder_is_unsupported() {
         for refused in [folder.set_up(), folder.ready_to_read(), folder.ready_to_write()] {
             let error = Error::from(refused.unwrap_err());
             assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-            assert!(error.message().contains("start with an empty one"), "{error}");
+            assert!(error.message().contains("start with an empty folder"), "{error}");
         }
         assert_eq!(fs::read_to_string(folder.layout.marker()).unwrap(), marker);
         assert!(!folder.layout.journals().exists());
@@ -302,7 +302,7 @@ fn newer_format_is_unsupported_and_can_be_purged() {
         assert!(purge(&folder, run).unwrap().records >= 9);
         assert!(folder.head(run).unwrap().is_none());
     }
-    // A newer record in the middle hides nothing that does not rest on it.
+    // A newer record in the middle hides only the records that depend on it.
     let at = place.lines[2];
     let log = [&place.log[..at], &resealed(r#"{"v":2"#), &place.log[place.lines[3]..]].concat();
     let folder = place.put(&log);
@@ -320,7 +320,7 @@ fn newer_format_is_unsupported_and_can_be_purged() {
         fs::write(folder.layout.marker(), wrong).unwrap();
         assert_eq!(kind(place.folder().set_up().unwrap_err()), ErrorKind::Corrupt, "{wrong}");
     }
-    // One that a crash cut short says nothing yet.
+    // A marker that a crash cut short has no meaning yet.
     fs::write(folder.layout.marker(), "{\"ver").unwrap();
     place.folder().ready_to_read().unwrap();
     place.folder().set_up().unwrap();
@@ -355,7 +355,7 @@ fn foreign_object_at_log_path_is_damage() {
     assert_eq!(kind(append(&folder, &author.write(&["0"])).unwrap_err()), ErrorKind::Corrupt);
     place.check_others(&folder);
 
-    // Files that are nobody's are passed over.
+    // Listings skip files that do not belong to the store.
     for name in ["x y.jsonl", "README", ".hidden", ".r.new"] {
         fs::write(place.path().with_file_name(name), "x").unwrap();
     }
@@ -396,7 +396,7 @@ fn a_cut_is_told_in_a_warning() {
     let heard = Warnings::default();
     tracing::subscriber::with_default(heard.clone(), || append(&folder, &place.appends[4]).unwrap());
     let heard = heard.0.lock().unwrap().join("\n");
-    assert!(heard.contains("cut off") && heard.contains("runs/default/r.jsonl"), "{heard}");
+    assert!(heard.contains("partial write") && heard.contains("runs/default/r.jsonl"), "{heard}");
 }
 
 fn check_garbage(place: &Place, log: &[u8]) -> Result<(), TestCaseError> {
@@ -450,7 +450,7 @@ proptest! {
     }
 }
 
-/// Hears what is told at the level of warnings.
+/// Collects the messages that are logged as warnings.
 #[derive(Clone, Default)]
 struct Warnings(std::sync::Arc<std::sync::Mutex<Vec<String>>>);
 

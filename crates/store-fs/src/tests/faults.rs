@@ -1,4 +1,4 @@
-//! Faults that come together, locks that are not let go of, and writers, pruners and purgers in each other's way.
+//! Several faults at once, locks that are not released, and concurrent writers, prunes and purges.
 
 use std::fs::{File, Metadata};
 use std::path::Path;
@@ -31,7 +31,7 @@ struct Place {
     author: Author,
 }
 
-/// A folder with a run of one record, on a disk that makes trouble when it is told to.
+/// A folder with a run of one record, on a disk that can fail on request.
 fn place() -> Place {
     let directory = tempfile::tempdir().unwrap();
     let disk = Arc::new(FaultyDisk::new(&directory.path().join("graves")));
@@ -43,7 +43,7 @@ fn place() -> Place {
 }
 
 impl Place {
-    /// Fails each of these calls from now on, counting from 0.
+    /// Makes the calls with these numbers fail, counted from 0 and from now on.
     fn fail(&self, calls: &[usize]) {
         let now = self.disk.calls().len();
         calls.iter().for_each(|call| self.disk.trouble_at(now + call, Trouble::Fail(EIO)));
@@ -61,10 +61,10 @@ impl Place {
 fn failed_write_without_undo_is_indeterminate() {
     let mut place = place();
     let entry = place.author.write(&["1", "2"]);
-    // The write, and the cut back to the old length.
+    // The write fails, and so does the cut back to the old length.
     place.fail(&[0, 1]);
     assert_eq!(kind(append(&place.folder, &entry).unwrap_err()), ErrorKind::Indeterminate);
-    // Half of it is in the file, and nobody sees it.
+    // Half of the write is in the file, but no reader sees it.
     assert_eq!(ids(&place.folder, &place.author.run).unwrap().unwrap().len(), 1);
     append(&place.folder, &entry).unwrap();
     place.check_durable();
@@ -77,12 +77,12 @@ fn failed_sync_blocks_replies_until_log_is_copied() {
     let entry = place.author.write(&["1"]);
     place.fail(&[1]);
     assert_eq!(kind(append(&place.folder, &entry).unwrap_err()), ErrorKind::Indeterminate);
-    // Making the other file fails at each of its calls in turn: the records stay in doubt.
+    // Let each call of making the other file fail in turn: the outcome of the records stays unknown.
     for call in 0..6 {
         place.fail(&[call]);
         assert_eq!(kind(append(&place.folder, &entry).unwrap_err()), ErrorKind::Indeterminate, "call {call}");
     }
-    // A reader is shown what the system holds.
+    // A reader sees what the system holds.
     assert_eq!(
         ids(&place.folder, &place.author.run).unwrap().unwrap().last(),
         Some(&entry.records[0].header.id)
@@ -100,7 +100,7 @@ fn copied_log_is_locked_before_writing() {
     let entry = place.author.write(&["1"]);
     place.fail(&[1]);
     assert_eq!(kind(append(&place.folder, &entry).unwrap_err()), ErrorKind::Indeterminate);
-    // The copy has its name, and another process appends to it before the first goes on.
+    // The copy has its name, and another process appends to it before the first process continues.
     let root = place.directory.path().join("store");
     let rival = place.author.clone().write(&["2"]);
     let (said, hears) = std::sync::mpsc::channel();
@@ -125,7 +125,7 @@ fn repeated_append_syncs_before_acknowledgment() {
     let now = place.disk.calls().len();
     place.disk.trouble_at(now + 1, Trouble::DieBefore);
     assert!(append(&place.folder, &entry).is_err());
-    // Another process finds the records that the first has written and not synced.
+    // Another process finds the records that the first process has written but not synced.
     let other = reopened(&place.directory.path().join("store"));
     let log = other.layout.log(&place.author.run);
     let disk = Arc::new(FaultyDisk::new(&place.directory.path().join("graves")));
@@ -163,8 +163,8 @@ fn long_lock_fails_writers_and_spares_readers() {
     append(&folder, &entry).unwrap();
 }
 
-/// A disk on which the first look at a log catches a writer in the middle of cutting and writing anew, or on which a log is
-/// always gone when it is opened, and there again when it is looked for.
+/// A disk on which the first read of a log happens while a writer cuts it off and writes it again. Or a disk on which a log is always missing when
+/// it is opened, but exists when it is searched for.
 #[derive(Debug)]
 struct Shifting {
     is_read: AtomicBool,
@@ -251,14 +251,14 @@ fn half_created_run_of_dead_process_is_overwritten() {
     append(&folder, &author.write(&["0", "1"])).unwrap();
     assert!(!unborn.exists());
     assert_eq!(ids(&reopened(directory.path()), &author.run).unwrap().unwrap().len(), 2);
-    // Left beside a run that there is, it goes when the run goes.
+    // If the file remains next to an existing run, the purge of the run removes it.
     std::fs::write(&unborn, "half").unwrap();
     append(&folder, &author.write(&["2"])).unwrap();
     purge(&folder, &author.run).unwrap();
     assert!(!unborn.exists());
 }
 
-/// Runs `work` on as many threads, each with an instance of its own, which begin together.
+/// Runs `work` on several threads at the same time, each with its own instance.
 fn at_once<T: Send>(root: &Path, threads: usize, work: impl Fn(usize, &FsInner) -> T + Sync) -> Vec<T> {
     let barrier = Barrier::new(threads);
     let work = |number: usize| {
@@ -273,7 +273,7 @@ fn at_once<T: Send>(root: &Path, threads: usize, work: impl Fn(usize, &FsInner) 
     })
 }
 
-/// The one who won, and what the others were told.
+/// Returns the head of the winner, and checks the errors of the others.
 fn winner(results: &[Result<HeadRef, FsStoreError>]) -> HeadRef {
     let won: Vec<_> = results.iter().filter_map(|result| result.as_ref().ok()).collect();
     assert_eq!(won.len(), 1, "{results:?}");
@@ -332,7 +332,7 @@ fn many_instances_set_up_one_folder() {
     }
 }
 
-/// Says that the others may stop, also when its holder panics.
+/// Tells the other threads to stop when it is dropped, even by a panic.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Stop<'_> {
@@ -372,7 +372,7 @@ fn pruning_while_others_append_and_read_loses_nothing() {
                 1 => {
                     let cut = PruneCut { at: records[0].header.seq, base: None };
                     let pruned = prune(folder, &run, &cut).unwrap();
-                    // The other has gone on far enough to have been pruned many times.
+                    // The other thread has written enough for many prunes.
                     if pruned.records > 0 && cut.at.get() > 500 {
                         break;
                     }

@@ -1,10 +1,9 @@
-//! A file system that fails or dies at a chosen call, and can lose what was not synced.
+//! A file system that fails or dies at a chosen call, and can lose unsynced data.
 //!
-//! It works on real files and remembers, for each file, what a sync brought to stable storage, and for each directory,
-//! which names were made or removed since its last sync. Losing power puts that back. A sync that fails loses what it was
-//! to bring: like Linux, it takes the pages for clean, and the next sync says `Ok` without them. A name
-//! that a file was given is lost like that, too, which is stricter than file systems are, as they stop when their journal
-//! fails; made directories and removed files come to the disk with the next sync.
+//! It uses real files. For each file, it remembers the content that a sync made durable. For each directory, it remembers which names were created
+//! or removed since its last sync. A power loss restores that state. A failed sync loses the data that it was to make durable: like Linux, the file
+//! system then counts the pages as clean, and the next sync returns `Ok` without them. A failed sync also loses a new name of a file. That is
+//! stricter than real file systems, which stop when their journal fails. Created directories and removed files become durable with the next sync.
 
 use std::collections::HashMap;
 use std::fs::{self, File, Metadata};
@@ -16,31 +15,31 @@ use std::sync::{Mutex, MutexGuard};
 
 use crate::disk::{Disk, FileAccess, RealDisk};
 
-/// What happens at the chosen call.
+/// The effect at the chosen call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trouble {
-    /// It does nothing, and the process is dead.
+    /// The call does nothing, and the process dies.
     DieBefore,
-    /// It does its work, a write half of it, and the process is dead.
+    /// The call does its work (a write does half of it), and the process dies.
     DieAfter,
-    /// It fails with this error, a write after half of its work. The process goes on.
+    /// The call fails with this error; a write fails after half of its work. The process continues.
     Fail(i32),
 }
 
-/// What becomes of what was written and not synced, when the power goes.
+/// The fate of unsynced data at a power loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Loss {
-    /// The power stays: only the process died.
+    /// No power loss: only the process died.
     None,
-    /// As if it had never been written.
+    /// The data was never written.
     Content,
-    /// The file is as long as it was, and reads zeros.
+    /// The file has its length, but the data reads as zeros.
     Zeros,
-    /// The first sector of it reads zeros, the rest is there.
+    /// The first sector of the data reads as zeros; the remaining data exists.
     FirstSector,
-    /// Half of it is there, and the file is shorter.
+    /// Half of the data exists, and the file is shorter.
     Half,
-    /// Each sector of it is there or is not, by chance, and the file may be shorter.
+    /// Each sector of the data exists or not, by chance, and the file may be shorter.
     Chance(u64),
 }
 
@@ -51,7 +50,7 @@ pub(super) struct FaultyDisk {
     meanwhile: Mutex<Option<Meanwhile>>,
 }
 
-/// What others do just before a call with this name.
+/// What other processes do just before a call with this name.
 struct Meanwhile(&'static str, Box<dyn FnOnce() + Send>);
 
 impl std::fmt::Debug for Meanwhile {
@@ -65,7 +64,7 @@ struct State {
     calls: Vec<String>,
     trouble: Vec<(usize, Trouble)>,
     dead: bool,
-    /// By inode: what is on stable storage, and where the file reads right but a sync has failed.
+    /// By inode: the durable content, and whether a sync failed although the file reads right.
     files: HashMap<u64, Stable>,
     names: Vec<Pending>,
     buried: usize,
@@ -77,29 +76,29 @@ struct Stable {
     lost: Vec<Range<usize>>,
 }
 
-/// A change of a directory that is not yet on stable storage.
+/// A change of a directory that is not durable yet.
 #[derive(Debug)]
 struct Pending {
     directory: PathBuf,
     name: PathBuf,
-    /// Where a link to what had the name before is kept.
+    /// The link to the file that had the name before.
     before: Option<PathBuf>,
     lost: bool,
 }
 
 impl FaultyDisk {
-    /// Links to removed files are kept in `graveyard`, which must be on the same file system.
+    /// Creates the file system. It keeps links to removed files in `graveyard`, which must be on the same file system.
     pub(super) fn new(graveyard: &Path) -> Self {
         fs::create_dir_all(graveyard).unwrap();
         Self { graveyard: graveyard.into(), state: Mutex::default(), meanwhile: Mutex::default() }
     }
 
-    /// Lets others do this just before the next call with this name.
+    /// Runs `done` just before the next call with this name.
     pub(super) fn meanwhile(&self, call: &'static str, done: impl FnOnce() + Send + 'static) {
         *self.meanwhile.lock().unwrap() = Some(Meanwhile(call, Box::new(done)));
     }
 
-    /// Lets another process live after one has died, or the machine was started again.
+    /// Simulates a new process after a process died or the machine restarted.
     pub(super) fn revive(&self) {
         self.state().dead = false;
     }
@@ -108,7 +107,7 @@ impl FaultyDisk {
         self.state().trouble.push((call, trouble));
     }
 
-    /// The calls that changed something so far.
+    /// Returns the calls so far that changed something.
     pub(super) fn calls(&self) -> Vec<String> {
         self.state().calls.clone()
     }
@@ -117,7 +116,7 @@ impl FaultyDisk {
         self.state().dead
     }
 
-    /// Kills the process, so to say, and puts back what was not on stable storage.
+    /// Simulates the death of the process, and restores the durable state.
     pub(super) fn lose(&self, loss: Loss) {
         let state = &mut *self.state();
         state.dead = true;
@@ -151,7 +150,7 @@ impl FaultyDisk {
         self.state.lock().unwrap()
     }
 
-    /// Counts a call, and says whether to do its work and what to return then.
+    /// Counts a call. Returns whether to do its work, and the result to return then.
     fn call(&self, what: &str, path: &Path) -> io::Result<Option<Trouble>> {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let call = format!("{what} {name}");
@@ -173,7 +172,7 @@ impl FaultyDisk {
         }
     }
 
-    /// A call that does its work whole or not at all.
+    /// Makes a call that does its work completely or not at all.
     fn whole(&self, what: &str, path: &Path, work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         match self.call(what, path)? {
             Some(Trouble::Fail(error)) => Err(io::Error::from_raw_os_error(error)),
@@ -182,7 +181,7 @@ impl FaultyDisk {
         }
     }
 
-    /// Remembers that a name is about to change.
+    /// Records that a name is about to change.
     fn rename_pending(&self, name: &Path) {
         let mut state = self.state();
         let before = name.is_file().then(|| {
@@ -201,13 +200,13 @@ impl FaultyDisk {
 }
 
 impl Stable {
-    /// What a file that reads `seen` holds after the power went.
+    /// Returns the content after a power loss of a file that now reads `seen`.
     fn after(&self, loss: Loss, seen: &[u8]) -> Vec<u8> {
         let synced = self.content.len();
         let mut left = self.content.clone();
-        // A file cut short since is as it was.
+        // If the file was cut short since, its durable content remains.
         if seen.len() >= synced && !seen.starts_with(&self.content) {
-            // What was written over is there in part, in whole sectors; and what was appended, as if nothing else had been.
+            // Overwritten bytes exist in part, in whole sectors. Appended bytes are handled as if nothing else had been written.
             let over = Self::sectors(loss, &left, &seen[..synced]);
             left = Self { content: over.clone(), lost: Vec::new() }
                 .after(loss, &[&over, &seen[synced..]].concat());
@@ -243,7 +242,7 @@ impl Stable {
         left
     }
 
-    /// What stands where `seen` was written over `old`, which is as long.
+    /// Returns the content where `seen` was written over `old`, which has the same length.
     fn sectors(loss: Loss, old: &[u8], seen: &[u8]) -> Vec<u8> {
         let mut chance = Chance(match loss {
             Loss::Chance(seed) => seed ^ old.len() as u64,
@@ -253,7 +252,7 @@ impl Stable {
         for (old, new) in old.chunks(SECTOR).zip(seen.chunks(SECTOR)) {
             let is_there = match loss {
                 Loss::None => true,
-                // What reads zeros are new blocks; what is written over is there or not.
+                // Zeros appear only in new blocks. Overwritten data is either new or old.
                 Loss::Content | Loss::Zeros => false,
                 Loss::FirstSector => number > 0,
                 Loss::Half => number % 2 == 0,
@@ -340,7 +339,7 @@ impl Disk for FaultyDisk {
                 }
                 stays
             });
-            // A name that was given anew since is safe, whatever was lost of it before.
+            // A name that was given again since is durable, whatever was lost before.
             state.names.retain(|pending| pending.directory != path || !safe.contains(&pending.name));
         } else if !state.dead {
             let lost = |pending: &&mut Pending| pending.directory == path && pending.name.is_file();
@@ -380,10 +379,10 @@ impl Disk for FaultyDisk {
     }
 }
 
-/// The least that a disk writes whole or not at all.
+/// The smallest unit that a disk writes atomically.
 const SECTOR: usize = 512;
 
-/// Chance that a seed determines (splitmix64).
+/// Random numbers from a seed (splitmix64).
 pub(super) struct Chance(pub(super) u64);
 
 impl Chance {

@@ -1,4 +1,4 @@
-//! A file system that says it has synced at once: for what no power is lost after, so that tests do not wait for a disk.
+//! A file system whose syncs return at once, for tests without power loss. Such tests do not wait for a disk.
 
 use std::fs::{File, Metadata};
 use std::io;

@@ -1,4 +1,4 @@
-//! Journals: what goes through one, and what is put back from it.
+//! Journals: which appends go through a journal, and what recovery restores from it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,14 +18,14 @@ use crate::error::FsStoreError;
 use crate::inner::FsInner;
 use crate::journal::{self, JournalLimits};
 
-/// Appends in a row; says also how many had to wait for another caller, and were given back.
+/// Appends a row. Also returns how many appends had to wait for another caller and were returned.
 fn append_row(folder: &FsInner, entries: &[RunAppend]) -> (Vec<Result<(), Error>>, usize) {
     let (batch, waiting) = (AppendBatch::new(entries.to_vec(), 64), CallerGuard::new());
     let later = folder.append_row(batch.next_row().unwrap(), &batch, &waiting.caller());
     (batch.results().into_iter().map(|done| done.map(|_| ())).collect(), later.len())
 }
 
-/// A folder with a journal, on a disk that no power is lost of.
+/// A folder with a journal, on a disk without power loss.
 fn ready(place: &Path) -> FsInner {
     let folder = journaled(place, Arc::new(HastyDisk));
     folder.ready_to_write().unwrap();
@@ -58,7 +58,7 @@ fn batch_syncs_once_and_logs_when_journal_fills() {
         assert!(done.iter().all(Result::is_ok) && later == 0, "round {round}");
         syncs.push(disk.calls()[before..].iter().filter(|call| *call == "sync ").count());
     }
-    // The one that finds it full syncs the eight logs, its heading, and itself.
+    // The append that finds the journal full syncs the eight logs, the heading, and the journal itself.
     syncs.sort_unstable();
     assert_eq!(syncs, [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 10]);
     let journals = folder.layout.journals().to_owned();
@@ -73,12 +73,12 @@ fn blocked_appends_return_while_batch_continues() {
     let folder = ready(place.path());
     let mut authors = authors(&folder, 4);
     let row: Vec<_> = authors.iter_mut().map(|author| author.write(&["1"])).collect();
-    // One run has a caller at work here, and one in another process.
+    // One run is in use by a caller in this process, and another run by another process.
     let slot = folder.slots.slot_of(&row[0].run);
     let _turn = slot.lock_turn();
     let other = fs::File::open(folder.layout.log(&row[1].run)).unwrap();
     other.try_lock().unwrap();
-    // And one is gone.
+    // Another run is purged.
     purge(&folder, &row[2].run).unwrap();
     let (done, later) = append_row(&folder, &row);
     assert_eq!(later, 2);
@@ -86,7 +86,7 @@ fn blocked_appends_return_while_batch_continues() {
     assert!(done[3].is_ok());
 }
 
-/// A story of two processes that write to the same runs, are killed, and lose power, by chance. What was acknowledged is there.
+/// Two processes write to the same runs, are killed, and lose power, at random. Acknowledged records survive.
 ///
 /// Guarantees: FS-7, RUN-2.
 #[test]
@@ -104,7 +104,7 @@ struct Story<'a> {
     seed: u64,
     disk: Arc<FaultyDisk>,
     processes: [Option<FsInner>; 2],
-    /// The ids that each run has, the oldest first, and its next writer.
+    /// The record ids of each run, oldest first, and the run's next writer.
     runs: BTreeMap<RunKey, (Vec<RecordId>, Author)>,
 }
 
@@ -140,7 +140,7 @@ impl<'a> Story<'a> {
         self.check();
     }
 
-    /// One process, or all without a loss of power.
+    /// Kills one process, or all processes without a power loss.
     fn kill(&mut self) {
         let number = self.below(2);
         self.disk.lose(Loss::None);
@@ -221,7 +221,7 @@ impl<'a> Story<'a> {
     }
 }
 
-/// A folder whose machine has stopped while one log lacked what a journal holds.
+/// A folder whose machine has stopped while one log lacked records that a journal holds.
 fn crashed(place: &Path) -> (Author, Vec<RecordId>) {
     let disk = Arc::new(FaultyDisk::new(&place.join("graves")));
     let folder = journaled(&place.join("store"), Arc::clone(&disk) as _);
@@ -250,7 +250,7 @@ fn a_record_in_another_envelope_keeps_it() {
         append(&folder, &entry).unwrap();
         written.extend(entry.records);
     }
-    // As long as the one before, so that what follows stands where it stood.
+    // As long as the previous version, so that the bytes after it keep their offsets.
     let new = Record::seal(written[1].header.clone(), (&b"7"[..]).into()).unwrap();
     assert_eq!(folder.reseal(&author.run, std::slice::from_ref(&new)).unwrap(), 1);
     disk.lose(Loss::None);
@@ -308,7 +308,7 @@ fn damaged_journal_is_refused_until_moved_away() {
     let folder = opened(place.path());
     let journal = the_journal(&folder);
     let mut bytes = fs::read(&journal).unwrap();
-    // The first group, behind which stand others that knew it to be safe.
+    // Damage the first group. Later groups know that it was durable.
     bytes[600] ^= 1;
     fs::write(&journal, &bytes).unwrap();
     for _ in 0..2 {
@@ -322,7 +322,7 @@ fn damaged_journal_is_refused_until_moved_away() {
     }
     let away = place.path().join("away");
     fs::rename(&journal, &away).unwrap();
-    // Another file of the same content.
+    // Another file with the same content.
     fs::copy(&away, &journal).unwrap();
     folder.ready_to_read().unwrap();
     let last = |run: &RunKey| folder.head(run).unwrap().unwrap().seq.get();
@@ -378,7 +378,7 @@ fn journal_removed_with_folder_is_recreated() {
     assert_ne!(the_journal(&folder), first);
 }
 
-/// Two callers of an instance may come to one run by two slots, and the one that purges be late.
+/// Two callers of an instance may use two slots of the same run, and the caller that purges may be late.
 #[test]
 fn late_replacement_does_not_evict_current_log() {
     let place = tempfile::tempdir().unwrap();
@@ -418,7 +418,7 @@ fn journal_retains_no_purged_or_pruned_record() {
     assert!(is_there());
     prune(&folder, &second.run, &PruneCut { at: second.head.unwrap().seq, base: None }).unwrap();
     assert!(!is_there());
-    // What another process removes is gone within a minute.
+    // Records that another process removes leave the journal within a minute.
     append(&folder, &second.write(&["\"Fowler\""])).unwrap();
     folder.journal.restart_if_old(&folder);
     assert!(is_there());
@@ -426,7 +426,7 @@ fn journal_retains_no_purged_or_pruned_record() {
     assert!(!is_there());
 }
 
-/// The same folder as it is after so many seconds.
+/// The same folder, `seconds` later.
 fn folder_at(place: &Path, seconds: u64) -> FsInner {
     let clock = ManualClock::default();
     let now = crate::clock::MachineClock::new();

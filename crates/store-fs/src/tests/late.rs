@@ -1,4 +1,4 @@
-//! Work that a thread does only after its caller has gone, and others have purged the run or made it anew meanwhile.
+//! Work that a thread starts only after its caller is gone, while others have purged the run or created it again.
 
 use std::path::Path;
 use std::pin::pin;
@@ -15,8 +15,8 @@ use crate::disk::RealDisk;
 use crate::error::FsStoreError;
 use crate::store::FsStore;
 
-/// Polls a call of a store once, drops it, and lets its thread go on only when `meanwhile` is done in another process, so to
-/// say. Returns when the thread has ended.
+/// Polls a call of a store once and drops it. Its thread continues only after `meanwhile` has run, which simulates another process. Returns when
+/// the thread has ended.
 fn late<T>(root: &Path, run: &RunKey, call: impl AsyncFnOnce(FsStore) -> T, meanwhile: impl FnOnce()) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (disk, clock) = (Arc::new(RealDisk), Arc::new(SystemClock::new()));
@@ -28,18 +28,18 @@ fn late<T>(root: &Path, run: &RunKey, call: impl AsyncFnOnce(FsStore) -> T, mean
         let _entered = runtime.enter();
         let mut call = pin!(call(store));
         assert!(matches!(call.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Pending));
-        // The cache, this test and the thread, which waits for its turn.
+        // The cache, this test, and the thread that waits for its turn.
         while Arc::strong_count(&slot) < 3 {
             std::thread::yield_now();
         }
     }
     meanwhile();
     drop(turn);
-    // It waits for threads that have begun.
+    // Dropping the runtime waits for threads that have started.
     drop(runtime);
 }
 
-/// Makes a call in the first life of a run that comes late in the second, and checks that this is whole.
+/// Makes a call in the first generation of a run that executes late, in the second generation. Checks that the second generation is unchanged.
 fn late_in_the_second_life<T>(call: impl AsyncFnOnce(&FsStore, &RunKey) -> T) {
     let directory = tempfile::tempdir().unwrap();
     let (root, other, mut first) = (directory.path(), reopened(directory.path()), Author::new("r"));
@@ -84,7 +84,7 @@ fn late_start_does_not_restore_purged_run() {
     let caller = waiting.caller();
     std::thread::scope(|threads| {
         let late = threads.spawn(|| folder.append(&start, &caller));
-        // The cache, this test and the thread, which waits for its turn.
+        // The cache, this test, and the thread that waits for its turn.
         while Arc::strong_count(&slot) < 3 {
             std::thread::yield_now();
         }

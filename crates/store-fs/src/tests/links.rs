@@ -1,5 +1,5 @@
-//! Links in the places where the store makes files: none is followed, so that who may write to the folder writes nowhere else with the rights of
-//! this process.
+//! Links in the places where the store creates files. The store follows no link, so a user who may write to the folder cannot make this process
+//! write elsewhere.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -17,10 +17,10 @@ use crate::disk::{Disk as _, FileAccess, RealDisk};
 use crate::error::FsStoreError;
 use crate::inner::FsInner;
 
-/// What no call of the store may change.
+/// The content that no call of the store may change.
 const PRECIOUS: &str = "what another program keeps here";
 
-/// A folder that is set up, with a run, and a file outside of it.
+/// A folder that is set up, with a run, and a file outside of the folder.
 struct Scene {
     _directory: TempDir,
     folder: FsInner,
@@ -46,13 +46,10 @@ const KINDS: [fn(&Path, &Path) -> std::io::Result<()>; 2] =
 fn is_refused<T: std::fmt::Debug>(done: Result<T, FsStoreError>, what: &str) {
     let error = Error::from(done.expect_err(what));
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{what}: {error:?}");
-    assert!(
-        error.to_string().contains("a link is where the store keeps a file or a folder of its own"),
-        "{what}: {error}"
-    );
+    assert!(error.to_string().contains("the store does not follow links"), "{what}: {error}");
 }
 
-/// A start writes no log through a link that has the name of a log in the making.
+/// A start does not write a log through a link that has the name of a log in creation.
 #[test]
 fn start_follows_no_link() {
     for link in KINDS {
@@ -68,8 +65,8 @@ fn start_follows_no_link() {
     }
 }
 
-/// The copy of a log that takes its place is written through no link: a prune removes the link, and a log that is copied because a sync of it has
-/// failed is not written to.
+/// The copy that replaces a log is not written through a link. A prune removes the link. The same holds for a log that is copied because a sync
+/// failed.
 #[test]
 fn copy_follows_no_link() {
     for link in KINDS {
@@ -79,7 +76,7 @@ fn copy_follows_no_link() {
         folder.suspect_runs().insert(author.run.clone());
         append(folder, &author.clone().write(&["2"])).unwrap_err();
         assert_eq!(fs::read_to_string(&*precious).unwrap(), PRECIOUS);
-        // What failed took the link away, as it takes away a copy that was not finished.
+        // The failed call removed the link, as it removes an unfinished copy.
         append(folder, &author.write(&["2"])).unwrap();
 
         link(precious, &copy).unwrap();
@@ -89,7 +86,7 @@ fn copy_follows_no_link() {
     }
 }
 
-/// A heartbeat is written through no link, also where that leads to what looks like the heartbeat of another executor.
+/// A heartbeat is not written through a link, even if the link leads to a file that looks like another executor's heartbeat.
 #[test]
 fn heartbeat_follows_no_link() {
     for link in KINDS {
@@ -105,7 +102,7 @@ fn heartbeat_follows_no_link() {
     }
 }
 
-/// The marker is written through no link, also where that leads to nothing yet.
+/// The marker is not written through a link, even if the link leads to a file that does not exist yet.
 #[test]
 fn marker_follows_no_link() {
     let directory = tempfile::tempdir().unwrap();
@@ -117,7 +114,7 @@ fn marker_follows_no_link() {
     assert!(!target.exists(), "nothing was made through the link");
 }
 
-/// The name of a journal is not known before, but the door that makes it follows no link.
+/// The name of a journal is not known in advance. The disk call that creates a journal follows no link.
 #[test]
 fn made_file_is_no_link() {
     let Scene { folder, precious, .. } = &scene();
@@ -130,7 +127,7 @@ fn made_file_is_no_link() {
     assert_eq!(fs::read_to_string(precious).unwrap(), PRECIOUS);
 }
 
-/// A log that was replaced by a link is not appended to.
+/// An append does not write to a log that was replaced by a link.
 #[test]
 fn append_follows_no_link() {
     let Scene { folder, author, precious, .. } = &mut scene();

@@ -1,4 +1,4 @@
-//! Tests that need the door to the file system in their hands: crashes, faults and damage.
+//! Tests that control the file system: crashes, faults and damage.
 
 pub(crate) mod author;
 mod away;
@@ -30,7 +30,7 @@ fn folder(root: &Path, disk: Arc<dyn Disk>) -> FsInner {
     folder_with(root, disk, 16, JournalLimits::default())
 }
 
-/// One that writes to a journal from its first append on, which is full after some.
+/// A folder that writes to a journal from its first append on. The journal is full after a few appends.
 fn journaled(root: &Path, disk: Arc<dyn Disk>) -> FsInner {
     folder_with(root, disk, 0, JournalLimits { step: 1_024, most: 8 * 512, longest: 4_000 })
 }
@@ -44,32 +44,32 @@ fn folder_with(root: &Path, disk: Arc<dyn Disk>, journal_after: usize, limits: J
     FsInner::new(disk, FsLayout::new(root.into()), Arc::new(MachineClock::new()), options, limits)
 }
 
-/// The folder as another process sees it.
+/// Opens the folder like another process.
 fn reopened(root: &Path) -> FsInner {
     let folder = folder(root, Arc::new(HastyDisk));
     folder.ready_to_read().expect("it can be read");
     folder
 }
 
-/// Appends for a caller that waits.
+/// Appends, for a caller that waits.
 fn append(folder: &FsInner, entry: &RunAppend) -> Result<HeadRef, FsStoreError> {
     let waiting = CallerGuard::new();
     folder.append(entry, &waiting.caller())
 }
 
-/// Prunes for a caller that waits.
+/// Prunes, for a caller that waits.
 fn prune(folder: &FsInner, run: &RunKey, cut: &PruneCut) -> Result<Removed, FsStoreError> {
     let waiting = CallerGuard::new();
     folder.prune(run, cut, &waiting.caller())
 }
 
-/// Purges, whatever the head is, for a caller that waits.
+/// Purges whatever the head is, for a caller that waits.
 fn purge(folder: &FsInner, run: &RunKey) -> Result<Removed, FsStoreError> {
     let waiting = CallerGuard::new();
     folder.purge(run, None, &waiting.caller())
 }
 
-/// The ids of all records, by way of the history and of loading each; `None` if there is no such run.
+/// Returns the ids of all records, from the history and from a load of each record; `None` if the run does not exist.
 fn ids(folder: &FsInner, run: &RunKey) -> Result<Option<Vec<RecordId>>, FsStoreError> {
     let Some(records) = folder.load(run, At::Latest)? else {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! What the tests share: a namespace of its own for each, a plain connection to look at messages behind the store's back, and damage.
+//! Helpers: a separate namespace per test, a plain connection to the server's messages, and damage.
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
 
@@ -98,7 +98,7 @@ impl Place {
         }
     }
 
-    /// Writes the messages of a run anew, as `change` leaves them; those without records go.
+    /// Rewrites the messages of a run with `change`, and removes messages without records.
     async fn rewrite(&self, run: &RunKey, change: impl Fn(&mut Vec<(Vec<u8>, Vec<u8>)>)) {
         let client = self.client().await;
         let subject = self.subject(&client, run).await;

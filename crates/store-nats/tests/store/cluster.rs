@@ -1,7 +1,6 @@
-//! Three servers that keep each record on all of them. Any one of them is killed, stands still for a while, or is cut off while runs are
-//! written; and servers whose clusters do not keep what they promise are refused.
+//! Three servers that each store every record. Any of them is killed, suspended or cut off during writes. Servers with unsafe clusters are refused.
 //!
-//! Debian's servers are such: `PATH` may name newer ones first.
+//! The NATS servers of Debian are unsafe. For newer servers, put their folder first in `PATH`.
 
 use std::time::Duration;
 

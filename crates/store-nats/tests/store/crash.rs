@@ -1,5 +1,5 @@
-//! The connection is cut at every request of a story, before, during and after it; the server is killed while it is written to, and stands
-//! still. Nothing that was acknowledged is lost, nothing is written twice, nothing by half, and no log is forked.
+//! The connection is cut before, during and after every request, and the server is killed or suspended during writes. No acknowledged record is lost,
+//! no record is doubled or partial, and no log forks.
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
 use std::time::Duration;
@@ -138,8 +138,7 @@ async fn killed_server_under_load_loses_and_forks_nothing() {
     .await;
 }
 
-/// The append before it may have been in doubt itself: its repeat, too, says where the run stands, and nothing is looked up before the next one
-/// is sent. Not remembering it, the next one was `Unavailable` instead, where a busy machine made the first one late.
+/// The previous append may have had an unknown outcome. Its repeat also returns the head, so the next append needs no extra read.
 ///
 /// Guarantees: NATS-3.
 #[tokio::test(flavor = "multi_thread")]
@@ -226,7 +225,7 @@ async fn concurrent_callers_wait_once_for_first_connection() {
     assert_eq!(surely(async || store.head(&log.key).await).await.unwrap(), None);
 }
 
-/// To hear is to be told what is said from then on.
+/// A process reports that it listens only while it can receive notices.
 ///
 /// Guarantees: NATS-14.
 #[tokio::test(flavor = "multi_thread")]
@@ -247,7 +246,7 @@ async fn disconnected_process_does_not_claim_to_listen() {
     assert_eq!(texts.next().await.unwrap().as_deref(), Some("text"));
 }
 
-/// A store connects anew, and hears, once the runtime in which it was first used is gone.
+/// A store reconnects and receives notices after the runtime of its first use has ended.
 ///
 /// Guarantees: NATS-14.
 #[test]

@@ -1,5 +1,4 @@
-//! What many processes do to a server, and one to others: listeners that read nothing, clients that fall behind, connections that all come back at
-//! once, and a server without room.
+//! Load of many processes: listeners that do not read, slow clients, simultaneous reconnects, and a server without space.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -153,8 +152,7 @@ async fn read_of_concurrently_removed_runs_is_answered() {
     place.remove().await;
 }
 
-/// A server lets a client fall behind by `max_pending` bytes and then cuts its connection. What was asked for comes in no piece; what else is
-/// asked for, comes.
+/// A server cuts the connection of a client that is `max_pending` bytes behind. A larger reply cannot arrive as a whole, but other replies can.
 ///
 /// Guarantees: NATS-6.
 #[tokio::test(flavor = "multi_thread")]
@@ -240,7 +238,7 @@ async fn server_without_space_refuses_until_space_returns() {
             Ok(_) => log.note_append(&append),
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
-                assert!(error.to_string().contains("room"), "{error}");
+                assert!(error.to_string().contains("space"), "{error}");
                 break append;
             }
         }

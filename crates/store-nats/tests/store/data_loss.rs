@@ -1,5 +1,5 @@
-//! A server that comes back without its last messages, as after a loss of power or from an older copy: what other processes
-//! write there since is neither overwritten nor hidden by what a process knew of the messages that are lost.
+//! A server that restarts without its last messages, as after a power loss or from a backup: cached heads of other processes neither overwrite nor
+//! hide new messages.
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! Runs that are written while servers fail: six writers with a run each, and two that contend for one.
+//! Writes during server failures: six writers with separate runs, and two writers on one run.
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use ferrata_testing::{Log, every_header};
 
 use crate::surely::{PATIENCE, append_surely, is_kept, load_surely, log_of, surely};
 
-/// What the writers of a run were told, in the order in which they were.
+/// The results of the writers of a run, in order.
 pub(crate) async fn write(
     store: NatsStore,
     mut log: Log,

@@ -1,4 +1,4 @@
-//! What the suite of all stores does not try: connections that are cut, a server that is killed, filled and set wrongly.
+//! Behavior beyond the conformance suite: cut connections, and servers that are killed, full or wrongly configured.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,4 +1,4 @@
-//! Streams that could lose records, limits that are reached, and streams that are deleted.
+//! Streams that could lose records, reached limits, and deleted streams.
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
 use ferrata_store::{At, CheckpointStore, ErrorKind, Page, PruneCut, Result, RunAppend, RunQuery, Seq};
@@ -79,8 +79,8 @@ async fn streams_of_other_versions_stay_untouched() {
     let made = api(&client, &info, &Value::Null).await;
     for (description, words) in [
         ("Ferrata's runs, version 2", "upgrade this process"),
-        ("Ferrata's runs, layout 1", "start anew"),
-        ("Ferrata's runs, layout 2", "start anew"),
+        ("Ferrata's runs, layout 1", "an unreleased version"),
+        ("Ferrata's runs, layout 2", "an unreleased version"),
     ] {
         let mut config = made["config"].clone();
         config["description"] = json!(description);
@@ -138,7 +138,7 @@ async fn subjects_that_another_stream_takes_are_refused() {
         assert!(made["error"].is_null(), "{made}");
         let error = place.store().setup().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error:?}");
-        assert!(error.to_string().contains("another stream takes the subjects"), "{error}");
+        assert!(error.to_string().contains("another stream has the subjects"), "{error}");
         let deleted = api(&client, &format!("STREAM.DELETE.{other}"), &Value::Null).await;
         assert_eq!(deleted["success"], true, "{deleted}");
     }
@@ -168,7 +168,7 @@ async fn streams_with_too_few_replicas_are_refused() {
     place.store().setup().await.unwrap();
     let error = place.store_with(place.options().with_replicas(3)).setup().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(error.to_string().contains("1 replicas, 3 are asked for"), "{error}");
+    assert!(error.to_string().contains("1 replicas, and 3 are requested"), "{error}");
     place.remove().await;
 }
 

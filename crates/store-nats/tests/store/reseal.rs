@@ -1,4 +1,4 @@
-//! Records in other envelopes: they stand in new messages, and the old ones are removed.
+//! Resealed records: new messages hold them, and the old messages are removed.
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
 use ferrata_store::{CheckpointStore as _, ErrorKind, PruneCut, Record, Resealing as _, Seq};

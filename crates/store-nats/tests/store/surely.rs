@@ -1,4 +1,4 @@
-//! Calls that are repeated as the runtime repeats them, and the check that a log is kept.
+//! Calls with the runtime's retries, and a check of the stored log.
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Which index answers which query, as the server itself explains it, on a table of thirty thousand runs.
+//! Checks which index answers which query, according to the server's `EXPLAIN`, on a table of thirty thousand runs.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::*;
 use crate::{PostgresOptions, PostgresStore};
 
-/// A hundred tenants, two hundred workflows, a thousand executors of which ten are dead, few failures, few timers.
+/// A hundred tenants, two hundred workflows, a thousand executors of which ten are dead, few failures, and few timers.
 const FILL: &str = "
     INSERT INTO {runs} (wake_at, created, owner, status, graph, input,
         tenant, run, workflow, version, parent_tenant, parent_run, parent_seq, parent_id, labels)
@@ -43,7 +43,7 @@ async fn explained(
     rows.iter().map(|row| row.get::<String, _>(0) + "\n").collect()
 }
 
-/// How many rows the plan took from the table of runs and its indexes, whether it then used them or not.
+/// Returns the number of rows that the plan read from the table of runs and its indexes, including rows that it did not use.
 fn rows_read(plan: &str) -> f64 {
     let number = |text: &str, after: &str| -> Option<f64> {
         let rest = &text[text.rfind(after)? + after.len()..];
@@ -111,7 +111,7 @@ async fn every_query_is_answered_by_an_index() {
         ),
         ("parent", with(&|q| q.parent = Some(parent.clone())), "runs_by_parent", 200.0),
         ("owner", with(&|q| q.owner = Some(owner)), "runs_", 200.0),
-        // Each executor is looked at once, whatever it owns; ten of a thousand are dead.
+        // The query looks at each executor once, whatever it owns. Ten of a thousand are dead.
         ("orphaned", with(&|q| q.filter = RunFilter::Orphaned), "runs_to_adopt", 1_400.0),
         ("due", with(&|q| q.filter = RunFilter::Due), "runs_to_wake", 200.0),
     ];

@@ -1,4 +1,4 @@
-//! How much of a long run a load and a page of its history read, as the server itself explains it.
+//! Checks how much of a long run a load and a page of its history read, according to the server's `EXPLAIN`.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::headers;
 use crate::names::Names;
 use crate::{PostgresOptions, PostgresStore};
 
-/// Ten runs of ten thousand records, bases at every four thousandth.
+/// Ten runs of ten thousand records, with a base at every four thousandth record.
 const FILL: &str = "
     INSERT INTO {heads} (key, seq, at, id, epoch, format, kind, status, tenant, run)
     SELECT n, 9999, n, gen_random_uuid(), 1, 1, 'n', 'c', 'default', 'r-' || n FROM generate_series(1, 10) n;
@@ -19,7 +19,7 @@ const FILL: &str = "
     FROM generate_series(0, 9999) s, {heads} r;
     ANALYZE {heads}; ANALYZE {records}";
 
-/// Returns the plan, and the most rows that a part of it read in all, whether it then used them or not.
+/// Returns the plan, and the maximum number of rows that a part of it read, including rows that it did not use.
 async fn explained(
     connection: &mut PgConnection,
     sql: &str,
@@ -59,7 +59,7 @@ async fn long_run_is_read_no_further_than_requested() {
     connection.execute(sqlx::raw_sql(AssertSqlSafe(names.fill(FILL)))).await.unwrap();
     let fill = |sql: String| names.fill(&sql);
 
-    // The newest base is 8,000; before 4,500 it is 4,000.
+    // The newest base is 8,000. Before 4,500, the newest base is 4,000.
     for (sql, seq, records) in
         [(LATEST, None, 2_000.0), (BY_SEQ, Some(4_500), 501.0), (BY_SEQ, Some(100), 101.0)]
     {
@@ -78,7 +78,7 @@ async fn long_run_is_read_no_further_than_requested() {
     connection.execute(sqlx::raw_sql(AssertSqlSafe(drop))).await.unwrap();
 }
 
-/// The rows after the first are read without a look at the types, so the first must tell those of columns that hold nothing in it.
+/// Rows after the first row are read without a check of their types. So the check of the first row must include columns that are null in it.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn null_column_has_its_type_checked() {

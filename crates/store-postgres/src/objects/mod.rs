@@ -1,7 +1,7 @@
-//! Large values in tables beside the records: an object store in the database that there is anyway.
+//! Large values in tables of the store's database: an object store that needs no other service.
 //!
-//! A writer writes the chunks of a value under its own tag, and one statement then names the value. So a reader gets one whole value, and only
-//! complete values get a name.
+//! A writer writes the chunks of a value under its own tag, and then one statement gives the value its name. So a name always belongs to a complete
+//! value, and a reader gets one whole value.
 
 mod read;
 mod upload;
@@ -30,15 +30,15 @@ use upload::ObjectUpload;
 /// The store's name in errors of the object store.
 const STORE: &str = "postgres";
 
-/// The maximum size of a row. A part of a row is read without the rest.
+/// The maximum size of a chunk in bytes. A chunk is one row, which can be read alone.
 const CHUNK: usize = 256 << 10;
 
-/// Writes chunks of a value that has no name yet.
+/// Inserts chunks of a value that has no name yet.
 const WRITE: &str = "\
     INSERT INTO {chunks} (tag, start, at, body) \
     SELECT $1, c.start, {now}, c.body FROM unnest($2::int8[], $3::bytea[]) AS c(start, body)";
 
-/// Copies the chunks of a value to one that has no name yet.
+/// Copies the chunks of a value to a new value that has no name yet.
 const COPY: &str = "\
     INSERT INTO {chunks} (tag, start, at, body) SELECT $1, start, {now}, body FROM {chunks} WHERE tag = $2";
 
@@ -46,10 +46,10 @@ const COPY: &str = "\
 const WHOLE: &str = "\
     whole AS MATERIALIZED (SELECT coalesce(sum(octet_length(body)), 0) = $3 AS yes FROM {chunks} WHERE tag = $2)";
 
-/// Returns whether the value was whole, and the number of named values.
+/// Returns whether the value was complete, and the number of named values.
 const SAID: &str = "SELECT whole.yes, (SELECT count(*) FROM named) FROM whole";
 
-/// Removes some chunks that have been without a name for long.
+/// Removes some chunks that have had no name for a long time.
 const SWEEP: &str = "\
     DELETE FROM {chunks} WHERE (tag, start) IN (SELECT c.tag, c.start FROM {chunks} c WHERE c.at < {now} - $1 \
     AND NOT EXISTS (SELECT FROM {objects} o WHERE o.tag = c.tag) LIMIT 1000) RETURNING tag";
@@ -62,7 +62,7 @@ const REMOVE: &str = "\
     WITH gone AS (DELETE FROM {objects} WHERE path = $1 RETURNING tag), \
     emptied AS (DELETE FROM {chunks} c USING gone WHERE c.tag = gone.tag) SELECT count(*) FROM gone";
 
-/// Gives a name that is free.
+/// Returns the statement that gives a value a name which no other value has.
 fn name_free() -> String {
     format!(
         "WITH {WHOLE}, named AS (INSERT INTO {{objects}} (path, tag, size, at) SELECT $1, $2, $3, {{now}} FROM whole WHERE yes \
@@ -70,7 +70,7 @@ fn name_free() -> String {
     )
 }
 
-/// Returns the statement that names a value unconditionally.
+/// Returns the statement that gives a value a name, whether or not another value has the name.
 fn name_over() -> String {
     // The statement finds the old value before it renames: the server skips rows that the same statement has changed.
     format!(
@@ -81,7 +81,7 @@ fn name_over() -> String {
     )
 }
 
-/// Gives a name that a certain value has.
+/// Returns the statement that gives a value a name which a certain other value has.
 fn name_instead() -> String {
     format!(
         "WITH {WHOLE}, named AS (UPDATE {{objects}} o SET tag = $2, size = $3, at = {{now}} FROM whole \
@@ -90,21 +90,22 @@ fn name_instead() -> String {
     )
 }
 
-/// The condition on the current value of the name.
+/// The condition for naming a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NamePrecondition {
-    /// There must be nothing.
+    /// No value has the name.
     Nothing,
     Anything,
-    /// It must be this one.
+    /// This value has the name.
     This(Uuid),
 }
 
-/// Large values in tables of a [`PostgresStore`]: the place for `Blobs` where there is a database and neither a bucket nor a folder that all share.
+/// Large values in tables of a [`PostgresStore`]. Use it as the object store of `Blobs` if the processes share a database but no bucket and no
+/// folder.
 ///
-/// An [`ObjectStore`] of the crate `object_store`; [`setup`](ferrata_store::CheckpointStore::setup) creates its tables. A `put` or `complete` is as
-/// durable as a record. Values are written and read in parts of 8 MiB, and a part of a value is read without the rest. The store discards attributes
-/// and old versions.
+/// The type implements [`ObjectStore`] of the crate `object_store`. [`setup`](ferrata_store::CheckpointStore::setup) creates its tables. A `put` or
+/// `complete` is as durable as a record. Values are written and read in parts of 8 MiB, and a reader can read a part of a value alone. The store
+/// does not keep attributes or old versions.
 ///
 /// # Examples
 ///
@@ -144,7 +145,7 @@ struct Inner {
 }
 
 impl PostgresStore {
-    /// Returns the place for large values in the database of this store, over the same connections.
+    /// Returns the object store for large values in the database of this store. It uses the same connections.
     pub fn objects(&self) -> PostgresObjects {
         PostgresObjects::new(self.db().clone(), self.names())
     }
@@ -171,11 +172,12 @@ impl PostgresObjects {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Removes the remains of unfinished uploads, and returns the number of rows. An upload that continues after `longest` fails.
+    /// Removes chunks that are older than `longest` and belong to no named value, such as those of abandoned uploads. Returns the number of removed
+    /// rows. An upload that takes longer than `longest` fails.
     ///
     /// # Errors
     ///
-    /// As of any write to a store: call it again.
+    /// The errors of a write to a store. Call it again.
     pub async fn sweep(&self, longest: Duration) -> ferrata_store::Result<u64> {
         // No value is older than the year 0.
         let ms = i64::try_from(longest.as_millis()).unwrap_or(i64::MAX).min(1 << 46);
@@ -193,7 +195,7 @@ impl PostgresObjects {
         self.inner.ids.next(SystemClock::new().now())
     }
 
-    /// Writes what a value holds from `start` on.
+    /// Writes the bytes of a value from offset `start` on.
     async fn write(&self, path: &Path, tag: Uuid, start: u64, body: &Bytes) -> Result<()> {
         if body.is_empty() {
             return Ok(());
@@ -204,7 +206,7 @@ impl PostgresObjects {
         self.inner.db.write(write).await.map(drop).map_err(|failed| fault(failed, "objects.write", path))
     }
 
-    /// Names a written value.
+    /// Gives a written value its name.
     async fn name(&self, path: &Path, tag: Uuid, size: u64, before: NamePrecondition) -> Result<PutResult> {
         let inner = &*self.inner;
         let sql = match before {
@@ -226,14 +228,18 @@ impl PostgresObjects {
                 Ok(PutResult { e_tag: Some(tag.to_string()), version: None, extensions: <_>::default() })
             }
             (Some((true, _)), NamePrecondition::This(_)) => {
-                Err(Error::Precondition { path, source: "another value has the name".into() })
+                Err(Error::Precondition { path, source: "another value has this name".into() })
             }
-            (Some((true, _)), _) => Err(Error::AlreadyExists { path, source: "a value has the name".into() }),
-            _ => Err(generic(format!("parts of {path} are gone: the upload took too long; put it again"))),
+            (Some((true, _)), _) => {
+                Err(Error::AlreadyExists { path, source: "a value already has this name".into() })
+            }
+            _ => Err(generic(format!(
+                "parts of {path} are missing, because the upload took too long; upload it again"
+            ))),
         }
     }
 
-    /// Writes and names a value.
+    /// Writes a value and gives it its name.
     async fn put_whole(&self, path: &Path, body: &Bytes, before: NamePrecondition) -> Result<PutResult> {
         let tag = self.tag();
         let mut upload = ObjectUpload::new(self.clone(), path.clone(), tag, before);
@@ -271,7 +277,7 @@ impl ObjectStore for PostgresObjects {
                 let tag = version.e_tag.as_deref().and_then(|tag| Uuid::try_parse(tag).ok());
                 NamePrecondition::This(tag.ok_or_else(|| Error::Precondition {
                     path: location.to_string(),
-                    source: "the version to be replaced is none of this store's".into(),
+                    source: "the version to replace is not a version of this store".into(),
                 })?)
             }
         };
@@ -347,7 +353,7 @@ impl fmt::Debug for PostgresObjects {
     }
 }
 
-/// Refuses what would be lost.
+/// Refuses attributes, because the store would lose them.
 fn without(attributes: &Attributes) -> Result<()> {
     match attributes.is_empty() {
         true => Ok(()),
@@ -363,7 +369,7 @@ fn number(bytes: u64) -> i64 {
 }
 
 fn missing(path: &Path) -> Error {
-    Error::NotFound { path: path.to_string(), source: "there is no such value".into() }
+    Error::NotFound { path: path.to_string(), source: "the value does not exist".into() }
 }
 
 fn generic(message: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
@@ -374,7 +380,7 @@ fn generic(message: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Erro
 fn fault(failed: PostgresStoreError, operation: &'static str, path: &Path) -> Error {
     let error: StoreFault = failed.into_error(operation);
     match error.kind() {
-        // No rights, or no tables: the error tells.
+        // The database denied the permission, or the tables are missing. The error describes which.
         ferrata_store::ErrorKind::Invalid => {
             Error::PermissionDenied { path: path.to_string(), source: error.into() }
         }

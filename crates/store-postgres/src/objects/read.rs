@@ -1,4 +1,4 @@
-//! Reading values, and listing their names.
+//! Reads values, and lists their names.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -17,30 +17,30 @@ use crate::db::query;
 
 pub(super) const FIND: &str = "SELECT path, tag, size, at FROM {objects} WHERE path = $1";
 
-/// Lists names behind `$1`, of a folder from `$2` to before `$3`.
+/// Lists the names after `$1` in a folder, which has the names from `$2` to before `$3`.
 pub(super) const LIST: &str = "\
     SELECT path, tag, size, at FROM {objects} \
     WHERE path > $1 AND path >= $2 AND ($3::text IS NULL OR path < $3) ORDER BY path LIMIT $4";
 
-/// Reads the bytes of a value from `$2` to before `$3`; `$4` is the most that a chunk has.
+/// Reads the bytes of a value from `$2` to before `$3`. `$4` is the maximum size of a chunk.
 pub(super) const READ: &str = "\
     SELECT substring(body FROM (greatest($2 - start, 0) + 1)::int4 FOR ($3 - greatest(start, $2))::int4) FROM {chunks} \
     WHERE tag = $1 AND start > $2 - $4 AND start < $3 ORDER BY start";
 
-/// The number of bytes read at once, and of names.
+/// The number of bytes, and the number of names, that one statement reads.
 const AT_ONCE: u64 = 32 * CHUNK as u64;
 const NAMES: usize = 1_000;
 
-/// The maximum number of lookups of a value that is replaced before it is read.
+/// The maximum number of times to look up a value that is replaced before it is read.
 const TRIES: u32 = 16;
 
-/// Reads a row of names: the metadata, and the tag of the chunks.
+/// Converts a row of the table of names: the metadata, and the tag of the chunks.
 fn meta(row: &PgRow) -> Result<(ObjectMeta, Uuid), Box<dyn std::error::Error + Send + Sync>> {
     let (path, tag): (String, Uuid) = (row.try_get(0)?, row.try_get(1)?);
     let (size, at): (i64, i64) = (row.try_get(2)?, row.try_get(3)?);
     let meta = ObjectMeta {
         location: Path::parse(path)?,
-        last_modified: DateTime::<Utc>::from_timestamp_millis(at).ok_or("a time that is none")?,
+        last_modified: DateTime::<Utc>::from_timestamp_millis(at).ok_or("an invalid time")?,
         size: u64::try_from(size)?,
         e_tag: Some(tag.to_string()),
         version: None,
@@ -74,7 +74,8 @@ impl PostgresObjects {
         Ok((bytes.len() == length).then(|| bytes.freeze()))
     }
 
-    /// Reads the requested range. It reads the first part at once, so that a value replaced meanwhile is looked up again, and the rest on demand.
+    /// Reads the requested range. Reads the first part at once: if the value was replaced meanwhile, the method looks it up again. Reads the other
+    /// parts on demand.
     pub(super) async fn get(&self, path: &Path, options: &GetOptions) -> Result<GetResult> {
         for _ in 0..TRIES {
             let (meta, tag) = self.find_object(path).await?;
@@ -100,7 +101,7 @@ impl PostgresObjects {
                 extensions: <_>::default(),
             });
         }
-        Err(generic(format!("{path} is replaced again and again; read it again")))
+        Err(generic(format!("{path} is replaced repeatedly; read it again")))
     }
 
     fn rest(self, path: Path, tag: Uuid, rest: Range<u64>) -> impl Stream<Item = Result<Bytes>> + Send {
@@ -122,14 +123,14 @@ impl PostgresObjects {
         })
     }
 
-    /// Lists what is in a folder and below it, behind a name.
+    /// Lists the values in a folder and below it, after a name.
     pub(super) fn list_below(
         self,
         prefix: Option<&Path>,
         behind: String,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
         let folder = prefix.map(Path::as_ref).filter(|folder| !folder.is_empty()).map(str::to_owned);
-        // The next character after the slash ends what is in a folder, in the order of bytes.
+        // In byte order, the names in a folder end before the character that follows the slash.
         let from = folder.as_ref().map_or_else(String::new, |folder| format!("{folder}/"));
         let to = folder.map(|folder| format!("{folder}0"));
         let pages = stream::try_unfold(Some(behind), move |behind| {
@@ -155,7 +156,7 @@ impl PostgresObjects {
         rows.iter().map(|row| Ok(meta(row).map_err(generic)?.0)).collect()
     }
 
-    /// Lists what is in a folder, and the folders in it.
+    /// Lists the values in a folder, and the folders in it.
     pub(super) async fn folder(&self, prefix: Option<&Path>) -> Result<ListResult> {
         let root = Path::default();
         let folder = prefix.unwrap_or(&root);

@@ -1,4 +1,4 @@
-//! An upload of a value in parts, named at the end.
+//! An upload of a value in parts. The value gets its name at the end.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::{NamePrecondition, PostgresObjects};
 
-/// A value without a name. Dropping it leaves chunks for the [sweep](PostgresObjects::sweep).
+/// A value without a name. If it is dropped, its chunks remain for the [sweep](PostgresObjects::sweep).
 pub(super) struct ObjectUpload {
     objects: PostgresObjects,
     path: Path,
@@ -37,14 +37,14 @@ impl ObjectUpload {
         Self { size, ..Self::new(objects, path, tag, before) }
     }
 
-    /// Names the value. If the name is refused, removes the chunks.
+    /// Gives the value its name. If the name is refused, removes the chunks.
     pub(super) async fn finish(&self) -> Result<PutResult> {
         let named = self.objects.name(&self.path, self.tag, self.size, self.before).await;
-        // After any other error the value may have its name, or get it at this moment.
+        // After any other error, the value may have its name or may get it at this moment.
         if matches!(named, Err(Error::AlreadyExists { .. } | Error::Precondition { .. }))
             && let Err(error) = self.objects.forget(&self.path, self.tag).await
         {
-            tracing::debug!(%error, "left a value without a name to be swept");
+            tracing::debug!(%error, "could not remove an unnamed value; a later sweep removes it");
         }
         named
     }

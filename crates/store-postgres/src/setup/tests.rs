@@ -1,4 +1,5 @@
-//! A version of the tables after the first: what `setup` does with tables of version 1, and what version 1 does with those of version 2.
+//! A second version of the tables: what `setup` of the second version does with tables of version 1, and what version 1 does with tables of version
+//! 2.
 
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ const NEXT: (&str, &str) = (
 const FILL: &str = "INSERT INTO {runs} (created, status, graph, input, tenant, run, workflow, version)
     VALUES (0, 'p', gen_random_uuid(), gen_random_uuid(), 't', 'r', 'w', '')";
 
-/// Ten processes of the second version begin at once on tables of the first one.
+/// Ten processes of the second version start at the same time on tables of the first version.
 ///
 /// Guarantees: POSTGRES-8, POSTGRES-9.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -1,4 +1,4 @@
-//! What the tests write: runs with records that say little, but chain as they must.
+//! Writes runs with small, correctly chained records.
 
 use std::ops::{Deref, DerefMut};
 

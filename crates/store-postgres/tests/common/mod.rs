@@ -1,4 +1,4 @@
-//! A schema of its own for each test, on the server that the environment names.
+//! A separate schema per test, on the server from the environment.
 #![expect(clippy::unwrap_used, reason = "a test that cannot reach its server has failed")]
 #![allow(dead_code, reason = "each test program uses a part of this")]
 

@@ -1,7 +1,7 @@
 //! A proxy that counts the requests of a client and can cut the connection before, during or after any of them.
 //!
-//! A request is what ends with `Sync` or is a simple `Query`: what costs a round trip. A `Sync` alone, with which the driver
-//! asks in the background whether a connection is there, is counted apart.
+//! A request ends with `Sync` or is a simple `Query`, which costs a round trip. A `Sync` alone is counted separately: the driver sends it in the
+//! background to check a connection.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

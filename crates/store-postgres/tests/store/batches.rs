@@ -1,4 +1,4 @@
-//! Many writers at once: batches that share runs never wait for each other in a circle, and pools are used in parallel.
+//! Many concurrent writers: batches with shared runs never deadlock, and pools are used in parallel.
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -24,8 +24,8 @@ fn shuffled(count: usize, seed: u32) -> Vec<usize> {
     numbers
 }
 
-/// Twelve writers append to the same thirty runs in one batch each, in orders of their own, grow some and start some, and
-/// go on from what they find. Whoever loses is told the head; nobody is the victim of a deadlock.
+/// Twelve writers append to the same thirty runs, each with one batch in its own order. They extend some runs, start others, and continue from the
+/// heads that they find. A losing writer gets the current head, and no writer is a deadlock victim.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn overlapping_batches_never_deadlock() {

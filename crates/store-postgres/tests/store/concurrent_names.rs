@@ -1,5 +1,5 @@
-//! Several writers start, append to, prune and purge the same few names at once, by seeds: one winner for each head, nothing acknowledged is
-//! lost to a purge that expected an older head, and no trace of a life is left behind.
+//! Several writers start, append to, prune and purge the same few ids at once, by seeds: each head has one winner, a purge with an older expected
+//! head loses no acknowledged record, and no data of an earlier generation remains.
 use std::collections::HashSet;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ impl Chance {
     }
 }
 
-/// What writers were told.
+/// The results that the writers received.
 #[derive(Debug, Default)]
 struct Told {
     /// The heads that acknowledged appends came after; a start has none.
@@ -169,8 +169,8 @@ async fn pruned_after(schema: &Schema, author: &Author, transaction: PgTransacti
     prune.join_next().await.unwrap().unwrap().unwrap().records
 }
 
-/// What happens to the run while a prune waits for its head is seen by the prune: it takes nothing of what was
-/// appended, nothing that another prune took, and nothing of a next life of the name.
+/// A prune that waits for the head sees concurrent changes: it removes no later appended record, nothing that another prune removed, and nothing of a
+/// later generation.
 ///
 /// Guarantees: POSTGRES-15.
 #[tokio::test]

@@ -1,7 +1,6 @@
-//! The circles in which two batches could wait for each other, each brought about on purpose: none of them stays closed.
+//! The cycles in which two batches could wait for each other, each produced on purpose. Every cycle resolves.
 //!
-//! A third transaction holds what both batches need, until both wait. When it ends, they go on in an order that the server
-//! chooses, so each is tried several times.
+//! A third transaction holds the locks that both batches need, until both wait. The server then chooses the order, so each test runs several times.
 use std::num::NonZeroU32;
 
 use crate::common::author::{Author, append, is_kept};
@@ -127,7 +126,7 @@ async fn a_run_grows_beside_one_that_two_start() {
     stage.schema.remove().await;
 }
 
-/// Somebody keeps a run for long: the batch gives up its short wait, takes the order, and is written once all the same.
+/// A transaction locks a run for long: the batch abandons its short wait, then waits in the fixed order, and is written once.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn a_batch_waits_as_long_as_it_takes() {

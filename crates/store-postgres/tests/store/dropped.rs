@@ -1,8 +1,7 @@
-//! Calls that are dropped on the way leave a connection that can be used.
+//! A dropped call leaves a usable connection.
 //!
-//! A purge that was dropped while `BEGIN` was on its way gave its connection back to the pool within a transaction that nobody
-//! knew of. The next append on it was acknowledged and never committed: lost with the connection. Whatever begins a
-//! transaction now runs to its end, whether or not its caller still waits.
+//! Otherwise a purge that is dropped during `BEGIN` returns a connection with an open transaction to the pool, and the next append on that connection
+//! is never committed. A call that starts a transaction therefore runs to its end, even if its caller is gone.
 use std::future::poll_fn;
 use std::num::NonZeroU32;
 use std::pin::pin;
@@ -67,8 +66,8 @@ async fn the_same_without_prepared_statements() {
     is_usable_after(false).await;
 }
 
-/// A purge was dropped while it waited in the server; the run was purged by somebody else and started anew. The purge went on
-/// when it could, and took the new life with it, until it was bound to the life that it was meant for.
+/// A purge is dropped while it waits in the server, and another process purges and restarts the run. When the first purge continues, it must not
+/// remove the new generation.
 ///
 /// Guarantees: POSTGRES-15.
 #[tokio::test]

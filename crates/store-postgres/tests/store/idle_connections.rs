@@ -1,4 +1,4 @@
-//! A connection that was just used is used again, and still is everybody's.
+//! A recently used connection is reused first, and stays available to every caller.
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

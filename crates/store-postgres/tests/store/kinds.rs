@@ -1,4 +1,4 @@
-//! What the server says and what a caller is told, code by code, through the driver.
+//! The error kind and message for each SQLSTATE code, through the driver.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -19,8 +19,8 @@ const CODES: [(&str, ErrorKind, &str); 42] = [
     ("23514", ErrorKind::Corrupt, "backup"),
     ("25006", ErrorKind::Unavailable, "standby"),
     ("25P02", ErrorKind::Invalid, "roll it back"),
-    ("25P03", ErrorKind::Indeterminate, "begin anew"),
-    ("25P04", ErrorKind::Indeterminate, "begin anew"),
+    ("25P03", ErrorKind::Indeterminate, "start a new one"),
+    ("25P04", ErrorKind::Indeterminate, "start a new one"),
     ("26000", ErrorKind::Unavailable, "`prepared`"),
     ("28000", ErrorKind::Invalid, "pg_hba.conf"),
     ("28P01", ErrorKind::Invalid, "password"),
@@ -36,7 +36,7 @@ const CODES: [(&str, ErrorKind, &str); 42] = [
     ("42601", ErrorKind::Unsupported, "migrations"),
     ("53100", ErrorKind::Unavailable, "disk is full"),
     ("53200", ErrorKind::Unavailable, "memory"),
-    ("53300", ErrorKind::Unavailable, "no more connections"),
+    ("53300", ErrorKind::Unavailable, "maximum of connections"),
     ("53400", ErrorKind::Unavailable, "limit"),
     ("53000", ErrorKind::Unavailable, "resource"),
     ("54000", ErrorKind::TooLarge, "smaller"),
@@ -233,7 +233,7 @@ async fn ended_session_is_indeterminate_only_for_writes() {
     schema.remove().await;
 }
 
-/// Two transactions append to two runs in opposite orders: the server ends one of them, which is told to begin anew.
+/// Two transactions append to two runs in opposite orders: the server ends one of them, which gets an error that requests a new transaction.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn caller_deadlock_is_unavailable_for_one() {

@@ -1,5 +1,4 @@
-//! The connection is cut before, during and after every request: no record is lost or doubled, and a record whose
-//! acknowledgement was lost is found by its id.
+//! The connection is cut before, during and after every request: no record is lost or doubled, and a repeated append finds its record by id.
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -131,8 +130,8 @@ async fn repeated_append_settles_lost_reply() {
 /// The body of the record that meets the silence.
 const SILENT: &[u8] = br#"{"silent": true}"#;
 
-/// Every connection goes silent at once, as behind a proxy that fails over: each call ends in the time given, and the next ones go over
-/// new connections. The driver would keep the places of the dead ones in the pool for as long as the system waits for an answer.
+/// Every connection goes silent at once, as behind a proxy during a failover: each call ends within its time limit, and the next calls use new
+/// connections. The driver alone would keep the dead connections in the pool until the system's timeout.
 ///
 /// Guarantees: STORE-3.
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! What the store does on a server beside the contract of all stores.
+//! Behavior of the store on a server, beyond the conformance suite.
 #![expect(clippy::unwrap_used, reason = "a test that cannot do its work has failed")]
 
 #[path = "../common/mod.rs"]

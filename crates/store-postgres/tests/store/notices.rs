@@ -1,4 +1,4 @@
-//! Notices between processes, and what becomes of them when the listener's connection is lost.
+//! Notices between processes, and the loss of the listener's connection.
 use std::time::Duration;
 
 use crate::common::Schema;

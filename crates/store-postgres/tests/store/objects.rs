@@ -1,5 +1,4 @@
-//! Large values in tables: the suite that `object_store` holds its own stores against, random calls against a store in memory, readers and writers
-//! at once, and what is left behind.
+//! Large values in tables: the suite of `object_store`, random calls compared with a store in memory, concurrent readers and writers, and leftovers.
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
 use std::sync::Arc;
@@ -243,7 +242,7 @@ async fn what_an_upload_left_behind_is_swept() {
         assert_eq!(objects.get(&"kept".into()).await.unwrap().bytes().await.unwrap(), value(CHUNK + 1, 1));
         // What was swept is not named.
         let error = late.complete().await.unwrap_err();
-        assert!(error.to_string().contains("put it again"), "{error}");
+        assert!(error.to_string().contains("upload it again"), "{error}");
         assert!(matches!(objects.head(&"late".into()).await, Err(Error::NotFound { .. })));
     })
     .await;

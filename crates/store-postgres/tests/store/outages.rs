@@ -1,5 +1,5 @@
-//! The server is killed, stopped and started again, and its disk fills up, while writers write: no acknowledged record is
-//! lost, none is doubled, and everybody goes on by themselves.
+//! The server is killed, stopped, restarted and runs out of disk during writes: no acknowledged record is lost, none is doubled, and every writer
+//! continues by itself.
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,5 +1,4 @@
-//! Behind a PgBouncer that shares connections by transaction: without prepared statements, and with them where it keeps them, as versions from
-//! 1.21 on do. With the settings that the guide names.
+//! The store behind PgBouncer with transaction pooling and the settings of the guide, with and without prepared statements.
 use std::sync::Arc;
 use std::time::Duration;
 

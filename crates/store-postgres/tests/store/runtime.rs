@@ -1,4 +1,4 @@
-//! The runtime on this store: many runs at once, and a run that goes on in another process.
+//! The runtime on this store: many concurrent runs, and a run that continues in another process.
 use crate::common::Schema;
 use ferrata_core::graph::Graph;
 use ferrata_core::runtime::Outcome;

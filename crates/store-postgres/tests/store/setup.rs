@@ -1,4 +1,4 @@
-//! Making the tables: by many at once, by somebody's own tool, beside older and newer versions; and reading them in SQL.
+//! Creating the tables: concurrently, with an external tool, and next to older and newer versions. Also reading them in SQL.
 use std::time::Duration;
 
 use crate::common::Schema;
@@ -103,7 +103,7 @@ async fn tables_of_other_versions_are_refused_untouched() {
     let newer =
         "INSERT INTO {schema}.migrations (version, name) VALUES (2, 'more'); DROP TABLE {schema}.chunks";
     for (change, words) in
-        [(newer, ["version 2", "upgrade"]), (unreleased, ["start anew", "drop the schema"])]
+        [(newer, ["version 2", "upgrade"]), (unreleased, ["an unreleased version", "drop the schema"])]
     {
         let schema = Schema::new();
         let store = schema.store();

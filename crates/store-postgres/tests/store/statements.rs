@@ -1,4 +1,4 @@
-//! What the server makes of the statements: plans that are kept, heads moved within their page, and no setting left behind.
+//! The server's view of the statements: cached plans, in-page updates of heads, and no leftover settings.
 
 use std::num::NonZeroU32;
 
@@ -66,7 +66,7 @@ async fn a_prune_is_one_statement() {
     schema.remove().await;
 }
 
-/// What an application set for its own transaction stays as it is.
+/// Settings that an application made for its own transaction do not change.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn a_transaction_keeps_its_own_patience() {
@@ -134,8 +134,7 @@ async fn step_touches_no_index_and_no_runs_row() {
     schema.remove().await;
 }
 
-/// Listings find a run as its last record has it, whatever that record is: also one that does not look as if it changed anything, alone, beside others,
-/// and where it is not the last of its entry that changes it.
+/// Listings show a run as of its last record, even if the record changes no listed field, is one of several, or is followed by others in its entry.
 ///
 /// Guarantees: POSTGRES-13.
 #[tokio::test]
@@ -258,7 +257,7 @@ async fn a_run_without_its_head_ends_no_listing() {
     schema.remove().await;
 }
 
-/// What came since a record is not told without the last record that the head names.
+/// A read of the records since a position fails if the last record of the head is missing.
 ///
 /// Guarantees: POSTGRES-13.
 #[tokio::test]

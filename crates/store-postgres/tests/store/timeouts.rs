@@ -1,4 +1,4 @@
-//! A transactional node whose time is over at any of its awaits: what it wrote is gone, and the next attempt writes it once.
+//! A transactional node that times out at any `.await`: its rows are rolled back, and the next attempt writes them once.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;

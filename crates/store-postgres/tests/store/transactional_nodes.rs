@@ -1,4 +1,4 @@
-//! Transactional nodes on the server: over one connection, with replies that are lost, and with errors that the server raises.
+//! Transactional nodes on a server: with one connection, lost replies, and server errors.
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

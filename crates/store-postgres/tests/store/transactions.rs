@@ -1,4 +1,4 @@
-//! A record in the user's own transaction, and in one of the store's: there exactly if the transaction commits.
+//! A record in the user's transaction, and in one of the store's: it exists exactly if the transaction commits.
 use std::time::Duration;
 
 use crate::common::Schema;
@@ -74,7 +74,8 @@ async fn a_conflict_within_a_transaction_writes_nothing() {
     schema.remove().await;
 }
 
-/// Two transactions of a higher isolation level meet at one run: one is told to begin anew, and nothing is written twice.
+/// Two transactions with a higher isolation level conflict on one run: one gets an error that requests a new transaction, and nothing is written
+/// twice.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn a_serialisable_transaction_is_told_to_begin_anew() {

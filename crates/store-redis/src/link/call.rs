@@ -1,4 +1,4 @@
-//! One command to one server: a plain one, a script, or a script for the keys of many calls.
+//! A command to one server: a plain command, a script, or a script for the keys of many calls.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use redis::Cmd;
 
 use super::slots::slot;
 
-/// A script that runs inside the server, in one step.
+/// A script that runs inside the server as one atomic step.
 pub(crate) struct Script {
     source: &'static str,
     hash: String,
@@ -20,14 +20,14 @@ impl Script {
     }
 }
 
-/// A command that is not sent yet. Cheap to copy: bodies are shared.
+/// A command that is not sent yet. It is cheap to clone, because bodies are shared.
 #[derive(Clone)]
 pub(crate) struct RedisCall {
     what: CommandKind,
     key: Bytes,
-    /// Whether the command has the key, or it only says where to go.
+    /// Whether the command contains the key. If not, the key only selects the server.
     has_key: bool,
-    /// Whether it uses keys beside its own: then it runs where all keys of the slot are, or not at all.
+    /// Whether the command uses other keys of the slot. If so, it runs only where all keys of the slot are.
     has_more: bool,
     args: Vec<Bytes>,
 }
@@ -41,18 +41,18 @@ enum CommandKind {
 }
 
 impl RedisCall {
-    /// A command of these words, and then keys and arguments.
+    /// Creates a plain command: these words, then keys and arguments.
     pub(crate) fn plain(words: &'static [&'static str], key: Bytes) -> Self {
         Self::new(CommandKind::Plain(words), key)
     }
 
-    /// A script on one key.
+    /// Creates a call of a script with one key.
     pub(crate) fn script(script: &'static Script, key: Bytes) -> Self {
         Self::new(CommandKind::Script(script), key)
     }
 
-    /// A script on one key that may be sent together with others of its kind, if `common` is the same: see [`joined`]. Its
-    /// reply is what the script says of this key.
+    /// Creates a call of a script with one key. Calls of the same script with the same `common` arguments may be sent together: see [`joined`]. The
+    /// reply is the script's result for this key.
     pub(crate) fn each(script: &'static Script, common: &Arc<[Bytes]>, key: Bytes) -> Self {
         Self::new(CommandKind::Each(script, Arc::clone(common)), key)
     }
@@ -61,14 +61,14 @@ impl RedisCall {
         Self { what, key, has_key: true, has_more: false, args: Vec::with_capacity(4) }
     }
 
-    /// Omits the key from the command: it only routes the call.
+    /// Leaves the key out of the command: the key only selects the server.
     #[must_use]
     pub(crate) fn without_keys(mut self) -> Self {
         self.has_key = false;
         self
     }
 
-    /// Marks that the call uses other keys of the slot, too.
+    /// Marks that the call also uses other keys of the slot.
     #[must_use]
     pub(crate) fn with_more_keys(mut self) -> Self {
         self.has_more = true;
@@ -85,12 +85,12 @@ impl RedisCall {
         self.args.push(arg.into());
     }
 
-    /// The slot of a cluster that its key is in.
+    /// Returns the cluster slot of the key.
     pub(crate) fn slot(&self) -> u16 {
         slot(&self.key)
     }
 
-    /// Its key, which says where to go.
+    /// Returns the key, which selects the server.
     pub(crate) fn key(&self) -> &Bytes {
         &self.key
     }
@@ -113,15 +113,15 @@ impl RedisCall {
     }
 }
 
-/// The most keys of one script that calls are joined to, and the most bytes, unless one call alone has more.
+/// The maximum number of keys in a script that joins calls, and the maximum number of bytes, unless one call alone has more.
 ///
-/// While a script runs, the server does nothing else: some 3 microseconds for each append and 15 for each change of the index, and
+/// While a script runs, the server does nothing else. A script takes about 3 microseconds for each append, 15 for each change of the index, and
 /// half a millisecond for each MiB. So no caller waits for more than about a millisecond.
 pub(crate) const MOST: usize = 64;
 const MOST_BYTES: usize = 1 << 20;
 
-/// Sorts calls into groups that are sent as one command each: calls of the same script whose keys lie `together`, or are in the
-/// same slot of a cluster. Every other call is a group of its own.
+/// Groups calls that are sent as one command. Calls of the same script form a group if all keys are on one server (`together`), or if their keys
+/// are in the same cluster slot. Every other call is a group by itself.
 pub(crate) fn joined(calls: &[RedisCall], together: bool) -> Vec<Vec<usize>> {
     if calls.len() == 1 {
         return vec![vec![0]];
@@ -148,7 +148,7 @@ pub(crate) fn joined(calls: &[RedisCall], together: bool) -> Vec<Vec<usize>> {
     groups.into_iter().map(|(_, group)| group).collect()
 }
 
-/// Packs calls that were joined into a command; a script by its hash, or as a whole for a server that does not know it.
+/// Builds the command for joined calls. A script is sent as its hash, or as its `whole` text if the server does not have it.
 pub(crate) fn cmd<'a>(calls: impl ExactSizeIterator<Item = &'a RedisCall> + Clone, whole: bool) -> Cmd {
     let size = calls.clone().map(|call| call.bytes() + 64).sum::<usize>() + 128;
     let parts = calls.clone().map(|call| call.args.len() + 1).sum::<usize>() + 8;

@@ -1,4 +1,4 @@
-//! Routing through a cluster: the node of each key, and the next node of a call that a node did not run.
+//! Routes calls in a cluster: finds the node of each key, and the next node for a call that a node did not run.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
@@ -12,23 +12,23 @@ use crate::error::RedisStoreError;
 
 /// The maximum number of redirects of a call in a cluster, and of repeats after refusals that preceded its execution.
 ///
-/// One redirection is usual while slots move, two when the map was old as well; more says that the cluster is at odds.
+/// One redirect is normal while slots move, and two are normal if the map was old, too. More redirects mean that the nodes of the cluster disagree.
 const REDIRECTIONS: usize = 5;
 
 /// The next target of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum RedirectTarget {
-    /// To the owner of its slot, unless that is the server that just refused it.
+    /// The owner of the slot, unless that is the server that just refused the call.
     BySlot { not: Option<Address> },
-    /// To a node that another one named.
+    /// A node that another node named.
     To(Address),
-    /// To a node that is just being given its keys.
+    /// A node that is receiving the slot.
     Asking(Address),
 }
 
 impl RedisLink {
-    /// Sends calls in rounds. The next round continues with the remaining calls, after at most one refresh of the map. So a thousand calls to a dead
-    /// node cost no more attempts than one.
+    /// Sends calls in rounds. Each round sends the remaining calls, after at most one refresh of the slot map. So a thousand calls to a dead node
+    /// cost no more attempts than one call.
     pub(super) async fn many_in_cluster(
         &self,
         calls: &[RedisCall],
@@ -59,12 +59,12 @@ impl RedisLink {
                 break;
             }
             if is_map_old && self.refresh(&unreachable).await.is_err() {
-                // A redirect to a named node is still valid; the other calls have no better target.
+                // A redirect to a named node is still valid. The other calls have no better target.
                 hops.retain(|(_, hop)| !matches!(hop, RedirectTarget::BySlot { .. }));
             }
         }
         let end = |result: Option<Result<Value, RedisStoreError>>| match result {
-            // Not a cluster under a plain URL, but one at odds with itself.
+            // The nodes of the cluster disagree. It is not a cluster behind a plain URL.
             Some(Err(RedisStoreError::Refused { server, code, detail })) if code == "MOVED" => {
                 Err(RedisStoreError::Refused { server, code: "ASK".to_owned(), detail })
             }
@@ -74,7 +74,7 @@ impl RedisLink {
         results.into_iter().map(end).collect()
     }
 
-    /// Sorts calls by where they go; those that can go nowhere have their result, the one before if there is one.
+    /// Groups calls by their target. A call without a target gets a result: its previous result, if it has one.
     async fn route(
         &self,
         calls: &[RedisCall],
@@ -131,12 +131,12 @@ impl RedisLink {
         Arc::clone(&self.slots.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Reads the slot map again, from the first server that answers; servers to avoid come last.
+    /// Reads the slot map again, from the first server that answers. Asks the servers in `avoid` last.
     pub(super) async fn refresh(&self, avoid: &[Address]) -> Result<(), RedisStoreError> {
         let before = self.map();
         let _refreshing = self.refreshing.lock().await;
         if !Arc::ptr_eq(&before, &self.map()) {
-            // Another call has just done it.
+            // Another call has just refreshed the map.
             return Ok(());
         }
         let mut servers = before.servers();
@@ -152,7 +152,7 @@ impl RedisLink {
                         return Ok(());
                     }
                     None => {
-                        failed = Some(RedisStoreError::strange("the reply to CLUSTER SLOTS cannot be read"))
+                        failed = Some(RedisStoreError::strange("the reply to CLUSTER SLOTS is unreadable"))
                     }
                 },
                 Err(fault) => failed = Some(fault),
@@ -162,7 +162,7 @@ impl RedisLink {
     }
 }
 
-/// Returns the next target of a call. Every refusal that leads to another target precedes the call's execution.
+/// Returns the next target of a call. A refusal that leads to another target always precedes the call's execution.
 fn next_hop(
     call: &RedisCall,
     reply: &Result<Value, RedisStoreError>,
@@ -172,12 +172,12 @@ fn next_hop(
         RedisStoreError::Refused { code, detail, .. } if code == "MOVED" => {
             redirection(detail.as_deref()?, asked).map(RedirectTarget::To)
         }
-        // If only some keys of the slot have moved, the call would create the others again, which blocks the move.
+        // If only some keys of the slot have moved, the call would create the others again on the old node, which blocks the move.
         RedisStoreError::Refused { code, .. } if code == "ASK" && call.has_more_keys() => None,
         RedisStoreError::Refused { code, detail, .. } if code == "ASK" => {
             redirection(detail.as_deref()?, asked).map(RedirectTarget::Asking)
         }
-        // The node became a replica, or is gone: another node may have its slots now.
+        // The node became a replica, or does not exist any more. Another node may have its slots by now.
         RedisStoreError::Refused { code, .. } if code == "READONLY" => {
             Some(RedirectTarget::BySlot { not: Some(asked.clone()) })
         }
@@ -194,7 +194,7 @@ fn unserved(slot: u16) -> RedisStoreError {
     }
 }
 
-/// Reads `3999 127.0.0.1:6381`; a server that does not know the other's host leaves it out.
+/// Parses a target such as `3999 127.0.0.1:6381`. A server that does not know the other server's host omits it.
 fn redirection(detail: &str, asked: &Address) -> Option<Address> {
     let (host, port) = detail.split_whitespace().nth(1)?.rsplit_once(':')?;
     let host = if host.is_empty() { &asked.0 } else { host };

@@ -1,4 +1,4 @@
-//! The way to the servers: one, or the nodes of a cluster. Calls go where their keys are.
+//! The connections to one server, or to the nodes of a cluster. Each call goes to the server that has its key.
 
 mod call;
 mod cluster;
@@ -30,14 +30,14 @@ pub(crate) struct RedisLink {
     clock: Arc<dyn Clock>,
     nodes: Mutex<HashMap<Address, Arc<RedisNode>>>,
     slots: RwLock<Arc<SlotMap>>,
-    // Set once it is known that one server has every key.
+    // Set once it is known that one server has all keys.
     together: OnceLock<()>,
-    // Locked during a refresh of the map, so that concurrent calls share the answer.
+    // Locked during a refresh of the map, so that concurrent calls share the result.
     refreshing: tokio::sync::Mutex<()>,
 }
 
 impl RedisLink {
-    /// Prepares the way; nothing is sent.
+    /// Prepares the connections. Sends nothing.
     pub(crate) fn new(target: RedisTarget, clock: Arc<dyn Clock>) -> Result<Self> {
         let RedisTarget { seeds, is_cluster, options } = target;
         let RedisOptions { connect_timeout, response_timeout, root_certificates, .. } = options;
@@ -48,8 +48,8 @@ impl RedisLink {
             return Err(Error::new(ErrorKind::Invalid, "the store's URL names no host"));
         };
         if matches!(template.addr(), ConnectionAddr::TcpTls { .. }) {
-            // The driver asks for the provider of the process and panics if there are several and none was chosen. It is an
-            // error if another call was faster, and then there is one.
+            // The driver uses the process's default provider, and panics if several providers exist and none was chosen. An error here only means
+            // that another call has just installed one.
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
         let link = Self {
@@ -65,10 +65,9 @@ impl RedisLink {
             together: OnceLock::new(),
             refreshing: tokio::sync::Mutex::default(),
         };
-        // An unreadable certificate fails here and not at the first call.
+        // Check the certificate here, so that a wrong one fails now and not at the first call.
         link.node(&link.seeds[0]).map_err(|fault| {
-            Error::new(ErrorKind::Invalid, "the root certificates are no PEM of certificates")
-                .with_source(fault)
+            Error::new(ErrorKind::Invalid, "the root certificates are not in PEM format").with_source(fault)
         })?;
         Ok(link)
     }
@@ -77,19 +76,19 @@ impl RedisLink {
         self.is_cluster
     }
 
-    /// Returns whether one script may use keys of several runs, because one server has them all.
+    /// Returns whether one script may use keys of several runs, because one server has all keys.
     ///
-    /// A plain URL does not prove it: a proxy may divide keys among servers.
+    /// A plain URL does not prove it: a proxy may distribute the keys over several servers.
     pub(crate) fn is_together(&self) -> bool {
         self.together.get().is_some()
     }
 
-    /// Records that one server has every key.
+    /// Records that one server has all keys.
     pub(crate) fn record_single_server(&self) {
         let _ = self.together.set(());
     }
 
-    /// The servers that the URL names, as they may be shown.
+    /// Returns the servers that the URL names, in a form that may be displayed.
     pub(crate) fn seeds(&self) -> &[Address] {
         &self.seeds
     }
@@ -128,7 +127,7 @@ impl RedisLink {
         result.unwrap_or_else(|| Err(RedisStoreError::strange("no reply")))
     }
 
-    /// Sends calls, those of each server in one go and to all servers at once; returns their replies in order.
+    /// Sends calls and returns their replies in order. The calls for a server go together, and all servers get theirs at the same time.
     pub(crate) async fn many(
         &self,
         calls: Vec<RedisCall>,
@@ -146,7 +145,7 @@ impl RedisLink {
         self.many_in_cluster(&calls, wait).await
     }
 
-    /// Sends calls to one server as if it had all keys together, to see whether it has.
+    /// Sends calls to one server as if it had all keys, to find out whether it does.
     pub(crate) async fn many_as_one(&self, calls: &[RedisCall]) -> Vec<Result<Value, RedisStoreError>> {
         match self.node(&self.seeds[0]) {
             Ok(node) => node.run(calls, true, None).await,
@@ -163,16 +162,16 @@ impl RedisLink {
         self.map().servers().iter().map(|address| self.node(address)).collect()
     }
 
-    /// Does one step of listening, which must not take longer than to connect.
+    /// Runs one step of the subscription, with the timeout for a connection.
     pub(crate) async fn in_time<T>(
         &self,
         step: impl Future<Output = Result<T, RedisStoreError>>,
     ) -> Result<T, RedisStoreError> {
-        let late = || RedisStoreError::strange("the server does not answer whoever listens");
+        let late = || RedisStoreError::strange("the server does not answer the connection for notices");
         within(&SystemClock::new(), self.connect_timeout, step).await.unwrap_or_else(|| Err(late()))
     }
 
-    /// Publishes texts on a channel; a server of a cluster forwards them to the others.
+    /// Publishes texts on a channel. In a cluster, the server forwards them to the other servers.
     pub(crate) async fn publish_texts(
         &self,
         channel: &[u8],

@@ -1,4 +1,4 @@
-//! One server with its connection, which opens on demand and is shared by all calls.
+//! One server with its connection. The connection opens on demand, and all calls share it.
 //!
 //! The driver's own connection manager is not used: it does not distinguish an unsent command from a lost reply, and so `Unavailable` from
 //! `Indeterminate`.
@@ -15,26 +15,26 @@ use super::call::{RedisCall, cmd, joined};
 use super::slots::Address;
 use crate::error::RedisStoreError;
 
-/// The time that an unreachable server counts as unreachable without another attempt.
+/// How long a server counts as unreachable, without another attempt, after a failed attempt.
 ///
-/// Long enough that a thousand waiting calls make one attempt, short enough that no call waits for it after a restart.
+/// The time is long enough that a thousand waiting calls make only one attempt, and short enough that no call notices the pause after a restart.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// One server.
 pub(crate) struct RedisNode {
-    /// The displayed name: host and port.
+    /// The name of the server in messages, with host and port.
     pub(crate) name: String,
     client: Client,
     config: AsyncConnectionConfig,
     clock: Arc<dyn Clock>,
-    // Held while connecting, so that calls that come meanwhile share the attempt.
+    // Locked during a connection attempt, so that concurrent calls share the attempt.
     state: Mutex<ConnectionState>,
 }
 
 #[derive(Default)]
 struct ConnectionState {
     connection: Option<MultiplexedConnection>,
-    /// Counts connections, so that only the failed connection is dropped.
+    /// The number of connections so far. It ensures that a failed call drops only its own connection.
     generation: u64,
     failed: Option<(Duration, RedisStoreError)>,
 }
@@ -57,10 +57,10 @@ impl RedisNode {
         Self { name, client, config, clock, state: Mutex::default() }
     }
 
-    /// Sends calls in one go and returns their replies in order. Each is tried once; a script that the server has lost is
-    /// sent again as a whole, which is safe, since it was not run.
+    /// Sends calls together and returns their replies in order. Each call is tried once. If the server has lost a script, the script is sent again
+    /// with its whole text; this is safe because it was not run.
     ///
-    /// Calls that may be are joined, those on other slots only if the server has all keys `together`.
+    /// Calls that may be joined are joined. Calls for different slots are joined only if the server has all keys (`together`).
     pub(crate) async fn run(
         &self,
         calls: &[RedisCall],
@@ -79,7 +79,7 @@ impl RedisNode {
             let (said, fault) = self.run_once(calls, &again, true, wait).await;
             for (at, reply) in lost.into_iter().zip(said) {
                 replies[at] = reply;
-                // It wrote nothing before.
+                // The first attempt wrote nothing.
                 unwaited[at].clone_from(&fault);
             }
         }
@@ -94,7 +94,7 @@ impl RedisNode {
         results.into_iter().map(|result| result.unwrap_or_else(missing)).collect()
     }
 
-    /// Distributes a group's reply to its calls.
+    /// Distributes the reply to a group to its calls.
     fn divide(
         &self,
         calls: &[RedisCall],
@@ -112,14 +112,14 @@ impl RedisNode {
                 group.iter().for_each(|at| results[*at] = Some(Ok(Value::Int(1))));
             }
             Ok(_) if calls[group[0]].is_each() => {
-                let strange = RedisStoreError::strange("a reply that is not for each of the keys");
+                let strange = RedisStoreError::strange("a reply without a value for each key");
                 group.iter().for_each(|at| results[*at] = Some(Err(strange.clone())));
             }
             reply => group.iter().for_each(|at| results[*at] = Some(reply.clone())),
         }
     }
 
-    /// Sends one call to a node that is just being given its keys.
+    /// Sends one call to a node that is receiving the slot.
     pub(crate) async fn run_asking(
         &self,
         call: &RedisCall,
@@ -134,7 +134,7 @@ impl RedisNode {
         waited(result.unwrap_or_else(|| Err(RedisStoreError::strange("no reply"))), unwaited.as_ref())
     }
 
-    /// Returns the reply to each group, and the error of executed calls if too few replicas have them.
+    /// Returns the reply to each group. Also returns an error for the executed calls if too few replicas have them.
     async fn run_once(
         &self,
         calls: &[RedisCall],
@@ -154,7 +154,7 @@ impl RedisNode {
     ) -> Result<(Vec<Result<Value, RedisStoreError>>, Option<RedisStoreError>), RedisStoreError> {
         if let Some(wait) = wait {
             let mut wait_for = redis::cmd("WAIT");
-            // Zero would wait without a limit.
+            // Zero would mean no limit.
             wait_for.arg(wait.replicas).arg(wait.timeout.as_millis().max(1).to_string());
             commands.push(wait_for);
         }
@@ -165,12 +165,12 @@ impl RedisNode {
             Some(Ok(Value::Int(found))) if found >= i64::from(wanted) => None,
             Some(Ok(Value::Int(found))) => Some(RedisStoreError::Replicas { wanted, found }),
             Some(Err(fault)) => Some(RedisStoreError::Unwaited { why: fault.to_string() }),
-            _ => Some(RedisStoreError::Unwaited { why: "the reply to WAIT is no number".to_owned() }),
+            _ => Some(RedisStoreError::Unwaited { why: "the reply to WAIT is not a number".to_owned() }),
         });
         Ok((results, unwaited))
     }
 
-    /// Converts a refusal into an error.
+    /// Converts an error reply into an error.
     pub(crate) fn result(&self, value: Value) -> Result<Value, RedisStoreError> {
         match value {
             Value::ServerError(error) => Err(RedisStoreError::refused(&self.name, &error)),
@@ -178,7 +178,7 @@ impl RedisNode {
         }
     }
 
-    /// Sends commands as they are; the replies may hold refusals.
+    /// Sends commands unchanged. Replies may be error replies.
     pub(crate) async fn send(&self, commands: Vec<Cmd>) -> Result<Vec<Value>, RedisStoreError> {
         let count = commands.len();
         let mut pipeline = Pipeline::with_capacity(count);
@@ -188,7 +188,7 @@ impl RedisNode {
         let (mut connection, generation) = self.connection().await?;
         match connection.req_packed_commands(&pipeline, 0, count).await {
             Ok(replies) if replies.len() == count => {
-                // After a failover, the name of the server may lead to another one.
+                // After a failover, the server's name may lead to another server.
                 if replies.iter().any(is_of_replica) {
                     self.drop_connection(generation).await;
                 }
@@ -199,7 +199,7 @@ impl RedisNode {
                 Err(RedisStoreError::strange(format!("{} replies to {count} commands", replies.len())))
             }
             Err(source) => {
-                // Also after a timeout: a connection whose replies are late would be late for every caller.
+                // Drop the connection after a timeout, too: if its replies are late, they are late for every caller.
                 self.drop_connection(generation).await;
                 Err(RedisStoreError::Lost { server: self.name.clone(), source })
             }
@@ -243,13 +243,13 @@ impl RedisNode {
         }
     }
 
-    /// Opens a connection of its own for notices.
+    /// Opens a separate connection for notices.
     pub(crate) async fn subscribe(&self) -> Result<redis::aio::PubSub, RedisStoreError> {
         self.client.get_async_pubsub().await.map_err(|source| RedisStoreError::connecting(&self.name, source))
     }
 }
 
-/// Replaces the result of an executed call that lacks replicas; a refusal stays unchanged.
+/// Replaces the result of an executed call that too few replicas have. Keeps a refusal.
 fn waited(
     result: Result<Value, RedisStoreError>,
     unwaited: Option<&RedisStoreError>,
@@ -260,7 +260,7 @@ fn waited(
     }
 }
 
-/// Returns whether the append's script reports for a run that it wrote nothing. A repeat, which names its headers, writes.
+/// Returns whether the append's script reports that it wrote nothing for a run. A repeat, whose reply includes headers, counts as written.
 fn is_refusal(reply: &Value) -> bool {
     let Value::Array(said) = reply else { return false };
     match (said.first(), said.last()) {
@@ -272,7 +272,7 @@ fn is_refusal(reply: &Value) -> bool {
     }
 }
 
-/// Returns whether a reply reports, for one key or for all, that the server is a replica.
+/// Returns whether a reply says that the server is a replica.
 fn is_of_replica(reply: &Value) -> bool {
     match reply {
         Value::ServerError(error) => error.code() == "READONLY",

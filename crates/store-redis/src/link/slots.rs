@@ -25,15 +25,15 @@ fn crc16(bytes: &[u8]) -> u16 {
 /// The address of a server: host and port.
 pub(crate) type Address = (String, u16);
 
-/// The server of each slot.
+/// The owner of each slot.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SlotMap {
-    /// Ranges that do not overlap, in order: first, last, server.
+    /// Ranges in order, without overlap: first slot, last slot, server.
     ranges: Vec<(u16, u16, Address)>,
 }
 
 impl SlotMap {
-    /// Reads the reply to `CLUSTER SLOTS`; `asked` is where it came from, for a server that does not know its own host.
+    /// Parses the reply to `CLUSTER SLOTS`. `asked` is the server that sent it, for servers that do not know their own host.
     pub(crate) fn read(reply: &Value, asked: &Address) -> Option<Self> {
         let number = |value: &Value| match value {
             Value::Int(number) => u16::try_from(*number).ok(),
@@ -62,7 +62,7 @@ impl SlotMap {
         (slot <= *last).then_some(server)
     }
 
-    /// Every server once.
+    /// Returns every server once.
     pub(crate) fn servers(&self) -> Vec<Address> {
         let mut servers: Vec<_> = self.ranges.iter().map(|(_, _, server)| server.clone()).collect();
         servers.sort();

@@ -1,4 +1,4 @@
-//! The logs that the tests write, and the checks that they are kept.
+//! Writes logs, and checks that they are stored.
 
 use ferrata_testing::{Log, every_header};
 use std::time::Duration;
@@ -102,7 +102,7 @@ pub fn kind<T: std::fmt::Debug>(result: Result<T>) -> ErrorKind {
     result.expect_err("an error").kind()
 }
 
-/// Lets a task of the test run beside it.
+/// Runs a task of the test concurrently.
 pub fn spawn<T: Send + 'static>(
     task: impl Future<Output = T> + Send + 'static,
 ) -> tokio::task::JoinHandle<T> {

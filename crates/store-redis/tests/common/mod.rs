@@ -1,4 +1,4 @@
-//! What the tests share: a prefix of its own for each, a plain connection to look at keys behind the store's back, and damage.
+//! Helpers: a separate prefix per test, a plain connection to the server's keys, and damage.
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
 

@@ -1,4 +1,4 @@
-//! Many runs in one script: what happens to one of them is no other's business, and the server is not held for long.
+//! Many runs in one script: an error of one run does not affect the others, and the script is short.
 use std::collections::HashMap;
 
 use crate::common::author::{append_one, append_surely, is_kept, log_of, mark};
@@ -154,7 +154,7 @@ async fn large_batch_is_split_to_unblock_server() {
     all_kept(&store, &authors[..12]).await;
 }
 
-/// Names of runs, of which the first two are in one slot of a cluster and the others in other ones.
+/// Ids of runs. The first two share one slot of a cluster, and the others are in other slots.
 async fn names_with_a_shared_slot(place: &Place) -> Vec<String> {
     let mut connection = connect(&place.server).await;
     let mut seen: HashMap<u16, String> = HashMap::new();

@@ -1,4 +1,4 @@
-//! More than one server: slots that move while runs are written, replicas that must have a record, and TLS.
+//! Several servers: slots that move during writes, required replicas, and TLS.
 use std::collections::HashSet;
 use std::process::Command;
 use std::sync::Arc;
@@ -222,7 +222,7 @@ async fn migrating_index_loses_no_entry() {
     }
 }
 
-/// A node dies and comes back while others are written to: the runs on the others go on.
+/// A node stops and restarts during writes to other nodes: the runs on the others continue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[cfg_attr(not(store_test_redis_cluster), ignore = "set STORE_TEST_REDIS_CLUSTER_URL")]
 async fn restarted_node_preserves_acknowledged_records() {
@@ -425,7 +425,7 @@ async fn forwarder(to: Arc<AtomicU16>) -> String {
     url
 }
 
-/// The primary of before becomes a replica and keeps its connections: the store looks anew for the one that has the name.
+/// The old primary becomes a replica and keeps its connections: the store finds the new primary.
 ///
 /// Guarantees: REDIS-7.
 #[tokio::test]

@@ -1,5 +1,5 @@
-//! The connection is cut at every request of a story, before, during and after it; the server is killed while it is written
-//! to, and its file is cut short. Nothing that was acknowledged is lost, nothing is written twice, nothing by half.
+//! The connection is cut before, during and after every request, the server is killed during writes, and its file is truncated. No acknowledged
+//! record is lost, and no record is doubled or partial.
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

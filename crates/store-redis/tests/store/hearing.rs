@@ -1,4 +1,4 @@
-//! What processes say to each other goes on: after the runtime that began to listen, and after a connection on which nothing comes.
+//! Notices between processes continue after the runtime of the first listener ends, and after a silent connection.
 use std::time::Duration;
 
 use crate::common::Place;

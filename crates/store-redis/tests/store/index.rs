@@ -1,4 +1,4 @@
-//! The index may lag, lose entries and hold too many: no run is lost from listings for good, and none is listed wrongly.
+//! The index can lag, lose entries and have extra ones: no run is missing from listings forever, and none is listed wrongly.
 use std::time::Duration;
 
 use crate::common::Place;
@@ -73,7 +73,7 @@ async fn runs_everywhere(store: &RedisStore, owner: ExecutorId) -> Vec<Log> {
     authors
 }
 
-/// Takes the index away, all of it and in parts, and has it made anew.
+/// Removes the index, wholly and in parts, and rebuilds it.
 async fn a_lost_index_is_made_anew(service: Service) {
     let place = Place::on(service);
     let owner = ExecutorId::from_uuid(*fresh_id().as_uuid());
@@ -166,7 +166,7 @@ async fn next_change_restores_lost_index_entry() {
     place.remove().await;
 }
 
-/// One process is asked to look after the index, the others go on.
+/// One process maintains the index while the others continue.
 ///
 /// Guarantees: REDIS-13.
 #[tokio::test]
@@ -257,8 +257,8 @@ async fn announced_unwritten_start_is_unlisted_and_expires() {
     is_kept(&author, &hasty).await;
 }
 
-/// A reader looked for the run of a young entry and found none; its answer took longer than the grace, so that the entry was old
-/// when the reader gave it up. But the record may have been written meanwhile: a run without an entry is in no listing.
+/// A reader finds no run for a young index entry, and its reply takes longer than the grace period. The reader must not remove the entry, because the
+/// record may have been written in between, and a run without an entry is in no listing.
 ///
 /// Guarantees: REDIS-12.
 #[tokio::test(flavor = "multi_thread")]

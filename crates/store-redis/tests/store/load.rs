@@ -1,4 +1,4 @@
-//! What calls cost, in requests and memory, and that they hold under load.
+//! The cost of calls in requests and memory, and their behavior under load.
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 

@@ -1,5 +1,4 @@
-//! What real servers say when they refuse, row by row: which kind it becomes, that nothing was written, and that the store
-//! goes on when the server does.
+//! Errors of real servers, row by row: the error kind, that nothing was written, and that the store recovers with the server.
 use std::time::Duration;
 
 use crate::common::author::{append_one, append_surely, eventually, fresh_id, is_kept, kind, log_of, spawn};
@@ -31,8 +30,8 @@ fn says(error: &Error, kind: ErrorKind, words: &[&str]) {
     }
 }
 
-/// Writes a run, makes the server refuse, checks the refusal, makes it accept again, and checks that nothing was written
-/// meanwhile and that the same records are taken then.
+/// Writes a run, makes the server refuse writes, checks the error, and makes the server accept again. Checks that nothing was written in between, and
+/// that the same records can then be appended.
 async fn refused_while(url: &str, refuse: &[&str], accept: &[&str], kind: ErrorKind, words: &[&str]) {
     let place = Place::at(url, false);
     let store = place.store();
@@ -216,9 +215,9 @@ async fn missing_write_permission_is_reported_without_retry() {
         ("", ["NOAUTH", "password"]),
         (":secret@", ["WRONGPASS", "password"]),
         ("nobody:secret@", ["WRONGPASS", "password"]),
-        ("reader:look@", ["NOPERM", "may not"]),
+        ("reader:look@", ["NOPERM", "lacks permission"]),
         // Refused by the probe of `setup`, before any run of somebody's is written by half.
-        ("half:look@", ["NOPERM", "may not"]),
+        ("half:look@", ["NOPERM", "lacks permission"]),
     ] {
         let store = RedisStore::from_url(&at(user), RedisOptions::default()).unwrap();
         let error = store.setup().await.unwrap_err();
@@ -239,7 +238,7 @@ async fn absent_server_is_unavailable_absent_database_is_invalid() {
     assert_eq!(kind(in_database(7).setup().await), ErrorKind::Invalid);
     let cluster = server.url().replace("redis://", "redis-cluster://");
     let error = RedisStore::from_url(&cluster, RedisOptions::default()).unwrap().setup().await.unwrap_err();
-    says(&error, ErrorKind::Invalid, &["no cluster", "redis://"]);
+    says(&error, ErrorKind::Invalid, &["not a cluster", "redis://"]);
 
     let store = in_database(1);
     let mut author = log_of("r-1");
@@ -250,7 +249,7 @@ async fn absent_server_is_unavailable_absent_database_is_invalid() {
     says(
         &append_one(&store, &author.next(1)).await.unwrap_err(),
         ErrorKind::Unavailable,
-        &["127.0.0.1", "reached"],
+        &["127.0.0.1", "cannot reach"],
     );
     assert_eq!(kind(store.load(&author.key, At::Latest).await), ErrorKind::Unavailable);
     assert_eq!(kind(store.runs(&RunQuery::default(), Page::default()).await), ErrorKind::Unavailable);
@@ -305,7 +304,7 @@ async fn server_that_may_evict_heartbeats_is_refused() {
     eventually("heartbeats again", async || store.heartbeat(&executor, ttl).await.is_ok()).await;
 }
 
-/// The record is stored, and the server does not say how many replicas have it: nobody may be told that it is not there.
+/// The record is stored, but the server does not report the number of replicas: the error must not claim that the record is missing.
 ///
 /// Guarantees: REDIS-3.
 #[tokio::test]
@@ -322,10 +321,10 @@ async fn refused_replica_wait_is_indeterminate() {
     says(&append_one(&store, &append).await.unwrap_err(), ErrorKind::Indeterminate, &["NOPERM", "stored"]);
     author.note_append(&append);
     is_kept(&author, &place.store()).await;
-    says(&store.setup().await.unwrap_err(), ErrorKind::Invalid, &["NOPERM", "may not"]);
+    says(&store.setup().await.unwrap_err(), ErrorKind::Invalid, &["NOPERM", "lacks permission"]);
 }
 
-/// Where `CONFIG` is forbidden nobody knows how often the server syncs its file, and that is what is said.
+/// If `CONFIG` is forbidden, the sync interval of the server is unknown, and the store reports that.
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn unknown_sync_policy_promises_minimum_durability() {
@@ -405,7 +404,7 @@ async fn foreign_value_is_corrupt_and_hides_no_run() {
     for parts in ["{}|x|y", "{}"] {
         send(&server.url(), &[&format!("DEL|{key}"), &format!("RPUSH|{key}|{parts}")]).await;
         let refused = append_one(&store, &author.next(1)).await.unwrap_err();
-        says(&refused, ErrorKind::Corrupt, &["cannot be read"]);
+        says(&refused, ErrorKind::Corrupt, &["unreadable"]);
         says(&store.load(&author.key, At::Latest).await.unwrap_err(), ErrorKind::Corrupt, &["no record"]);
         assert_eq!(kind(store.head(&author.key).await), ErrorKind::Corrupt);
         is_kept(&other, &store).await;
@@ -429,7 +428,7 @@ async fn a_record_over_the_limit_is_too_large() {
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn another_layout_is_unsupported_for_every_call() {
     let server = server(&[]);
-    for (marker, remedy) in [(r#"{"version":2,"shards":1}"#, "upgrade"), ("2 1", "start anew")] {
+    for (marker, remedy) in [(r#"{"version":2,"shards":1}"#, "upgrade"), ("2 1", "use another prefix")] {
         let place = Place::at(&server.url(), false);
         send(&server.url(), &[&format!("SET|{}:layout|{marker}", place.prefix)]).await;
         let (store, author) = (place.store(), log_of("r-1"));

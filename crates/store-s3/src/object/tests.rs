@@ -1,4 +1,4 @@
-//! Objects come back as they were written, and nothing else is taken for one.
+//! Encoding and decoding of objects. Decoding rejects all other bytes.
 
 use ferrata_store::{Fingerprint, WorkflowName};
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use ferrata_store::{Epoch, ExecutorId, NodeName, RecordId, RecordKind, RunStatus, Seq, Timestamp, Visit};
 
-/// An id of version 7 with the time that records have here.
+/// Creates an id of version 7 with the time of the records in these tests.
 fn id(number: u128) -> RecordId {
     RecordId::from_uuid(uuid::Uuid::from_u128(1_600_000_000_000 << 80 | 7 << 76 | number))
 }
@@ -32,7 +32,7 @@ fn record(seq: u64, body: &[u8]) -> Record {
     Record::seal(header, Bytes::copy_from_slice(body)).unwrap()
 }
 
-/// Where the objects of these tests belong.
+/// The key of the objects in these tests.
 const PLACE: &str = "default/r/ffffffff/fffffffffffffffa";
 
 fn tag() -> Tag {
@@ -72,7 +72,8 @@ fn object_has_line_head_and_bodies() {
     );
 }
 
-/// What is left out is as in the record before, or as most objects begin; whatever differs comes back, also if it is nothing.
+/// Decoding restores an omitted field from the previous record, or from the values with which most objects begin. It also restores a field that
+/// differs, even if the field is absent.
 #[test]
 fn what_is_left_out_comes_back() {
     let mut records: Vec<_> = (0..8).map(|seq| record(seq, b"x")).collect();
@@ -104,7 +105,7 @@ fn what_is_left_out_comes_back() {
     }
 }
 
-/// Each field of a header, with each of its values, behind each that differs from it; those that a later version adds, too.
+/// Encodes and decodes each value of each field of a header, after every different value. Includes fields that a later version adds.
 #[test]
 fn every_field_of_a_header_comes_back() {
     let by_field = ferrata_testing::headers_by_field().into_iter().map(|(_, header)| header);
@@ -128,7 +129,7 @@ fn every_field_of_a_header_comes_back() {
     }
 }
 
-/// What a step costs beside its body, with a node, an owner and the usual lengths: alone in its object, and among others.
+/// Measures the size of a record without its body, for a typical record with a node and an owner: alone in its object, and among other records.
 #[test]
 fn a_step_takes_little_beside_its_body() {
     let body = vec![b'x'; 300];
@@ -200,7 +201,7 @@ fn marks_and_newer_objects_are_not_damage() {
     );
 }
 
-/// An object that lies under the key of another run, life or record, as one that was copied by hand does.
+/// An object under the key of another run, generation or record, for example after a manual copy.
 #[test]
 fn object_of_another_place_is_damage() {
     let (_, _, bytes) = written(5, &[b"a"]);
@@ -210,7 +211,7 @@ fn object_of_another_place_is_damage() {
         "default/r/ffffffff/fffffffffffffffb",
         "",
     ] {
-        let damaged = "its head is not what was written to this key".to_owned();
+        let damaged = "its head does not match its checksum".to_owned();
         assert_eq!(ObjectHead::decode(place, &bytes), Err(InvalidObject::Damaged(damaged)), "{place}");
     }
 }
@@ -229,7 +230,7 @@ proptest! {
         prop_assert_eq!(found.headers().to_vec(), records.iter().map(|r| r.header.clone()).collect::<Vec<_>>());
     }
 
-    /// Any one byte that is changed, and any end that is cut off, is noticed: in the head at once, in a body by its checksum.
+    /// Changing any single byte, or cutting off the end, is detected: in the head at once, in a body by its checksum.
     ///
     /// Guarantees: S3-10.
     #[test]

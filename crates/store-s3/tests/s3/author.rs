@@ -1,4 +1,4 @@
-//! The logs that the tests write, and the check that they are kept.
+//! Writes logs, and checks that they are stored.
 
 use std::sync::Arc;
 

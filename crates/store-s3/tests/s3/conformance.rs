@@ -1,5 +1,4 @@
-//! The store keeps the contract, as the suite for every store states it: on a real server, or on the one in this process if there is none.
-//! `FERRATA_CONFORMANCE=all` has it on both.
+//! The store passes the conformance suite on a real server, or on a server in this process if there is none. `FERRATA_CONFORMANCE=all` runs both.
 
 mod in_process {
     use ferrata_store_conformance::suite;

@@ -1,4 +1,4 @@
-//! What calls cost, in requests: what `docs/reference/store-s3.md` says, counted by the server.
+//! The number of requests per call, as in `docs/reference/store-s3.md`, counted by the server.
 
 use ferrata_store::{
     At, CheckpointStore as _, ExecutorId, HeaderRange, Page, PruneCut, RunQuery, RunStatus, Seq,

@@ -1,4 +1,4 @@
-//! A fault at every request of every write: what was said is true, and the same call again settles it.
+//! A fault at every request of every write: the reported result is true, and the repeated call completes.
 
 use std::future::Future;
 use std::time::Duration;
@@ -231,7 +231,7 @@ async fn an_undecided_write_is_made_again() {
     }
 }
 
-/// 412 says that the key is taken, perhaps by our own write, whose answer somebody on the way repeated the request for.
+/// Status 412 reports a taken key. The own write may have taken it, if a proxy repeated the request.
 ///
 /// Guarantees: S3-2.
 #[tokio::test]

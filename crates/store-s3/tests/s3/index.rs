@@ -1,4 +1,4 @@
-//! The index: it never lacks a run that has a log, its stale entries go, and it can be made anew.
+//! The index: it never lacks a run with a log, stale entries are removed, and it can be rebuilt.
 
 use std::time::Duration;
 

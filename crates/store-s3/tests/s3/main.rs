@@ -1,4 +1,4 @@
-//! The store of S3 on servers: one in this process, which can fail as it is told, and a real one.
+//! The S3 store on a server in this process with controlled failures, and on a real server.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod author;

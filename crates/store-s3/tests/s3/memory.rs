@@ -1,4 +1,4 @@
-//! An S3 server in this process: one map behind one lock, real signatures, and faults where a test wants them.
+//! An S3 server in this process: one map behind one lock, real signatures, and requested faults.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;

@@ -1,4 +1,4 @@
-//! Objects as they are on the server, changed behind the store's back as a failing disk or a careless hand would.
+//! Damage to the objects on the server, as by a failing disk or a careless operator.
 
 use aws_sdk_s3::Client;
 use aws_sdk_s3::primitives::ByteStream;

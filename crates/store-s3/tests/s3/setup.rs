@@ -1,4 +1,4 @@
-//! Setting up: servers that cannot keep the contract are refused, and so are wrong names and credentials, without a secret.
+//! Setup: servers that cannot meet the contract, wrong names and wrong credentials are refused, without secrets in the error.
 
 use ferrata_store::{CheckpointStore as _, Error, ErrorKind};
 use ferrata_store_s3::{S3Options, S3Store};
@@ -28,8 +28,8 @@ async fn server_breaking_store_rules_is_refused_each_time() {
         (Habit::IgnoresIfNoneMatch, "ignores `If-None-Match"),
         (Habit::IgnoresIfMatch, "ignores `If-Match"),
         (Habit::LooksThenWrites, "writers of one new object at once"),
-        (Habit::RefusesAndWrites, "was refused, and wrote it"),
-        (Habit::ListsLate, "listing does not show"),
+        (Habit::RefusesAndWrites, "rejected a second write but stored it"),
+        (Habit::ListsLate, "listing omits"),
     ] {
         let memory = Memory::start_as(habit).await;
         for _ in 0..5 {
@@ -62,8 +62,8 @@ async fn another_layout_is_unsupported_for_every_call() {
     let log = log_of("r", 1);
     for (marker, remedy) in [
         (r#"{"version":2}"#, "upgrade this process"),
-        (r#"{"layout":3}"#, "start anew"),
-        (r#"{"layout":1}"#, "start anew"),
+        (r#"{"layout":3}"#, "use an empty prefix"),
+        (r#"{"layout":1}"#, "use an empty prefix"),
     ] {
         memory.set("some/prefix/ferrata.json", marker);
         let errors = [

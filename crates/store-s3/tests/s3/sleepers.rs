@@ -1,4 +1,4 @@
-//! Writers that were asleep: what they saw is long past, and its keys are free again.
+//! Suspended writers: their view is outdated, and its keys are free again.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ async fn scene() -> Scene {
 /// How long the sleeper sleeps.
 const NAPS: [Duration; 2] = [Duration::ZERO, HOURS];
 
-/// Returns what is in the log, without the marks of what is gone.
+/// Returns the objects of the log, without the marks of removed ones.
 fn log_objects(scene: &Scene) -> Vec<String> {
     let mut keys = scene.memory.keys("some/prefix/log");
     keys.retain(|key| scene.memory.objects()[key].bytes != "ferrata-s3 1 gone\n");
@@ -152,8 +152,8 @@ async fn a_write_that_arrives_late_is_refused() {
     }
 }
 
-/// The mark of a purge arrives when others have appended and pruned: its key is free again, or holds a mark of the prune. The
-/// purge ends the run as it is now, or is refused.
+/// The mark of a purge arrives after other appends and a prune: its key is free again, or has a mark of the prune. The purge removes the current run,
+/// or is refused.
 ///
 /// Guarantees: S3-6.
 #[tokio::test]
@@ -199,7 +199,7 @@ async fn late_purge_ends_run_or_is_refused() {
     }
 }
 
-/// What is no object of the library stands first under the prefix of a run in its second life: a purge ends this life all the same.
+/// A foreign object is first under the prefix of a run in its second generation: a purge still removes this generation.
 ///
 /// Guarantees: S3-6.
 #[tokio::test]
@@ -251,7 +251,7 @@ async fn a_start_that_arrives_late_is_not_lost() {
     }
 }
 
-/// What a purge leaves: a mark where the life ended and one where it began, once the other keys need not be taken any more.
+/// A purge leaves one mark at the end and one at the start of the generation, once the other keys need no protection.
 #[tokio::test]
 async fn two_marks_are_left_of_a_purged_run() {
     let scene = scene().await;
@@ -324,7 +324,7 @@ async fn start_after_purge_begins_new_generation() {
     }
 }
 
-/// Somebody removed a run's first object, and a start took its key: nobody takes the older records for those of the new run.
+/// The first object of a run is removed, and a start reuses its key: readers do not mix the older records with those of the new run.
 #[tokio::test]
 async fn start_at_lost_first_object_is_corrupt() {
     let scene = scene().await;

@@ -1,4 +1,4 @@
-//! Places for tests: a prefix of its own on a server, and what may be done to it behind the store's back.
+//! Spaces for tests: a separate prefix on a server, and direct changes of its objects.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! What only a real server shows: its conditional writes are sound. And buckets that keep versions: a purge leaves none of the
-//! run, and takes none of the run that begins after it.
+//! Tests that need a real server: its conditional writes are correct. In a versioned bucket, a purge removes every version of the run, and nothing of
+//! a later run with the same id.
 
 use aws_sdk_s3::types::{BucketVersioningStatus, VersioningConfiguration};
 use ferrata_store::{CheckpointStore as _, PruneCut, Seq};

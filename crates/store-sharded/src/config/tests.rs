@@ -1,4 +1,4 @@
-//! Files that name shards, and what is wrong with others.
+//! Valid and invalid files of shards.
 
 use std::sync::Mutex;
 
@@ -6,7 +6,7 @@ use ferrata_store::MemoryStore;
 
 use super::*;
 
-/// Opens what a file of this text names; returns the URLs that were opened, with the folder of the file left out.
+/// Opens the store for a file with this text. Returns the opened URLs, without the folder of the file.
 fn open(text: &str) -> Result<(ShardedStore, Vec<String>)> {
     let folder = tempfile::Builder::new().prefix("sh%20 é").tempdir().unwrap();
     let file = folder.path().join("fleet");
@@ -33,7 +33,7 @@ fn a_file_names_shards_and_generations() {
     assert_eq!(opened, ["file:HERE/north", "postgres://me:secret@db/runs", "file:/east"]);
     let shown = format!("{store:?}");
     assert!(shown.contains(r#"[["north"], ["north", "south", "east"]]"#), "{shown}");
-    // Each of them is a store of its own.
+    // Each of them is a separate store.
     assert!(open("shard a memory:\nshard b memory:\ngeneration a b").is_ok());
 }
 
@@ -45,23 +45,23 @@ fn invalid_line_is_named_with_remedy() {
         ("", 1, "names no shard", "add a line"),
         ("# nothing\n\n", 1, "names no shard", "add a line"),
         (shards, 2, "no generation", "`generation a b`"),
-        ("shard a\n", 1, "write `shard`", "its name and its URL"),
-        ("shard a file:secret file:b\n", 1, "write `shard`", "nothing else"),
+        ("shard a\n", 1, "write only `shard`", "its name and its URL"),
+        ("shard a file:secret file:b\n", 1, "write only `shard`", "its name and its URL"),
         ("\nmemory:secret a\n", 2, "begin the line", "`shard`"),
         ("Shard a file:secret", 1, "begin the line", "`generation`"),
-        ("shard a file:secret\n\nshard a file:b", 3, "`a` is in line 1 already", "its own name"),
+        ("shard a file:secret\n\nshard a file:b", 3, "`a` is already in line 1", "a unique name"),
         (
             "shard a file:secret\nshard b file:secret",
             2,
-            "that of the shard `a` in line 1",
-            "a store of its own",
+            "the shard `a` in line 1 has the same store",
+            "a separate store",
         ),
-        ("shard a sharded:secret", 1, "spread over shards itself", "name its shards here"),
-        ("shard a SHARDED:secret", 1, "spread over shards itself", "name its shards here"),
-        ("shard a file:a\ngeneration", 2, "has no shard", "name those"),
+        ("shard a sharded:secret", 1, "cannot be a sharded store", "list its shards"),
+        ("shard a SHARDED:secret", 1, "cannot be a sharded store", "list its shards"),
+        ("shard a file:a\ngeneration", 2, "has no shard", "name the shards"),
         ("shard a file:a\ngeneration a z", 2, "`z`", "add `shard z`"),
         ("generation a\nshard a file:a", 1, "no line before it", "add `shard a`"),
-        ("shard a file:a\ngeneration a a", 2, "twice", "once is enough"),
+        ("shard a file:a\ngeneration a a", 2, "twice", "remove one"),
     ];
     for (text, line, what, remedy) in cases {
         let error = open(text).unwrap_err();

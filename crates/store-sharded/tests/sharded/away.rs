@@ -1,4 +1,4 @@
-//! A shard that is away harms its own runs, and says which shard it is.
+//! An unavailable shard affects only its own runs, and errors name the shard.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

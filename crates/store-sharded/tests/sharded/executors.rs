@@ -1,4 +1,4 @@
-//! Two executors on three shards: one dies, the other finishes its runs, and no recorded activation runs again.
+//! Two processes on three shards: one dies, the other finishes its runs, and no recorded activation runs again.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! Listing over all shards: one order, and cursors that survive the process and a further shard.
+//! Listings over all shards: one order, and cursors that survive a restart and an added shard.
 
 use ferrata_core::store::{CheckpointStore, Order, Page, Paged, RunQuery};
 

@@ -1,4 +1,4 @@
-//! Runs over several stores: spread, found again, listed in one order, started once, and none harmed by another's shard.
+//! Runs on several stores: distributed, found, listed in one order, started once, and isolated from failures of other shards.
 #![expect(clippy::unwrap_used, reason = "all of it is a test")]
 
 mod away;

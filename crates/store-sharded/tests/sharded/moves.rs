@@ -1,4 +1,4 @@
-//! Spread over the shards, and what adding one does: nothing to what exists.
+//! The distribution over the shards. Adding a shard does not move existing runs.
 
 use ferrata_core::record::RunStatus;
 use ferrata_core::store::{At, CheckpointStore, HeaderRange, Page, PruneCut};

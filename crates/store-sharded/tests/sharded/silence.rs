@@ -1,8 +1,6 @@
-//! A shard that never answers stops nothing of the others.
+//! A shard that never answers does not delay the other shards.
 //!
-//! One committer with four lanes served all shards, and a batch is as slow as the slowest shard in it: four batches for a shard that
-//! hung were all that was sent. And a heartbeat waited for all shards, longer than the process may go without one: it stopped its runs
-//! everywhere. No test saw it, because a shard that is away refused in all of them.
+//! A shard that refuses calls is a different case: a call that is never answered occupies a commit lane or a heartbeat until its time limit.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! One run has one log, whatever generations the processes know that start it; and maps that contradict each other are refused.
+//! A run has one log, whichever generations its starters know. Contradictory maps are refused.
 
 use std::sync::{Arc, Mutex};
 
@@ -66,14 +66,14 @@ async fn concurrent_starts_of_run_create_one_log() {
 /// The newest generation brings the home `a` back, so a start there looks at no other place.
 const BACK: &[&str] = &["a", "b", "a"];
 
-/// Starts `run-0` anew through `store` right before the shard removes what it has.
+/// Restarts `run-0` through `store` right before the shard removes its records.
 fn starts_before_a_purge(world: &World, shard: &str, store: ShardedStore) {
     world.store(shard).before_purge.set(async move {
         start(&store, "run", 1).await;
     });
 }
 
-/// Another process has purged the run meanwhile, and the id was begun anew.
+/// Another process has purged the run, and the id was reused.
 ///
 /// Guarantees: SHARD-6.
 #[tokio::test]
@@ -220,7 +220,7 @@ fn mistakes_of_a_map_are_named() {
     let world = World::default();
     let [a, b, _] = &world.stores;
     let one = || ShardedStore::builder().shard("a", a.clone());
-    assert!(refusal(ShardedStore::builder().build()).contains("there is no generation"));
+    assert!(refusal(ShardedStore::builder().build()).contains("the map has no generation"));
     assert!(refusal(one().shard("a", b.clone()).build()).contains("two shards are named `a`"));
     assert!(refusal(one().shard("b c", b.clone()).build()).contains("\"b c\""));
     assert!(

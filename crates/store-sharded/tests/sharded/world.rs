@@ -1,4 +1,4 @@
-//! Three stores that can be away, maps over them, and runs by hand.
+//! Three stores with outages, maps over them, and runs written by hand.
 
 use std::fmt;
 use std::pin::Pin;

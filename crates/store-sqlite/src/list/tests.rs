@@ -1,4 +1,4 @@
-//! Which index answers a listing, as SQLite itself explains it.
+//! Checks which index answers a listing, according to SQLite's `EXPLAIN QUERY PLAN`.
 
 use ferrata_store::{ExecutorId, RunId, RunKey, TenantId, WorkflowName};
 use sqlx::Row as _;
@@ -61,12 +61,12 @@ async fn every_listing_is_answered_by_its_index() {
                 let plan = explained(&db, &asked, order, after).await;
                 let named = format!("INDEX ferrata_runs_{index} ");
                 assert!(plan.iter().any(|step| format!("{step} ").contains(&named)), "{index}: {plan:#?}");
-                // What the conditions gave is read once more, to join the last records; the table itself is not.
+                // The rows that the conditions select are read once more, to join the last records. The table itself is not scanned.
                 let scans =
                     plan.iter().filter(|step| *step == "SCAN r" || step.starts_with("SCAN ferrata_runs"));
                 assert!(scans.count() <= 1, "{index}: {plan:#?}");
-                // Orphans and what is due are few and sorted; everything else comes in order, so that a page is read and no more. What
-                // the pages of several statuses are joined to may be sorted.
+                // There are few orphaned and due runs, and SQLite sorts them. Everything else must come in order from an index, so that only one
+                // page is read. If a query has several statuses, the join of their pages may be sorted.
                 let sorts = plan.windows(2).any(|steps| {
                     steps[0].contains("INDEX ferrata_runs_") && steps[1].starts_with("USE TEMP B-TREE")
                 });

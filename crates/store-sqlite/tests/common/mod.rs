@@ -1,4 +1,4 @@
-//! The table of the suite in the store's file, and what a node does in its transaction.
+//! The suite's table in the store's file, and the transaction of a node.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

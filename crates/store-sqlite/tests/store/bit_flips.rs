@@ -1,7 +1,7 @@
-//! One bit of the file is flipped, in whichever page: what every call then says of a run is the truth or an error. No run is read, written or
-//! removed as another one, none is read shorter than it is, and none that is there is said to be missing.
+//! One flipped bit anywhere in the file: every call returns the truth or an error. No run is read, written or removed as another one, read short, or
+//! reported as missing.
 //!
-//! `FERRATA_SQLITE_FLIPS` says how many bits are flipped in each page. The failure names the bit, and `FERRATA_SQLITE_BIT` flips no other.
+//! `FERRATA_SQLITE_FLIPS` sets the number of flipped bits per page. A failure prints its bit, and `FERRATA_SQLITE_BIT` flips only that bit.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -80,7 +80,7 @@ async fn written() -> Written {
     Written { logs, bytes: fs::read(copy).unwrap(), clock }
 }
 
-/// One answer to compare: what was asked, of which flip.
+/// One answer to compare: the call and its flip.
 struct Asked<'a> {
     flip: &'a str,
     call: String,

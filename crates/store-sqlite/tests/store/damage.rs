@@ -1,4 +1,4 @@
-//! Damage to the file itself: whatever a disk did to it, no record is read that was not written, and each error names its run.
+//! Damage to the file: a read never returns a record that was not written, and each error names its run.
 
 use std::fs;
 
@@ -19,8 +19,8 @@ enum How {
     Bit(usize),
 }
 
-/// Writes some runs of small and large records, and returns their logs, the bytes of the database, and the pages of its tables that no
-/// listing needs: all but those of its indexes and of what names the tables.
+/// Writes runs of small and large records. Returns their logs, the bytes of the database, and the table pages that no listing needs: all except those
+/// of indexes and of the schema.
 async fn written() -> (Vec<Log>, Vec<u8>, Vec<usize>) {
     let place = place(SqliteOptions::default().with_synchronous(Synchronous::Normal)).await;
     let mut logs = Vec::new();
@@ -120,7 +120,7 @@ async fn damaged_page_is_named_and_never_misread() {
     }
 }
 
-/// What is said of a run, and a header, that are no JSON any more: the run is damaged, is said to be, and hides no other.
+/// Facts and headers that are not JSON: the run is reported as damaged, and no other run is hidden.
 ///
 /// Guarantees: SQLITE-12.
 #[tokio::test]

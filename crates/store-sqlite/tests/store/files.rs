@@ -1,4 +1,4 @@
-//! The file: its name, its rights, its size, and what becomes of it while it is open.
+//! The database file: its name, permissions and size, and its removal or replacement while open.
 
 use std::fs;
 use std::num::NonZeroUsize;
@@ -134,14 +134,14 @@ async fn unreleased_layout_is_unsupported() {
     let store = place.open(SqliteOptions::default());
     let refused = store.setup().await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unsupported);
-    assert!(refused.message().contains("start with a new file"), "{refused:?}");
+    assert!(refused.message().contains("use a new file"), "{refused:?}");
     assert_eq!(store.head(&log.key).await.unwrap_err().kind(), ErrorKind::Unsupported);
     is_refused(&store, &log, ErrorKind::Unsupported).await;
     let after: String = sqlx::query_scalar(schema).fetch_one(&mut mine).await.unwrap();
     assert_eq!(after, before);
 }
 
-/// What may only be read is read, also by `setup`, and every write is refused as one that can be made later.
+/// A read-only database can be read, even by `setup`, and every write fails with an error that permits a retry.
 ///
 /// Guarantees: SQLITE-15.
 #[tokio::test]
@@ -191,7 +191,7 @@ async fn full_database_refuses_until_space_returns() {
     is_kept(&small, &again).await;
 }
 
-/// What was pruned and purged is given back to the file system.
+/// Pruned and purged space returns to the file system.
 #[tokio::test]
 async fn the_file_shrinks_when_runs_go() {
     let place = place(SqliteOptions::default()).await;
@@ -248,8 +248,8 @@ async fn a_large_database_is_listed_and_pruned() {
     assert!(left < full / 4, "{full} bytes, then {left}");
 }
 
-/// A file that is removed under a store must not swallow records: what SQLite has open has no name any more, and each commit succeeds.
-/// No caller makes it anew unasked, as an empty database in place of one that was unmounted would start every run a second time.
+/// A removed database file does not swallow records: SQLite's commits to the unlinked file would succeed. The store does not create the file again,
+/// because an empty database in place of an unmounted one would start every run twice.
 ///
 /// Guarantees: SQLITE-3.
 #[tokio::test]
@@ -316,7 +316,7 @@ async fn a_restored_backup_is_used_at_once() {
     is_kept(&place.store, &log).await;
 }
 
-/// A copy that is made while runs are written is a whole store: of each run the first records up to one that had been begun.
+/// A copy that is made during writes is a complete store with a prefix of each run.
 ///
 /// Guarantees: SQLITE-13.
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,4 @@
-//! What the suite for every store cannot see: the file, its locks, its write-ahead log, and what other programs do to them.
+//! Behavior beyond the conformance suite: the file, its locks, its write-ahead log, and other programs.
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
 mod bit_flips;

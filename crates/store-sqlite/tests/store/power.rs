@@ -1,7 +1,7 @@
-//! The failure of power: what of the write-ahead log and of the database was on the disk by then, and what a store finds in it.
+//! Power loss: the parts of the write-ahead log and of the database that reached the disk, and how a store recovers from them.
 //!
-//! Written are a prefix of the log, as each transaction is synced before the next one begins, and any part of the last one; and, during a
-//! checkpoint, any pages of the database. What is acknowledged is a transaction whose last frame was synced.
+//! The disk has a prefix of the log, because each transaction is synced before the next one starts, and any part of the last transaction. During a
+//! checkpoint it has any pages of the database. A transaction is acknowledged after the sync of its last frame.
 
 use std::fs;
 use std::path::Path;

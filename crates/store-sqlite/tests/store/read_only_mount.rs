@@ -1,4 +1,4 @@
-//! A store on a file system that is mounted for reading only, as a backup or a snapshot is.
+//! A store on a read-only file system, such as a backup or a snapshot.
 
 use std::path::Path;
 use std::process::Command;
@@ -24,7 +24,7 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// Writes a backup, a file whose last records are in the write-ahead log, and one that has its log behind it, as a store that was closed.
+/// Writes a backup, a file with its last records in the write-ahead log, and a file of a closed store.
 async fn write(folder: &Path) {
     let place = place(SqliteOptions::default()).await;
     let mut log = log();
@@ -37,7 +37,7 @@ async fn write(folder: &Path) {
     copy(&place.path(), &folder.join("closed.db"));
 }
 
-/// What the process does that has the files where nothing can be written.
+/// The process that has the files on a read-only mount.
 async fn read(folder: &Path) {
     let open = |name: &str| {
         SqliteStore::open(folder.join(name), SqliteOptions::default().with_read_only(true)).unwrap()
@@ -61,8 +61,8 @@ async fn read(folder: &Path) {
     }
 }
 
-/// A store on a read-only file system is read as it is. One whose write-ahead log is not empty is refused: without that log it would be
-/// older than it is.
+/// A store on a read-only file system can be read. It is refused if its write-ahead log is not empty, because the data without that log would be
+/// outdated.
 ///
 /// Guarantees: SQLITE-15.
 #[test]

@@ -1,4 +1,4 @@
-//! A database of its own for each test, and connections to it from outside of the store.
+//! A separate database per test, and connections to it outside the store.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! A record in the user's own transaction: there exactly if the transaction commits.
+//! A record in the user's transaction exists exactly if the transaction commits.
 
 use ferrata_store::{CheckpointStore as _, ErrorKind, Transactions as _};
 use ferrata_store_sqlite::SqliteOptions;
@@ -50,8 +50,8 @@ async fn a_conflict_within_a_transaction_writes_nothing() {
     is_kept(&place.store, &log).await;
 }
 
-/// A transaction that has read before its first write, and meanwhile another one wrote: SQLite refuses it at once and for good, and no
-/// wait for a lock helps. It must not be taken for a conflict, and the next transaction must succeed.
+/// A transaction reads before its first write, and another one writes in between: SQLite rejects it at once, and waiting for a lock does not help. It
+/// must not count as a write conflict, and the next transaction must succeed.
 #[tokio::test]
 async fn transaction_with_stale_read_is_unavailable() {
     let place = place(SqliteOptions::default()).await;

@@ -1,4 +1,4 @@
-//! The views, for people and their tools.
+//! The SQL views for people and tools.
 
 use ferrata_store::{CheckpointStore as _, Epoch, ExecutorId, Labels, RunStatus, Timestamp};
 use ferrata_store_sqlite::SqliteOptions;

@@ -1,4 +1,4 @@
-//! Many writers: what they share, what they wait for, and what they are told.
+//! Many concurrent writers: sharing, waiting, and errors.
 
 use std::future::poll_fn;
 use std::num::NonZeroUsize;
@@ -18,8 +18,8 @@ use tokio::task::JoinSet;
 
 use crate::support::{append, copy, execute, frames, is_kept, is_refused, log, place};
 
-/// A thousand runs at once, of which each waits for each of its records: what waits while a transaction is committed goes into the next
-/// one, so they need some dozens of commits and syncs for three thousand appends.
+/// A thousand concurrent runs, each of which waits for each of its records. Appends that wait during a commit share the next transaction, so 3,000
+/// appends need some dozens of commits and syncs.
 ///
 /// Guarantees: SQLITE-4.
 #[tokio::test]
@@ -130,8 +130,8 @@ async fn long_lock_makes_writes_unavailable() {
     log.write(&place.store, 1).await;
 }
 
-/// A purge, a prune and a start that waited for the lock of another process when their callers were dropped are not carried out later, on the
-/// life of the run that the other process began meanwhile.
+/// A purge, a prune and a start that waited for another process's lock when their callers were dropped must not run later on a new generation of the
+/// run.
 ///
 /// Guarantees: SQLITE-6.
 #[tokio::test]
@@ -174,8 +174,8 @@ async fn dropped_call_skips_next_generation() {
     is_kept(&place.store, &started).await;
 }
 
-/// A writer that always has more to do leaves the lock free now and then, and one that waits looks often enough to meet that. With
-/// SQLite's own waits, which grow to 100 ms, and no pause of the busy one, some hundred appends passed each of the other's.
+/// A busy writer releases the lock at times, and a waiting writer polls often enough to get it, so neither passes the other many times. SQLite's own
+/// waits of up to 100 ms would not achieve this.
 ///
 /// Guarantees: SQLITE-7.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -226,8 +226,8 @@ async fn passed_while_another_waits(turns: usize) -> usize {
     passed
 }
 
-/// A caller commits a step itself where nothing else is under way. One that is dropped at any moment leaves its step done or not, and the writer as it
-/// was: the same records again are found, or written.
+/// A caller commits a step itself if no other write is active. A call that is dropped at any moment leaves its step done or undone and the writer
+/// usable, so a repeat finds the records or writes them.
 ///
 /// Guarantees: SQLITE-6.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -359,7 +359,7 @@ fn read_completes_on_stalled_runtime() {
     }
 }
 
-/// A heartbeat does not stand in the line of what else is to be written: a process with much to do says that it is alive all the same.
+/// A heartbeat does not queue behind other writes, so a busy process stays alive.
 ///
 /// Guarantees: SQLITE-7.
 #[tokio::test]

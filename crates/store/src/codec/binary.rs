@@ -1,10 +1,16 @@
-//! Headers as bytes, about fifty each. Decoding any input returns a header or a typed error.
+//! Headers in a binary form of about 50 bytes. Decoding returns a header or a typed error for any input.
 //!
-//! In this order: the id in 16 bytes; as varints the number, the format, and how many records before this one the newest base is;
-//! the place of the kind, and of the status, among all of theirs; which of the fields that not every header has follow, a bit for
-//! each; epoch, time and length of the body as varints, times with the sign in the lowest bit; the checksum of the body in 4
-//! bytes; and then what the bits announce, ids in 16 bytes and names after their length. Number, format and base stand where they
-//! do so that a script in a server can read them.
+//! A header has these parts, in this order:
+//!
+//! 1. The record id, in 16 bytes.
+//! 2. Three varints: the number of the record, the format, and the distance back to the newest base, in records.
+//! 3. The index of the kind, and the index of the status, in their lists of all values.
+//! 4. One byte with a bit for each optional field, which says whether the field is present.
+//! 5. Three varints: the epoch, the time (with its sign in the lowest bit) and the length of the body.
+//! 6. The checksum of the body, in 4 bytes.
+//! 7. The optional fields that are present. An id has 16 bytes; a name follows its length.
+//!
+//! Number, format and base stand near the front, so that a script in a server can read them.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use uuid::Uuid;
@@ -14,13 +20,13 @@ use crate::clock::Timestamp;
 use crate::id::{HeadRef, NodeName, Seq};
 use crate::record::{FORMAT, RecordHeader, RecordKind, RunStatus};
 
-/// The fields that every header has, in their order, but the place of the base and the bits between them.
+/// The fields that every header has, in their order. The distance to the base and the byte of bits stand between these groups.
 const BEGINNING: [Field; 3] = [Field::Id, Field::Seq, Field::Format];
 const KINDS: [Field; 2] = [Field::Kind, Field::Status];
 const MIDDLE: [Field; 4] = [Field::Epoch, Field::At, Field::Len, Field::Crc];
 
-/// The fields that have a bit, the lowest first: those that the layout began with, and then any that was added, in the order of
-/// [`Field::ALL`].
+/// The optional fields in the order of their bits, lowest bit first. First come the fields of the first version of the layout, then later fields in
+/// the order of [`Field::ALL`].
 const OPTIONAL: [Field; Field::ALL.len() - 10] = {
     use Field::{At, Base, Crc, Epoch, Format, Id, Kind, Len, Node, Owner, Prev, Seq, Status, Visit, WakeAt};
     let mut optional = [WakeAt; Field::ALL.len() - 10];
@@ -36,31 +42,31 @@ const OPTIONAL: [Field; Field::ALL.len() - 10] = {
         }
         at += 1;
     }
-    // Beyond eight, the bits take a second byte and the layout a new version.
+    // More than eight optional fields need a second byte of bits and a new version of the layout.
     assert!(count <= 8, "give the bits of the binary layout a second byte");
     optional
 };
 
-/// The fields with their bits.
+/// Iterates over the optional fields, each with its bit.
 fn optional() -> impl Iterator<Item = (Field, u8)> + Clone {
     OPTIONAL.into_iter().zip((0..8).map(|bit| 1 << bit))
 }
 
-/// Why bytes are no header.
+/// The reason why bytes are not a valid header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvalidHeader {
-    /// They are too short, too long, or hold what no header holds.
+    /// The bytes are too short, too long, or hold an invalid value.
     Damaged,
-    /// A newer version wrote them.
+    /// A newer version of the library wrote the header.
     Newer {
         /// The number of the record.
         seq: u64,
-        /// Its format.
+        /// The format of the record.
         format: u64,
     },
 }
 
-/// Returns what the header of this record begins with, and no other header.
+/// Returns the first bytes of the header of the record at `head`. The header of any other record begins with other bytes.
 pub fn beginning(head: &HeadRef) -> Bytes {
     let mut out = BytesMut::with_capacity(26);
     put(&mut out, Value::Id(*head.id.as_uuid()));
@@ -68,7 +74,8 @@ pub fn beginning(head: &HeadRef) -> Bytes {
     out.freeze()
 }
 
-/// Writes a header; `base` is the number of the newest base up to it. `None` if there is none, as every log begins with one.
+/// Encodes a header. `base` is the number of the newest base at or before the record. Returns `None` if `base` is invalid, because every log begins
+/// with a base.
 pub fn write(header: &RecordHeader, base: Seq) -> Option<Bytes> {
     let back = match header.base {
         true => 0,
@@ -93,21 +100,21 @@ pub fn write(header: &RecordHeader, base: Seq) -> Option<Bytes> {
     });
     out.put_u8(there.clone().fold(0, |bits, (_, bit)| bits | bit));
     put_all(&mut out, &MIDDLE)?;
-    // A flag is its bit, and nothing more.
+    // The bit already holds the value of a flag, so a flag needs no further bytes.
     there.filter(|(value, _)| *value != Value::Flag(true)).for_each(|(value, _)| put(&mut out, value));
     Some(out.freeze())
 }
 
-/// Reads a header, and the number of the newest base up to it.
+/// Decodes a header. Also returns the number of the newest base at or before the record.
 ///
 /// # Errors
 ///
-/// [`InvalidHeader`], whatever the bytes are.
+/// [`InvalidHeader`]. Decoding never panics, whatever the bytes are.
 pub fn read(bytes: &[u8]) -> Result<(RecordHeader, Seq), InvalidHeader> {
     read_up_to(bytes, FORMAT)
 }
 
-/// Reads a header of any format up to this one.
+/// Decodes a header of any format up to `newest`.
 #[doc(hidden)]
 pub fn read_up_to(bytes: &[u8], newest: u16) -> Result<(RecordHeader, Seq), InvalidHeader> {
     let mut rest = UnreadBytes(bytes);
@@ -125,7 +132,7 @@ pub fn read_up_to(bytes: &[u8], newest: u16) -> Result<(RecordHeader, Seq), Inva
     Ok((RecordHeader::from_fields(read, |_| InvalidHeader::Damaged)?, base))
 }
 
-/// Seven bits of a number in each byte, the lowest first; the highest bit says that more follow.
+/// Writes a value. A varint has seven bits of a number in each byte, the lowest first. The highest bit of a byte is set if another byte follows.
 fn put(out: &mut BytesMut, value: Value) {
     let mut varint = |mut number: u64| {
         while number > 0x7f {
@@ -136,7 +143,7 @@ fn put(out: &mut BytesMut, value: Value) {
     };
     match value {
         Value::Number(number) => varint(number),
-        // Makes small numbers of both signs small numbers.
+        // Zigzag: small numbers of both signs become small unsigned numbers.
         Value::Time(at) => varint((at.unix_ms() << 1 ^ at.unix_ms() >> 63).cast_unsigned()),
         Value::Id(id) => out.put_slice(id.as_bytes()),
         Value::Kind(kind) => out.put_u8(kind as u8),
@@ -149,7 +156,7 @@ fn put(out: &mut BytesMut, value: Value) {
     }
 }
 
-/// The bytes left to read; `None` means that they are too short or malformed.
+/// The bytes that are not read yet. Methods return `None` if the bytes are too short or malformed.
 struct UnreadBytes<'a>(&'a [u8]);
 
 impl<'a> UnreadBytes<'a> {
@@ -168,7 +175,7 @@ impl<'a> UnreadBytes<'a> {
         loop {
             let byte = self.byte()?;
             let bits = u64::from(byte & 0x7f);
-            // The tenth byte has one bit left to give.
+            // In the tenth byte, only one bit may be used.
             if shift > 63 || shift == 63 && bits > 1 {
                 return None;
             }
@@ -198,7 +205,7 @@ impl<'a> UnreadBytes<'a> {
                 let length = usize::try_from(self.number()?).ok()?;
                 Value::Name(NodeName::new(std::str::from_utf8(self.bytes(length)?).ok()?).ok()?)
             }
-            // Its bit said so.
+            // The bit of the flag says that it is set.
             Shape::Flag => Value::Flag(true),
         })
     }
@@ -210,7 +217,7 @@ impl<'a> UnreadBytes<'a> {
         })
     }
 
-    /// Reads what follows id, number and format, to the end; returns the number of the base.
+    /// Reads the rest of the header, after id, number and format. Returns the number of the base.
     fn after_beginning(mut self, seq: u64, found: &mut [Option<Value>]) -> Option<Seq> {
         let back = self.number()?;
         found[Field::Base as usize] = Some(Value::Flag(back == 0));

@@ -1,4 +1,4 @@
-//! Headers as JSON objects: spelled out, or without what the reader knows anyway.
+//! Headers as JSON objects: complete, or without the fields that the reader knows from elsewhere.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,12 +16,12 @@ use crate::clock::Timestamp;
 use crate::record::RecordHeader;
 use crate::text::TextAs;
 
-/// How many fields there are.
+/// The number of fields of a header.
 const COUNT: usize = Field::ALL.len();
 
-/// How one layout spells headers as JSON objects.
+/// A layout of headers as JSON objects.
 pub trait JsonLayout {
-    /// Whether ids have 22 characters of base64 ([`ShortId`]) instead of the 36 of a UUID.
+    /// If true, ids have 22 characters of base64 ([`ShortId`]); if false, the 36 characters of a UUID.
     const SHORT_IDS: bool;
 
     /// Returns the key of a field; `None` if the layout omits it, because the reader knows it from elsewhere.
@@ -30,10 +30,10 @@ pub trait JsonLayout {
     }
 }
 
-/// The header fields of a JSON object: all except those with the value that the reader assumes.
+/// The header fields of a JSON object. The object omits each field whose value the reader assumes anyway.
 ///
-/// The layout chooses the assumed values, as long as writer and reader assume the same. If a field is absent although a value is assumed, the
-/// layout writes `null`. Readers ignore unknown keys, so an older version can read the object of a newer one.
+/// A layout chooses the values that reader and writer assume; both must assume the same. If a header lacks a field for which a value is assumed,
+/// the layout writes `null`. Readers ignore unknown keys, so an older version can read the object of a newer version.
 ///
 /// ```
 /// use ferrata_store::codec::{Field, JsonHeader, JsonLayout, Value};
@@ -55,13 +55,14 @@ pub trait JsonLayout {
 /// }
 /// ```
 pub struct JsonHeader<L> {
-    /// The value of each field that the object has.
+    /// The value of each field that the object has. The inner `None` stands for `null`.
     said: [Option<Option<Value>>; COUNT],
     layout: PhantomData<L>,
 }
 
 impl<L: JsonLayout> JsonHeader<L> {
-    /// Says of a header what differs from what the reader assumes; it assumes that a field is absent where `assumed` is `None`.
+    /// Keeps the fields of a header that differ from the assumed values. Where `assumed` returns `None`, the reader assumes that the field is
+    /// absent.
     pub fn of(header: &RecordHeader, assumed: impl Fn(Field) -> Option<Value>) -> Self {
         let mut said = [const { None }; COUNT];
         for (field, said) in Field::ALL.into_iter().zip(&mut said) {
@@ -76,16 +77,16 @@ impl<L: JsonLayout> JsonHeader<L> {
         self.said[field as usize].as_ref()?.as_ref()
     }
 
-    /// Says something else of a field, or nothing.
+    /// Sets the value of a field; `None` marks the field as absent.
     pub fn set(&mut self, field: Field, value: Option<Value>) {
         self.said[field as usize] = value.map(Some);
     }
 
-    /// Creates the header, with assumed values for missing fields.
+    /// Creates the header. Fields that the object lacks get their assumed values.
     ///
     /// # Errors
     ///
-    /// The field that is missing, or holds what it cannot hold.
+    /// The field that is missing or has an invalid value.
     pub fn header(self, assumed: impl Fn(Field) -> Option<Value>) -> Result<RecordHeader, Field> {
         let mut said = self.said;
         let read = |field: Field| Ok(said[field as usize].take().unwrap_or_else(|| assumed(field)));
@@ -152,11 +153,11 @@ impl<'de, L: JsonLayout> Visitor<'de> for ObjectVisitor<L> {
     }
 }
 
-/// Text that is borrowed where it can be.
+/// Text that borrows from its input if possible.
 #[derive(Deserialize)]
 struct BorrowedText<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// Reads what a field holds.
+/// Reads the value of a field.
 struct JsonField {
     field: Field,
     short_ids: bool,
@@ -182,7 +183,7 @@ impl<'de> DeserializeSeed<'de> for JsonField {
     }
 }
 
-/// Bytes of an id or of a value derived from one, in base64: the 16 of a UUID have 22 characters.
+/// The bytes of an id, or of a value derived from an id, in base64. The 16 bytes of a UUID have 22 characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShortId<const N: usize>(pub [u8; N]);
 
@@ -197,7 +198,7 @@ impl<const N: usize> ShortId<N> {
         let mut bytes = [0; N];
         match URL_SAFE_NO_PAD.decode_slice(text, &mut bytes) {
             Ok(length) if length == N => Ok(Self(bytes)),
-            Ok(_) | Err(DecodeSliceError::OutputSliceTooSmall) => Err(format!("{N} bytes are expected")),
+            Ok(_) | Err(DecodeSliceError::OutputSliceTooSmall) => Err(format!("expected {N} bytes")),
             Err(DecodeSliceError::DecodeError(error)) => Err(error.to_string()),
         }
     }
@@ -209,14 +210,14 @@ impl<'de, const N: usize> Deserialize<'de> for ShortId<N> {
     }
 }
 
-/// Everything under its own name, but what is absent.
+/// The complete layout: every field under its own name. An absent field is omitted.
 enum SpelledOut {}
 
 impl JsonLayout for SpelledOut {
     const SHORT_IDS: bool = false;
 }
 
-/// A header says nothing only where it has nothing, and whether it is a base only if it is.
+/// The assumed value of each field in the complete layout: a missing key means an absent field, and a missing `base` means `false`.
 fn nothing(field: Field) -> Option<Value> {
     (field.shape() == Shape::Flag).then_some(Value::Flag(false))
 }

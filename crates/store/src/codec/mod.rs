@@ -1,8 +1,8 @@
-//! How stores write headers: one table of the fields of [`RecordHeader`], which every layout walks.
+//! How stores encode headers. All encodings use one table of the fields of [`RecordHeader`].
 //!
-//! This module defines the fields of a header and their values; a layout only defines how it spells a field and which fields it omits. A line in
-//! the table below adds a field to every layout that walks the table: [`JsonHeader`] for stores that keep text, [`binary`] for those that keep
-//! bytes. Database tables walk [`Field::ALL`] with a column for each, so a new field needs a migration, too.
+//! This module defines the fields of a header and their values. A layout only defines how it spells a field and which fields it omits. A new line
+//! in the table below adds a field to every layout that uses the table: [`JsonHeader`] for stores that keep text, [`binary`] for stores that keep
+//! bytes. Database stores have a column for each field of [`Field::ALL`], so a new field also needs a migration.
 //!
 //! A new field must be an `Option`, or `false` if absent, because older headers must stay readable. A JSON reader ignores an unknown field. A
 //! binary reader rejects it, so a new field requires a newer binary format.
@@ -23,21 +23,21 @@ use crate::record::{RecordHeader, RecordKind, RunStatus};
 pub enum Value {
     /// A count or a checksum.
     Number(u64),
-    /// A moment.
+    /// A time.
     Time(Timestamp),
     /// The id of a record or an executor.
     Id(Uuid),
     /// Kind of the record.
     Kind(RecordKind),
-    /// How the run stands.
+    /// The status of the run.
     Status(RunStatus),
     /// The name of a node.
     Name(NodeName),
-    /// Whether something is so.
+    /// A yes or no value.
     Flag(bool),
 }
 
-/// Which kind of value a field holds, so that a reader knows what to expect.
+/// The kind of value that a field holds. A decoder uses it to read the right type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Shape {
@@ -57,12 +57,12 @@ pub enum Shape {
     Flag,
 }
 
-/// A type that a field has.
+/// A Rust type of a field.
 trait FieldType: Sized {
     const SHAPE: Shape;
     const IS_OPTIONAL: bool = false;
     fn value(&self) -> Option<Value>;
-    /// `None` if the field does not hold such a value.
+    /// Converts a value to this type; `None` if the value has another type.
     fn held(value: Option<Value>) -> Option<Self>;
 }
 
@@ -128,24 +128,24 @@ macro_rules! fields {
         }
 
         impl Field {
-            /// Every field, in the order in which JSON names them.
+            /// All fields, in the order in which JSON lists them.
             pub const ALL: [Self; [$($name),*].len()] = [$(Self::$field),*];
 
-            /// Returns the key of the field where a header is spelled out as JSON.
+            /// Returns the key of the field in a complete JSON header.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$field => $name,)*
                 }
             }
 
-            /// Returns the kind of value that it holds.
+            /// Returns the kind of value that the field holds.
             pub const fn shape(self) -> Shape {
                 match self {
                     $(Self::$field => <$type as FieldType>::SHAPE,)*
                 }
             }
 
-            /// Returns whether a header may lack it.
+            /// Returns whether a header may lack the field.
             pub const fn is_optional(self) -> bool {
                 match self {
                     $(Self::$field => <$type as FieldType>::IS_OPTIONAL,)*
@@ -154,19 +154,19 @@ macro_rules! fields {
         }
 
         impl RecordHeader {
-            /// Returns what a field holds; `None` if the header lacks it.
+            /// Returns the value of a field; `None` if the header lacks the field.
             pub fn field(&self, field: Field) -> Option<Value> {
                 match field {
                     $(Field::$field => self.$member.value(),)*
                 }
             }
 
-            /// Makes a header of its fields, asked for in the order of [`Field::ALL`].
+            /// Creates a header. Calls `read` for each field, in the order of [`Field::ALL`].
             ///
             /// # Errors
             ///
-            /// That of `read`, or what `wrong` makes of a field that does not hold what it was given: another kind of value, none
-            /// where there must be one, or a number that is too large.
+            /// Returns the first error of `read`. If the value of a field is invalid, returns the error that `wrong` creates for that field. A
+            /// value is invalid if it has the wrong type, is missing although the field is required, or is a number that is too large.
             pub fn from_fields<E>(
                 mut read: impl FnMut(Field) -> Result<Option<Value>, E>,
                 wrong: impl Fn(Field) -> E,
@@ -190,19 +190,19 @@ fields! {
     Prev, prev: Option<RecordId>, "prev";
     /// Kind of the record.
     Kind, kind: RecordKind, "kind";
-    /// The run's status after it.
+    /// The status of the run after the record.
     Status, status: RunStatus, "status";
-    /// The node it is about.
+    /// The node that the record is about.
     Node, node: Option<NodeName>, "node";
     /// The visit of that node.
     Visit, visit: Option<Visit>, "visit";
-    /// How often the run has been claimed.
+    /// The number of times that executors have claimed the run.
     Epoch, epoch: Epoch, "epoch";
     /// Owner of the run after this record.
     Owner, owner: Option<ExecutorId>, "owner";
-    /// When the run is to be woken.
+    /// The time at which the run is to be woken.
     WakeAt, wake_at: Option<Timestamp>, "wake_at";
-    /// When the writer made it.
+    /// The time at which the writer made the record.
     At, at: Timestamp, "at";
     /// Whether the body also holds the full state.
     Base, base: bool, "base";

@@ -1,40 +1,41 @@
-//! Every order of the steps of several writers and a reader that tidies up, each of which may die between any two of its steps.
+//! Visits every order of the steps of several writers and of a reader that removes entries. Each of them may die between any two of its steps.
 
 use std::collections::HashSet;
 
 use super::*;
 
-/// Which mistake is planted.
+/// A mistake that a test plants on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Planted {
     Nothing,
-    /// The record is written, and then its place is taken.
+    /// A writer writes the record before it stores the record's entry.
     AnnouncedAfter,
-    /// A reader gives up whatever the head does not bear out.
+    /// A reader removes an entry that is ahead of the head.
     AheadIsGivenUp,
-    /// A reader waits for no append under way.
+    /// A reader does not wait for an append in progress.
     NoGrace,
-    /// In doubt, the writer gives its place up.
+    /// If the outcome is unknown, the writer removes its entry.
     DoubtGivesUp,
-    /// The writer gives up its old place before the record is written.
+    /// The writer removes its old entry before the record is written.
     LeftTooEarly,
-    /// Two records that leave a run in the same place share an entry.
+    /// Two records that leave a run at the same position share an entry.
     Shared,
-    /// A reader looks how old an entry is only after it has read the log.
+    /// A reader reads the age of an entry only after it has read the log.
     AgedLate,
 }
 
-/// An entry: life, record, and where the run stands with it.
+/// An entry: generation, number of the record, and the position of the run after the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Entry {
     life: Life,
     seq: u64,
     place: u8,
-    /// Of which record it is.
+    /// The identity of the record.
     id: u8,
 }
 
-/// Lives are told apart by how many there were before, where a start of an earlier one cannot come through; or by the first record.
+/// A generation of the run. In one mode, the number of earlier generations identifies it, and a start of an earlier generation cannot succeed. In
+/// the other mode, its first record identifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Life {
     before: Option<u8>,
@@ -50,7 +51,7 @@ impl PartialOrd for Life {
     }
 }
 
-/// The places that a run may stand in, of which one is not in progress.
+/// Returns the head fields for a position. At one of the positions, the run is not in progress.
 fn standing(place: u8) -> RunStanding {
     let status = if place == 2 { RunStatus::Completed } else { RunStatus::InProgress };
     RunStanding { status, owner: None, wake_at: (place == 1).then(Timestamp::default) }
@@ -72,13 +73,13 @@ impl IndexEntry for Entry {
     }
 }
 
-/// The head of a run: its life, the number of its last record, where it stands with it, and the entry that says so.
+/// The head of a run: its generation, the number of its last record, and the entry of its position.
 type Head = Option<(Life, u64, Entry)>;
 
-/// What a writer is to do, and how far it is.
+/// The remaining work of a writer, and its current step.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Writer {
-    /// Where its next appends leave the run, the last one first.
+    /// The positions to which the writer's next appends move the run, the last one first.
     plan: Vec<u8>,
     step: Step,
 }
@@ -93,7 +94,7 @@ enum Step {
     Dead,
 }
 
-/// A reader that sees an entry and whether an append may still be under way for it, reads the head, and then decides.
+/// A reader. It reads an entry and whether an append may still be in progress for it, then reads the head, and then decides about the entry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Reader {
     Idle(u8),
@@ -104,14 +105,14 @@ enum Reader {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct World {
     log: Head,
-    /// In one order, so that a world is the same however it came about.
+    /// Sorted, so that equal worlds compare as equal, however they came about.
     index: Vec<Entry>,
     writers: Vec<Writer>,
     reader: Reader,
-    /// How many lives have ended, and how many more may.
+    /// The number of ended generations, and the number of purges that may still happen.
     ended: u8,
     purges: u8,
-    /// Whether lives are told apart by their number.
+    /// Whether the number of earlier generations identifies a generation.
     is_counted: bool,
 }
 
@@ -146,7 +147,7 @@ impl World {
         self.writers.iter().any(|writer| matches!(&writer.step, Step::Write(_, after) if after == entry))
     }
 
-    /// The theorem: a run that has a record has an entry in the place where it stands.
+    /// Returns whether the theorem holds: a run that has a record has an entry at its position.
     fn is_found(&self) -> bool {
         let Some((life, _, at)) = self.log else { return true };
         self.index.iter().any(|entry| {
@@ -154,7 +155,7 @@ impl World {
         })
     }
 
-    /// All that can happen next.
+    /// Returns all worlds that the next step can produce.
     fn next(&self, planted: Planted) -> Vec<Self> {
         let mut worlds = Vec::new();
         for at in 0..self.writers.len() {
@@ -175,7 +176,7 @@ impl World {
         worlds
     }
 
-    /// One step of a writer; of a write in doubt the writer does not hear whether it was done.
+    /// Executes one step of a writer. If a write is in doubt, the writer does not learn whether it succeeded.
     fn write(&self, at: usize, planted: Planted, in_doubt: bool) -> Option<Self> {
         let mut world = self.clone();
         let (step, plan) = (world.writers[at].step.clone(), world.writers[at].plan.len());
@@ -215,7 +216,7 @@ impl World {
                 let is_next =
                     world.log == head && entry.life.before.is_none_or(|before| before == world.ended);
                 if is_next {
-                    // Where the run stays where it stood, its entry is the one that it had.
+                    // If the run stays at its position, it keeps its previous entry.
                     let stands =
                         if change.entry_before().is_some() { entry } else { head.map_or(entry, |h| h.2) };
                     world.log = Some((entry.life, entry.seq, stands));
@@ -245,7 +246,7 @@ impl World {
         Some(world)
     }
 
-    /// One step of the reader.
+    /// Executes one step of the reader.
     fn read(&self, planted: Planted) -> Vec<Self> {
         let with = |reader| Self { reader, ..self.clone() };
         match self.reader {
@@ -277,7 +278,7 @@ impl World {
     }
 }
 
-/// What stands in a place, whichever record brought it there.
+/// An entry that equals any other entry of the same generation at the same position.
 #[derive(Clone, Copy, Debug)]
 struct Placed(Entry);
 
@@ -291,7 +292,7 @@ fn of(head: Head, entry: Entry) -> IndexMove<Placed> {
     IndexMove::new(head.map(|(_, _, before)| Placed(before)), Placed(entry))
 }
 
-/// Visits every state; returns how many there are, or the first in which a run is not found.
+/// Visits every state. Returns the number of states, or the first state in which a run is not found.
 fn explore(planted: Planted, is_counted: bool) -> Result<usize, Box<World>> {
     let mut seen = HashSet::from([World::new(is_counted)]);
     let mut open: Vec<World> = seen.iter().cloned().collect();

@@ -1,4 +1,4 @@
-//! One run of the memory store: its records, where its bases are, and the rules of appending, reading and pruning.
+//! One run of the memory store: its records, the positions of its bases, and the rules of appends, reads and prunes.
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
@@ -15,13 +15,13 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct MemoryLog {
     pub(super) facts: RunFacts,
-    /// The batch that last named this run: how a run that stands in a batch twice is noticed without a set of keys.
+    /// The number of the last batch that named this run. It shows that a run has a second entry in a batch, without a set of keys.
     pub(super) batch: u64,
-    /// The number of the oldest record kept.
+    /// The number of the oldest stored record.
     first: u64,
     /// The records from `first` on, in order.
     records: VecDeque<Record>,
-    /// The numbers of the records that are bases, ascending, so that loading scans nothing.
+    /// The numbers of the bases, ascending, so that a load needs no scan.
     bases: VecDeque<u64>,
 }
 
@@ -30,7 +30,7 @@ impl MemoryLog {
         Self { facts, batch, first: 0, records: VecDeque::new(), bases: VecDeque::new() }
     }
 
-    /// Adds the records of an append that `check_append` let pass, if the head is the expected one.
+    /// Adds the records of an append that passed `check_append`, if the head is the expected head.
     pub(super) fn append(&mut self, append: RunAppend) -> Result<HeadRef> {
         let head = self.head_ref(&append.run)?;
         if append.expected != Some(head) {
@@ -43,7 +43,7 @@ impl MemoryLog {
         self.extend(append)
     }
 
-    /// Adds records without looking at the head: those of a new run.
+    /// Adds records without a check of the head: the records of a new run.
     pub(super) fn extend(&mut self, append: RunAppend) -> Result<HeadRef> {
         for record in append.records {
             if record.header.base {
@@ -57,12 +57,12 @@ impl MemoryLog {
     /// Returns the last record's header.
     pub(super) fn head(&self, run: &RunKey) -> Result<&RecordHeader> {
         let Some(last) = self.records.len().checked_sub(1) else {
-            return Err(refusal::corrupt(run, Seq::new(self.first), "every record of the run is gone"));
+            return Err(refusal::corrupt(run, Seq::new(self.first), "all records of the run are missing"));
         };
         self.header(run, last)
     }
 
-    /// Returns what is known of the run without its log.
+    /// Returns the run's head for listings.
     pub(super) fn run_head(&self, run: &RunKey, is_alive: impl Fn(&RecordHeader) -> bool) -> Result<RunHead> {
         let head = self.head(run)?;
         Ok(RunHead::after(run.clone(), Seq::new(self.first), head, is_alive(head), self.facts.clone()))
@@ -73,7 +73,7 @@ impl MemoryLog {
         let end = match at {
             At::Latest => self.head(run)?.seq.get(),
             At::Seq(seq) => seq.get(),
-            // From the head backward: lookups by id are rarely far from it.
+            // Search from the head backward: lookups by id are mostly near the head.
             At::Record(id) => match self.headers().rev().find(|header| header.id == id) {
                 Some(header) => header.seq.get(),
                 None => return Err(refusal::no_record("store.load", run, at)),
@@ -82,19 +82,19 @@ impl MemoryLog {
         let Some(last) = self.place(end) else {
             let is_hole = self.headers().any(|header| header.seq.get() == end);
             return Err(if is_hole {
-                refusal::corrupt(run, Seq::new(end), "a record before it is gone")
+                refusal::corrupt(run, Seq::new(end), "an earlier record is missing")
             } else {
                 refusal::no_record("store.load", run, at)
             });
         };
         let bases_before = self.bases.partition_point(|base| *base <= end);
         let Some(base) = bases_before.checked_sub(1).and_then(|newest| self.place(self.bases[newest])) else {
-            return Err(refusal::corrupt(run, Seq::new(end), "there is no base at or before the record"));
+            return Err(refusal::corrupt(run, Seq::new(end), "no base exists at or before the record"));
         };
         self.verified(run, base..=last)
     }
 
-    /// Loads the records after a record, or from the newest base on if that record is gone.
+    /// Loads the records after the record `known`, or from the newest base on if that record is pruned.
     pub(super) fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Vec<Record>> {
         let place = self.place(known.seq.get()).filter(|place| self.records[*place].header.id == known.id);
         match (place, self.records.len().checked_sub(1)) {
@@ -126,7 +126,7 @@ impl MemoryLog {
         Headers::checked(run, range, kept, items)
     }
 
-    /// Creates the record at the cut a base and takes out what is before it. The caller drops what is returned.
+    /// Turns the record at the cut into a base, and takes out the records before it. The caller drops the returned records.
     pub(super) fn prune(&mut self, run: &RunKey, cut: PruneCut) -> Result<VecDeque<Record>> {
         if cut.at.get() < self.first {
             return Ok(VecDeque::new());
@@ -149,7 +149,7 @@ impl MemoryLog {
         Ok(gone)
     }
 
-    /// Puts the records that are the same as before in the envelopes given, and counts them.
+    /// Replaces the records that are unchanged except for their envelope, and returns their number.
     pub(super) fn reseal(&mut self, records: &[Record]) -> u64 {
         let mut replaced = 0;
         for record in records {
@@ -163,7 +163,7 @@ impl MemoryLog {
         replaced
     }
 
-    /// Changes the records as a failing disk would, without regard to any rule.
+    /// Changes the records like a failing disk would, without any check.
     pub(super) fn tamper(&mut self, change: impl FnOnce(&mut Vec<Record>)) {
         let mut records = Vec::from(std::mem::take(&mut self.records));
         change(&mut records);
@@ -171,7 +171,7 @@ impl MemoryLog {
         self.records = records.into();
     }
 
-    /// Takes the log apart.
+    /// Returns all records of the log.
     pub(super) fn into_records(self) -> VecDeque<Record> {
         self.records
     }
@@ -189,32 +189,32 @@ impl MemoryLog {
         self.head(run).map(RecordHeader::head)
     }
 
-    /// Returns the index of the record with this number.
+    /// Returns the index of the record with number `seq`.
     fn place(&self, seq: u64) -> Option<usize> {
         let place = usize::try_from(seq.checked_sub(self.first)?).ok()?;
         (place < self.records.len()).then_some(place)
     }
 
-    /// Returns a header whose place and format are right.
+    /// Returns the header at index `place` after checking its position and format.
     fn header(&self, run: &RunKey, place: usize) -> Result<&RecordHeader> {
         let header = &self.records[place].header;
         let seq = self.first + place as u64;
         if header.format > FORMAT {
-            // The words for this are said in one place.
+            // `verify` has the message for this error.
             self.records[place].verify(run)?;
         }
         if header.seq.get() != seq {
             return Err(refusal::corrupt(
                 run,
                 Seq::new(seq),
-                &format!("record {} stands in its place", header.seq),
+                &format!("record {} is at its position", header.seq),
             ));
         }
         Ok(header)
     }
 }
 
-/// Sums up the removed records.
+/// Returns the number and the size of the removed records.
 pub(super) fn count(gone: &VecDeque<Record>) -> Removed {
     Removed { records: gone.len() as u64, bytes: gone.iter().map(|record| record.body.len() as u64).sum() }
 }

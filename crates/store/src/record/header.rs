@@ -1,4 +1,4 @@
-//! The header of a record, which stores may read and index; and the record itself, a header with an opaque body.
+//! The record of a run: a header, which stores may read and index, and an opaque body.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, ExecutorId, HeadRef, NodeName, RecordId, RunKey, Seq, Visit};
 
-/// The version of the record format that this library writes, and the newest it reads.
+/// The version of the record format that this library writes. It is also the newest version that the library reads.
 pub const FORMAT: u16 = 1;
 
 words! {
@@ -20,7 +20,7 @@ words! {
         Start = "start", 's';
         /// Activations completed or failed.
         Node = "node", 'n';
-        /// One try of an activation failed and another will follow.
+        /// One attempt of an activation failed, and another attempt will follow.
         Attempt = "attempt", 'a';
         /// A step inside an activation has a result.
         Step = "step", 't';
@@ -28,11 +28,11 @@ words! {
         Intent = "intent", 'i';
         /// The run's status changed, or its nodes asked questions.
         Status = "status", 'u';
-        /// A signaller said something to the run: an answer, a message, cancel, pause, resume, retry.
+        /// A caller sent a signal to the run: an answer, a message, a cancel, a pause, a resume or a retry.
         Signal = "signal", 'g';
-        /// An executor took the run.
+        /// An executor claimed the run.
         Claim = "claim", 'c';
-        /// Its owner let the run go, so that others may go on at once.
+        /// The owner released the run, so that other executors may claim it at once.
         Release = "release", 'r';
         /// An operator changed the state.
         Edit = "edit", 'e';
@@ -42,28 +42,28 @@ words! {
 }
 
 words! {
-    /// How a run stands.
+    /// The status of a run.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
     #[non_exhaustive]
     pub enum RunStatus {
-        /// Work is under way, or could be.
+        /// Nodes run, or could run.
         #[default]
         InProgress = "in_progress", 'p';
-        /// Every branch has ended; the state is final.
+        /// Every branch has ended. The state is final.
         Completed = "completed", 'c';
-        /// The run stopped on a failure; it can be retried from its frontier.
+        /// The run stopped because of a failure. It can be retried from its frontier.
         Failed = "failed", 'f';
-        /// Only answers or an operator can move it.
+        /// The run waits. Only answers or an operator can move it.
         Interrupted = "interrupted", 'i';
-        /// Only a message can move it.
+        /// The run waits for a message. Only a message can move it.
         AwaitingInput = "awaiting_input", 'w';
-        /// It was cancelled; the state is final.
+        /// The run was cancelled. The state is final.
         Cancelled = "cancelled", 'x';
     }
 }
 
 impl RunStatus {
-    /// Returns whether nothing is left to do: the run is completed, failed or cancelled.
+    /// Returns whether the run is completed, failed or cancelled.
     pub const fn is_finished(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
     }
@@ -71,33 +71,33 @@ impl RunStatus {
 
 /// The part of a record that a store may read and index.
 ///
-/// Its fields are listed once more in [`codec`](crate::codec), which every layout of every store walks: a field that is new gets a
-/// line there. In JSON it has short names in a fixed order; `docs/reference/format.md` lists them.
+/// The table in [`codec`](crate::codec) lists these fields again for all layouts of all stores: add a new field there, too. In JSON, the fields
+/// have short names in a fixed order; `docs/reference/format.md` lists them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordHeader {
     /// The format version of header and body.
     pub format: u16,
-    /// The position in the run's log, dense from 0.
+    /// The position in the run's log. Positions are dense and start at 0.
     pub seq: Seq,
-    /// The record's id, made by its writer.
+    /// The record's id. The writer creates it.
     pub id: RecordId,
-    /// The id of the record before it; absent on the first of a run.
+    /// The id of the previous record; `None` in the first record of a run.
     pub prev: Option<RecordId>,
     /// Kind of the record.
     pub kind: RecordKind,
-    /// The run's status after it.
+    /// The status of the run after the record.
     pub status: RunStatus,
-    /// The node it is about, if it is about one.
+    /// The node that the record is about, if any.
     pub node: Option<NodeName>,
     /// The visit of that node.
     pub visit: Option<Visit>,
-    /// How often the run has been claimed, this record included.
+    /// The number of times that executors have claimed the run, including this record.
     pub epoch: Epoch,
-    /// Owner of the run after the record; absent if the run has no owner.
+    /// The owner of the run after the record; `None` if the run has no owner.
     pub owner: Option<ExecutorId>,
-    /// When the run is to be woken although no signal comes; absent if never.
+    /// The time at which the run is to be woken if no signal comes; `None` if it has no such time.
     pub wake_at: Option<Timestamp>,
-    /// When the writer made it: information, never order.
+    /// The time at which the writer made the record. It is informative and never decides an order.
     pub at: Timestamp,
     /// Whether the body also holds the full state.
     pub base: bool,
@@ -108,7 +108,7 @@ pub struct RecordHeader {
 }
 
 impl RecordHeader {
-    /// Returns position and id, as the next append must expect them.
+    /// Returns the position and the id of the record, which the next append must expect.
     pub fn head(&self) -> HeadRef {
         HeadRef { seq: self.seq, id: self.id }
     }
@@ -124,7 +124,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// Joins a header and a body, filling in the body's length and checksum.
+    /// Creates a record from a header and a body. Sets the body's length and checksum in the header.
     ///
     /// # Errors
     ///
@@ -141,17 +141,17 @@ impl Record {
         Ok(Self { header, body })
     }
 
-    /// Checks the body against its header, and that this library can read the format.
+    /// Checks that the body matches its header, and that this library can read the format.
     ///
     /// # Errors
     ///
     /// - [`ErrorKind::Unsupported`]: a newer version wrote the record.
-    /// - [`ErrorKind::Corrupt`]: length or checksum differ.
+    /// - [`ErrorKind::Corrupt`]: the length or the checksum does not match.
     pub fn verify(&self, run: &RunKey) -> Result<()> {
         self.verify_up_to(run, FORMAT)
     }
 
-    /// Checks the body against its header, and that the format is not after this one.
+    /// Checks that the body matches its header, and that the format is at most `newest`.
     #[doc(hidden)]
     pub fn verify_up_to(&self, run: &RunKey, newest: u16) -> Result<()> {
         let RecordHeader { format, seq, body_len, body_crc, .. } = self.header;
@@ -160,7 +160,7 @@ impl Record {
             return fault(
                 ErrorKind::Unsupported,
                 format!(
-                    "the record has format {format}, this version reads up to {newest}; upgrade this process"
+                    "the record has format {format}, and this version reads up to {newest}; upgrade this process"
                 ),
             );
         }
@@ -168,7 +168,7 @@ impl Record {
             return fault(
                 ErrorKind::Corrupt,
                 format!(
-                    "the body has {} bytes, its header says {body_len}; restore the run from a backup",
+                    "the body has {} bytes, but its header has {body_len}; restore the run from a backup",
                     self.body.len()
                 ),
             );
@@ -178,7 +178,7 @@ impl Record {
             return fault(
                 ErrorKind::Corrupt,
                 format!(
-                    "the body's checksum is {found:08x}, its header says {body_crc:08x}; restore the run from a backup"
+                    "the body's checksum is {found:08x}, but its header has {body_crc:08x}; restore the run from a backup"
                 ),
             );
         }

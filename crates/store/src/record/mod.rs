@@ -1,4 +1,4 @@
-//! The part of a run that a store reads: record headers, and the facts of its start.
+//! The parts of a run that a store reads: record headers, and the facts of the run's start.
 
 mod facts;
 mod header;

@@ -1,6 +1,6 @@
-//! Stored enumerations: each value has a word, a letter and an index, which never change.
+//! Stored enumerations. Each value has a word, a letter and an index, which never change.
 
-/// Declares an enumeration with what stands for its values in stores. New values come at the end.
+/// Declares an enumeration with the word and the letter that stores write for each value. Add new values at the end.
 macro_rules! words {
     (
         $(#[$about:meta])*
@@ -24,14 +24,14 @@ macro_rules! words {
                 }
             }
 
-            /// Returns its letter, for stores that have one readable byte.
+            /// Returns the letter of the value, for stores that write one readable byte.
             pub const fn letter(self) -> char {
                 match self {
                     $(Self::$value => $letter,)*
                 }
             }
 
-            /// Finds the value of a letter; `None` if this version knows none.
+            /// Returns the value with this letter; `None` if this version does not know the letter.
             pub fn from_letter(letter: char) -> Option<Self> {
                 Self::ALL.into_iter().find(|value| value.letter() == letter)
             }

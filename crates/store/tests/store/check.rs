@@ -1,4 +1,4 @@
-//! What is checked before an append and after a load.
+//! Checks before an append and after a load.
 
 use ferrata_store::{
     At, ErrorKind, Record, RecordId, RunId, Seq, check_append, check_asked, check_batch, check_loaded,

@@ -1,4 +1,4 @@
-//! Every field of a header, through every layout of the kit.
+//! Every field of a header through every codec.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! What every store decides alike, on the logs and headers of `ferrata-testing`.
+//! Code that all stores share, on the logs and headers of `ferrata-testing`.
 
 mod check;
 mod codec;

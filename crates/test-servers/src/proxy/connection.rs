@@ -1,4 +1,4 @@
-//! One connection: a thread that forwards bytes in both directions, in their order, until a fault or an end.
+//! One connection through the proxy: a thread that forwards bytes in both directions, in order, until a fault or the end.
 
 use std::io::{self, PipeReader, Read};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -16,7 +16,7 @@ use super::plan::ProxyPlan;
 use super::{ConnectionCut, RESET, SILENCE};
 use crate::wait;
 
-/// How long to read from a client after its connection was closed, so that it sees the end and not a reset.
+/// How long to read from a client after its connection was closed. Otherwise the client would see a reset instead of the end.
 const LINGER: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
@@ -25,15 +25,15 @@ pub(super) struct ProxyConnection {
     plan: Arc<ProxyPlan>,
     client: TcpStream,
     server: TcpStream,
-    /// From the client to the server.
+    /// The flow from the client to the server.
     up: ProxyFlow,
-    /// From the server to the client.
+    /// The flow from the server to the client.
     down: ProxyFlow,
-    /// The current or last request.
+    /// The number of the current or last request.
     request: u64,
-    /// Whether the server has answered it, so that the next bytes of the client are another request.
+    /// Whether the server has answered the request. If so, the next bytes of the client begin another request.
     answered: bool,
-    /// The end of a delay in which nothing passes.
+    /// The end of a delay during which no bytes pass.
     held: Option<FaultDelay>,
 }
 
@@ -61,20 +61,20 @@ impl ProxyConnection {
         Ok(Self { number, plan, client, server, up, down, request: 0, answered: true, held: None })
     }
 
-    /// Forwards bytes until both sides have ended, one breaks, a fault ends it, or the control pipe ends.
+    /// Forwards bytes until both sides have ended, one side breaks, a fault ends the connection, or the control pipe ends.
     pub(super) fn run(mut self, control: &PipeReader) {
         let end = loop {
             match self.step(control) {
                 Ok(None) => {}
                 Ok(Some(end)) => break end,
-                // One side broke off; the other must see the same.
+                // One side broke off, so reset the other side, too.
                 Err(_) => break ConnectionCut::Reset,
             }
         };
         match end {
             ConnectionCut::Reset => {
                 for stream in [&self.client, &self.server] {
-                    // Without a reset, it is closed.
+                    // If setting the reset fails, the connection is closed normally.
                     let _ = set_socket_linger(stream, Some(Duration::ZERO));
                 }
             }
@@ -82,7 +82,7 @@ impl ProxyConnection {
         }
     }
 
-    /// Waits for work, and does it.
+    /// Waits for data or a signal, and handles it.
     fn step(&mut self, control: &PipeReader) -> io::Result<Option<ConnectionCut>> {
         let timeout = match self.held {
             Some(FaultDelay::Until(time)) => Some(time.saturating_duration_since(wait::now())),
@@ -95,7 +95,7 @@ impl ProxyConnection {
             (PollFlags::empty(), PollFlags::empty())
         };
         let mut waited = vec![PollFd::new(control, PollFlags::IN)];
-        // A stream without a request would report the end of its connection all the same, again and again.
+        // Do not poll a stream for which there is nothing to do: it would report the end of its connection again and again.
         let asked = [(&self.client, client), (&self.server, server)];
         let asked = asked.into_iter().filter(|(_, interest)| !interest.is_empty());
         waited.extend(asked.map(|(stream, interest)| PollFd::from_borrowed_fd(stream.as_fd(), interest)));
@@ -124,7 +124,7 @@ impl ProxyConnection {
     }
 
     fn move_bytes(&mut self) -> io::Result<Option<ConnectionCut>> {
-        // The server first: its answers so far belong to the previous request.
+        // Read from the server first: its answers so far belong to the previous request.
         if self.down.wants_more()
             && let Some(piece) = self.down.read(&self.server)?
         {
@@ -147,7 +147,7 @@ impl ProxyConnection {
         Ok((self.up.is_over() && self.down.is_over()).then_some(ConnectionCut::Close))
     }
 
-    /// Assigns a piece to its request, and finds the fault for that.
+    /// Assigns bytes of the client to a request, and finds the fault for that request.
     fn assign_request(&mut self, piece: &[u8]) {
         let begins = std::mem::replace(&mut self.answered, false);
         if begins {
@@ -160,7 +160,7 @@ impl ProxyConnection {
         }
     }
 
-    /// Writes the pending bytes of one direction, and performs a due fault.
+    /// Writes the pending bytes of one direction, and executes a fault whose position is reached.
     fn finish(&mut self, upwards: bool) -> io::Result<Option<ConnectionCut>> {
         let (flow, target) =
             if upwards { (&mut self.up, &self.server) } else { (&mut self.down, &self.client) };
@@ -171,7 +171,7 @@ impl ProxyConnection {
             FaultEffect::Close => Some(ConnectionCut::Close),
             FaultEffect::Reset => Some(ConnectionCut::Reset),
             FaultEffect::Delay(time) => {
-                // A duration beyond the clock's range is never.
+                // A delay beyond the range of the clock never ends.
                 self.held =
                     Some(wait::now().checked_add(time).map_or(FaultDelay::Forever, FaultDelay::Until));
                 None
@@ -180,7 +180,7 @@ impl ProxyConnection {
     }
 }
 
-/// The events to wait for on a stream that is the source of one flow and the target of another.
+/// Returns the events to wait for on a stream, which is the source of one flow and the target of the other.
 fn interest(from: &ProxyFlow, to: &ProxyFlow) -> PollFlags {
     let mut flags = PollFlags::empty();
     flags.set(PollFlags::IN, from.wants_more());
@@ -188,10 +188,10 @@ fn interest(from: &ProxyFlow, to: &ProxyFlow) -> PollFlags {
     flags
 }
 
-/// Closes both cleanly. The system resets a socket that is closed with unread bytes, so those are read first.
+/// Closes both streams normally. The system resets a socket that is closed with unread bytes, so read those first.
 fn close(client: &TcpStream, server: &TcpStream) {
     for stream in [server, client] {
-        // The other side may already be gone.
+        // The other side may be gone already.
         let _ = stream.shutdown(Shutdown::Write);
     }
     let _ = client.set_nonblocking(false);

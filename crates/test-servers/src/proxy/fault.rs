@@ -1,17 +1,18 @@
-//! The words of a plan: the request, the position in it, and the fault.
+//! The parts of a planned fault: the request, the position in the request, and the effect.
 
 use std::time::Duration;
 
 use super::ConnectionCut;
 
-/// The request of a fault, counted from the call that arms it.
+/// Selects the request in which a fault happens. Numbers count from the call that arms the fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FaultTrigger {
-    /// The n-th to begin, over all connections; 1 is the next.
+    /// The n-th request to begin, over all connections. 1 is the next request.
     Request(u64),
-    /// The first one of the n-th connection to be accepted; 1 is the next.
+    /// The first request of the n-th connection that the proxy accepts. 1 is the next connection.
     Connection(u64),
-    /// The next request with these bytes in one read of the connection. For clients with several connections, or with traffic of their own.
+    /// The next request that has these bytes in one read of the connection. Use it for clients with several connections, or with background
+    /// requests.
     Containing(Vec<u8>),
 }
 
@@ -26,19 +27,20 @@ impl FaultTrigger {
 /// The position of a fault in a request or its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultPosition {
-    /// When this many bytes of the client have reached the server, counted from the beginning of the request. 0 is before it.
+    /// At the moment when this many bytes of the client have reached the server, counted from the beginning of the request. With 0, the fault
+    /// happens before the request.
     RequestByte(u64),
-    /// When half of the client's bytes of one read have reached the server: during the request.
+    /// At the moment when half of the client's bytes of one read have reached the server. The fault happens during the request.
     HalfRequest,
-    /// When this many bytes of the server have reached the client, counted from the request. 0 is before the reply: the server has begun to answer,
-    /// so it has performed the request, and the client does not learn that.
+    /// At the moment when this many bytes of the server have reached the client, counted from the request. With 0, the fault happens before the
+    /// reply: the server has begun to answer, so it has executed the request, but the client does not learn that.
     ReplyByte(u64),
-    /// When half of the server's bytes of one read have reached the client: during the reply.
+    /// At the moment when half of the server's bytes of one read have reached the client. The fault happens during the reply.
     HalfReply,
 }
 
 impl FaultPosition {
-    /// Before, during and after the request, and during its reply: the four positions of a lost connection.
+    /// The four positions of a lost connection: before the request, during it, after it, and during its reply.
     pub const ALL: [Self; 4] = [Self::RequestByte(0), Self::HalfRequest, Self::ReplyByte(0), Self::HalfReply];
 
     pub(super) fn is_of_request(self) -> bool {
@@ -49,11 +51,11 @@ impl FaultPosition {
 /// The effect of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultEffect {
-    /// The connection is closed cleanly, on both sides: the client reads its end.
+    /// The connection is closed normally on both sides. The client reads the end of the stream.
     Close,
-    /// The connection is reset, on both sides: the client's calls fail.
+    /// The connection is reset on both sides. The client's calls fail.
     Reset,
-    /// Later bytes are delayed, in both directions. [`Duration::MAX`] is never: the connection stays open, and nothing passes.
+    /// Later bytes are delayed in both directions. With [`Duration::MAX`], the connection stays open, but no bytes pass any more.
     Delay(Duration),
 }
 
@@ -69,7 +71,7 @@ impl From<ConnectionCut> for FaultEffect {
 /// A fault that happens once, to one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProxyFault {
-    /// The position.
+    /// The position in the request.
     pub place: FaultPosition,
     /// The effect.
     pub act: FaultEffect,

@@ -1,27 +1,27 @@
-//! One direction of a connection: bytes that were read and not yet written, and the position of a fault.
+//! One direction of a connection: bytes that are read but not yet written, and the position of a fault.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 
 use super::fault::{FaultPosition, FiredFault};
 
-/// Size of one read; a request up to this size usually comes in one piece.
+/// The size of one read. A request up to this size usually arrives in one read.
 const PIECE: usize = 64 * 1024;
 
-/// One direction.
+/// One direction of a connection.
 #[derive(Debug, Default)]
 pub(super) struct ProxyFlow {
-    /// Bytes that the target gets as soon as it accepts them.
+    /// Bytes that may be written as soon as the target accepts them.
     ready: Vec<u8>,
-    /// Bytes that follow after the fault.
+    /// Bytes after the position of a fault. They wait for the fault.
     held: Vec<u8>,
-    /// A fault that waits for its byte.
+    /// A fault whose position is not reached yet.
     watch: Option<FaultWatch>,
-    /// A fault that happens when `ready` is written.
+    /// A fault that happens once `ready` is written.
     due: Option<FiredFault>,
-    /// The source has ended.
+    /// Whether the source has ended.
     ended: bool,
-    /// The target has received the end.
+    /// Whether the target has received the end.
     told: bool,
 }
 
@@ -37,7 +37,7 @@ impl ProxyFlow {
         self.watch = Some(FaultWatch { done, passed: 0 });
     }
 
-    /// Returns whether to read more: not while bytes are pending, so that a slow target slows its source.
+    /// Returns whether to read more. While bytes are pending, nothing is read, so that a slow target slows its source.
     pub(super) fn wants_more(&self) -> bool {
         !self.ended && self.ready.is_empty() && self.held.is_empty() && self.due.is_none()
     }
@@ -52,7 +52,7 @@ impl ProxyFlow {
         self.told
     }
 
-    /// Reads a piece; nothing if none is available yet, or at the end.
+    /// Reads bytes from the source. Returns `None` if no bytes are available yet, or at the end.
     pub(super) fn read(&mut self, mut source: &TcpStream) -> io::Result<Option<Vec<u8>>> {
         let mut piece = vec![0; PIECE];
         match source.read(&mut piece) {
@@ -69,7 +69,7 @@ impl ProxyFlow {
         }
     }
 
-    /// Adds a piece, up to the position of a fault.
+    /// Adds bytes. Bytes after the position of a fault wait for the fault.
     pub(super) fn push(&mut self, mut piece: Vec<u8>) {
         if let Some(watch) = &mut self.watch {
             let length = piece.len();
@@ -89,7 +89,7 @@ impl ProxyFlow {
         self.ready = piece;
     }
 
-    /// Writes the bytes that the target accepts now, and passes on the end.
+    /// Writes the bytes that the target accepts now. Forwards the end of the source.
     pub(super) fn write(&mut self, mut target: &TcpStream) -> io::Result<()> {
         while !self.ready.is_empty() {
             match target.write(&self.ready) {
@@ -106,7 +106,7 @@ impl ProxyFlow {
         Ok(())
     }
 
-    /// Returns the due fault, once.
+    /// Returns a fault whose position is reached, once.
     pub(super) fn due(&mut self) -> Option<FiredFault> {
         if self.ready.is_empty() { self.due.take() } else { None }
     }

@@ -1,4 +1,4 @@
-//! A proxy between a client and a server that subjects one request to the faults of a bad network.
+//! A proxy between a client and a server. It can cause faults of a bad network in chosen requests.
 
 mod connection;
 mod fault;
@@ -20,13 +20,13 @@ use self::plan::ProxyPlan;
 use crate::error::{Result, ServerError};
 use crate::port::{self, ReservedPort};
 
-/// Forwards connections on a port of 127.0.0.1 to a server, and performs the armed faults.
+/// Forwards connections from a port of 127.0.0.1 to a server, and causes the armed faults.
 ///
 /// # What a request is
 ///
-/// The proxy parses no protocol. On each connection, the client's bytes before the server's answer are one request, and the server's bytes before the
-/// client's next are its reply. So two pipelined requests count as one; a test that counts has one request in flight per connection. Requests are
-/// counted over all connections, in the order in which they begin.
+/// The proxy parses no protocol. On each connection, the client's bytes before the server's answer are one request. The server's bytes before the
+/// client's next bytes are the reply. So two pipelined requests count as one: a test that counts requests must have only one request in progress
+/// per connection. The proxy counts requests over all connections, in the order in which they begin.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -47,7 +47,7 @@ use crate::port::{self, ReservedPort};
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
-    /// No other test uses this port, even while it refuses connections.
+    /// Reserves the port for this proxy, even while the proxy refuses connections.
     _port: ReservedPort,
     upstream: SocketAddr,
     plan: Arc<ProxyPlan>,
@@ -55,7 +55,7 @@ pub struct Proxy {
     listening: Mutex<Option<Thread>>,
 }
 
-/// A thread that ends on request.
+/// A thread that can be asked to end.
 #[derive(Debug)]
 struct Thread {
     control: PipeWriter,
@@ -64,17 +64,17 @@ struct Thread {
 
 type Connections = Arc<Mutex<Vec<Thread>>>;
 
-/// A message on the control pipe of a connection; the end of the pipe means `CLOSE`.
+/// A message on the control pipe of a connection. The end of the pipe means `CLOSE`, too.
 const CLOSE: u8 = b'c';
 const RESET: u8 = b'r';
 const SILENCE: u8 = b's';
 
 impl Proxy {
-    /// Starts to listen on a free port, for connections to `upstream`. No fault is armed.
+    /// Starts to listen on a free port and to forward connections to `upstream`. No fault is armed.
     ///
     /// # Errors
     ///
-    /// Returns [`ServerError::Io`] if the system has no port or no thread.
+    /// Returns [`ServerError::Io`] if the system has no free port or cannot start a thread.
     pub fn start(upstream: SocketAddr) -> Result<Self> {
         let failed = || ServerError::io("listen on", "a free port of 127.0.0.1");
         let (port, listener) = port::listen().map_err(failed())?;
@@ -90,55 +90,55 @@ impl Proxy {
         Ok(proxy)
     }
 
-    /// Returns its address, even while it refuses connections.
+    /// Returns the address of the proxy. It stays the same while the proxy refuses connections.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns the `url` of the server, through the proxy. Every occurrence of the server's address is replaced.
+    /// Returns `url` with every occurrence of the server's address replaced by the address of the proxy.
     #[must_use]
     pub fn url(&self, url: &str) -> String {
         url.replace(&self.upstream.to_string(), &self.address.to_string())
     }
 
-    /// Arms `fault`: it happens once, to the first later request that matches `trigger`.
+    /// Arms `fault`. It happens once, in the first later request that matches `trigger`.
     ///
-    /// A direction of a connection has one fault at a time: a second for the same request replaces the first.
+    /// A direction of a connection has at most one fault at a time. If a second fault applies to the same request, it replaces the first.
     pub fn arm(&self, trigger: FaultTrigger, fault: ProxyFault) {
         self.plan.arm(trigger, fault);
     }
 
-    /// Disarms the faults that have not happened, and returns their number.
+    /// Disarms the faults that have not happened yet. Returns their number.
     pub fn disarm(&self) -> usize {
         self.plan.disarm()
     }
 
-    /// Returns the number of requests so far: a test counts them first, and then arms a fault for each in turn.
+    /// Returns the number of requests so far. A test can count the requests first, and then arm a fault for each of them in turn.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.plan.requests()
     }
 
-    /// Returns how many connections have been accepted.
+    /// Returns the number of accepted connections.
     #[must_use]
     pub fn connections(&self) -> u64 {
         self.plan.connections()
     }
 
-    /// Returns the faults that have happened, in order.
+    /// Returns the faults that have happened so far, in order.
     #[must_use]
     pub fn done(&self) -> Vec<FiredFault> {
         self.plan.wait(0, Duration::ZERO)
     }
 
-    /// Waits until `count` faults have happened since the start, for at most `time`, and returns all that have.
+    /// Waits until `count` faults have happened since the start, for at most `time`. Returns all faults that have happened.
     #[must_use]
     pub fn wait(&self, count: usize, time: Duration) -> Vec<FiredFault> {
         self.plan.wait(count, time)
     }
 
-    /// Ends every connection. New ones are accepted.
+    /// Ends all connections. The proxy still accepts new connections.
     pub fn cut(&self, act: ConnectionCut) {
         let threads = std::mem::take(&mut *lock(&self.connections));
         for mut thread in threads {
@@ -146,21 +146,22 @@ impl Proxy {
                 ConnectionCut::Close => CLOSE,
                 ConnectionCut::Reset => RESET,
             };
-            // A connection that is gone needs no signal.
+            // Fails if the connection is already gone.
             let _ = thread.control.write_all(&[word]);
             end(thread);
         }
     }
 
-    /// Stops all traffic on the existing connections, and closes none, like a device that fails over and forgets them. New connections are accepted.
+    /// Stops all data on the existing connections without closing them, like a network device that fails over and forgets its connections. The
+    /// proxy still accepts new connections.
     pub fn silence(&self) {
         for thread in &mut *lock(&self.connections) {
-            // A connection that is gone is silent.
+            // Fails if the connection is already gone.
             let _ = thread.control.write_all(&[SILENCE]);
         }
     }
 
-    /// Stops listening, so that the system refuses new connections. Existing connections stay.
+    /// Stops listening, so that the system refuses new connections. Existing connections continue.
     pub fn refuse(&self) {
         if let Some(thread) = lock(&self.listening).take() {
             end(thread);
@@ -197,16 +198,16 @@ impl Drop for Proxy {
     }
 }
 
-/// How a connection is cut.
+/// The way in which a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionCut {
-    /// Cleanly: the client reads the end.
+    /// The connection is closed normally. The client reads the end of the stream.
     Close,
-    /// By a reset: the client's next call fails.
+    /// The connection is reset. The client's next call fails.
     Reset,
 }
 
-/// Accepts until the control pipe ends.
+/// Accepts connections until the control pipe ends.
 fn listen(
     listener: &TcpListener,
     control: &PipeReader,
@@ -223,16 +224,16 @@ fn listen(
             return;
         }
         let Ok((client, _)) = listener.accept() else { continue };
-        // The server is down: the client, which the system has already accepted, is cut off.
+        // The server is down. The system has already accepted the client, so cut the client off.
         let number = plan.connection();
         let Ok(connection) = ProxyConnection::open(client, upstream, number, Arc::clone(plan)) else {
             continue;
         };
-        // The lock first: a running connection that is not listed would miss a cut or a silence.
+        // Take the lock first: if a connection runs before it is listed, it would miss a cut or a silence.
         let mut connections = lock(connections);
         let thread = spawn(move |control| connection.run(&control));
         connections.retain(|thread| !thread.handle.is_finished());
-        // Without a thread the connection is dropped, as on a machine without free resources.
+        // If no thread can be started, the connection is dropped, as on a machine without free resources.
         connections.extend(thread);
     }
 }

@@ -1,4 +1,4 @@
-//! The armed faults, the counts, and the faults that have happened: shared by the test and the connections.
+//! The armed faults, the counts, and the faults that have happened. The test and the connections share them.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub(super) struct ProxyPlan {
 struct PlanState {
     connections: u64,
     requests: u64,
-    /// With triggers that count from the start of the proxy.
+    /// The armed faults. Their triggers count from the start of the proxy.
     armed: Vec<(FaultTrigger, ProxyFault)>,
     done: Vec<FiredFault>,
 }
@@ -58,7 +58,7 @@ impl ProxyPlan {
         state.requests
     }
 
-    /// Returns the fault for `piece` of a request, and disarms it.
+    /// Returns the fault for a request that contains `piece`, and disarms it.
     pub(super) fn fault(
         &self,
         connection: u64,

@@ -1,4 +1,4 @@
-//! The servers, their proxy and their end, each as it is.
+//! The test servers, their proxy and their shutdown.
 #![expect(clippy::unwrap_used, reason = "a test that cannot do its work has failed")]
 
 mod proxy;

@@ -1,4 +1,4 @@
-//! The proxy does what is armed, there, once, and says so; otherwise nobody notices it.
+//! The proxy applies an armed fault once, at the chosen place, and reports it. All other traffic is unchanged.
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
@@ -11,7 +11,7 @@ use ferrata_test_servers::{
 
 const SOON: Duration = Duration::from_secs(120);
 
-/// What a server has received on all its connections, each ended by `|` when its client was gone.
+/// All data that a server received, with `|` at the end of each connection.
 #[derive(Clone, Default)]
 struct Received(Arc<(Mutex<Vec<u8>>, Condvar)>);
 

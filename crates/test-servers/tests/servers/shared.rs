@@ -1,4 +1,4 @@
-//! The servers that all tests share are where the variables say, and are what they say.
+//! The shared servers are reachable at the URLs of their variables, and are of the right kind.
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Each server does what its verbs say, with its data where they should be.
+//! The operations of each server, and the place of its data.
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;

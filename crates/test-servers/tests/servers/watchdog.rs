@@ -1,4 +1,4 @@
-//! Servers end with the process that started them, however it ends.
+//! Servers end with the process that started them, however that process ends.
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;

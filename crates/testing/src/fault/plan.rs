@@ -12,15 +12,15 @@ pub enum Fault {
     Before,
     /// The operation succeeds, and its reply is lost: [`ErrorKind::Indeterminate`].
     After,
-    /// The process dies just before the operation, which writes nothing. The operation and every later call fail with [`ErrorKind::Closed`].
+    /// The process crashes just before the operation, which writes nothing. The operation and every later call fail with [`ErrorKind::Closed`].
     CrashBefore,
-    /// The process dies just after the operation, which succeeds. Its reply is lost ([`ErrorKind::Indeterminate`]), and every later call fails with
-    /// [`ErrorKind::Closed`].
+    /// The process crashes just after the operation, which succeeds. Its reply is lost ([`ErrorKind::Indeterminate`]), and every later call fails
+    /// with [`ErrorKind::Closed`].
     CrashAfter,
 }
 
 impl Fault {
-    /// Every fault, for tests that try each of them.
+    /// All faults, for tests that try each of them.
     pub const ALL: [Self; 4] = [Self::Before, Self::After, Self::CrashBefore, Self::CrashAfter];
 
     /// Returns whether the operation succeeds although the caller gets an error.
@@ -28,7 +28,7 @@ impl Fault {
         matches!(self, Self::After | Self::CrashAfter)
     }
 
-    /// Returns whether every later call fails, too.
+    /// Returns whether the fault is a crash, so that every later call fails, too.
     pub const fn is_crash(self) -> bool {
         matches!(self, Self::CrashBefore | Self::CrashAfter)
     }
@@ -48,34 +48,34 @@ impl Fault {
     }
 }
 
-/// How likely each call goes wrong by chance, from 0 (never, the default) to 1 (always).
+/// The probabilities of random faults, from 0 (never, the default) to 1 (always).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct FaultOdds {
-    /// [`Fault::Before`] at an operation.
+    /// The probability of [`Fault::Before`] at an operation.
     pub before: f64,
-    /// [`Fault::After`] at an operation that has not failed before.
+    /// The probability of [`Fault::After`] at an operation that did not get `before`.
     pub after: f64,
-    /// [`ErrorKind::Unavailable`] at a call that only reads.
+    /// The probability of [`ErrorKind::Unavailable`] at a call that only reads.
     pub read: f64,
 }
 
 impl FaultOdds {
-    /// Sets how likely an operation fails with nothing written.
+    /// Sets the probability that an operation fails and writes nothing.
     #[must_use]
     pub fn with_before(mut self, odds: f64) -> Self {
         self.before = odds;
         self
     }
 
-    /// Sets how likely the reply of an operation is lost.
+    /// Sets the probability that the reply of an operation is lost.
     #[must_use]
     pub fn with_after(mut self, odds: f64) -> Self {
         self.after = odds;
         self
     }
 
-    /// Sets how likely a call that only reads fails.
+    /// Sets the probability that a call that only reads fails.
     #[must_use]
     pub fn with_read(mut self, odds: f64) -> Self {
         self.read = odds;
@@ -85,9 +85,9 @@ impl FaultOdds {
 
 /// A plan of faults. The same plan gives the same faults to the same sequence of calls.
 ///
-/// The plan counts operations from 0 in the order in which they begin: each entry of an append, each prune, each purge and each call of
-/// [`reseal`](ferrata_store::Resealing::reseal). It counts heartbeats only after [`with_heartbeats`](Self::with_heartbeats), because their order depends
-/// on timers.
+/// The plan counts operations from 0 in the order in which they start. Each entry of an append, each prune, each purge and each call of
+/// [`reseal`](ferrata_store::Resealing::reseal) is an operation. Heartbeats count only after [`with_heartbeats`](Self::with_heartbeats), because
+/// their order depends on timers.
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct FaultPlan {
@@ -97,18 +97,18 @@ pub struct FaultPlan {
 }
 
 impl FaultPlan {
-    /// A plan in which nothing goes wrong.
+    /// Creates a plan without faults.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a fault at an operation, replacing one planned there.
+    /// Adds a fault at an operation. Replaces a fault that is already planned there.
     pub fn with_fault(mut self, operation: u64, fault: Fault) -> Self {
         self.faults.insert(operation, fault);
         self
     }
 
-    /// Adds faults by chance, drawn from `seed`; planned faults go first.
+    /// Adds random faults from `seed`. Planned faults take precedence.
     pub fn with_chance(mut self, seed: u64, odds: FaultOdds) -> Self {
         self.chance = Some((seed, odds));
         self
@@ -124,7 +124,7 @@ impl FaultPlan {
         self.heartbeats
     }
 
-    /// Returns what goes wrong at an operation.
+    /// Returns the fault at an operation, if there is one.
     pub(super) fn fault(&self, operation: u64) -> Option<Fault> {
         self.faults.get(&operation).copied().or_else(|| {
             let (seed, odds) = self.chance?;
@@ -135,13 +135,13 @@ impl FaultPlan {
         })
     }
 
-    /// Returns whether the n-th reading call goes wrong.
+    /// Returns whether the n-th call that only reads fails.
     pub(super) fn fails_read(&self, read: u64) -> bool {
         self.chance.is_some_and(|(seed, odds)| draw(seed, FaultStream::Read, read) < odds.read)
     }
 }
 
-/// Each kind of fault draws from numbers of its own, so that one more read does not change which writes fail.
+/// Each kind of fault has its own sequence of random numbers. So one more read does not change which writes fail.
 #[derive(Clone, Copy)]
 enum FaultStream {
     Before = 1,
@@ -149,7 +149,7 @@ enum FaultStream {
     Read = 3,
 }
 
-/// Draws a number in `0.0..1.0` that depends on nothing but seed, stream and position: concurrent callers cannot change it.
+/// Returns a number in `0.0..1.0` that depends only on seed, stream and position, so concurrent callers cannot change it.
 fn draw(seed: u64, stream: FaultStream, position: u64) -> f64 {
     // SplitMix64 (Steele, Lea, Flood 2014), used as a hash.
     let mix = |mut z: u64| {
@@ -159,6 +159,6 @@ fn draw(seed: u64, stream: FaultStream, position: u64) -> f64 {
         z ^ (z >> 31)
     };
     let bits = mix(mix(mix(seed) ^ stream as u64) ^ position);
-    // The upper 53 bits are what an f64 holds exactly.
+    // The upper 53 bits are those that an `f64` represents exactly.
     (bits >> 11) as f64 / (1_u64 << 53) as f64
 }

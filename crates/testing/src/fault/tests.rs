@@ -1,4 +1,4 @@
-//! What the fault store promises, on the memory store.
+//! Tests of the fault store, on the memory store.
 
 use bytes::Bytes;
 use ferrata_store::{
@@ -91,7 +91,7 @@ async fn crash_in_batch_writes_earlier_entries_without_reply() {
     assert_eq!(kinds(&results), [Some(ErrorKind::Indeterminate), closed, closed]);
     assert!(exists(&store, "a").await);
     assert!(!exists(&store, "b").await && !exists(&store, "c").await);
-    // The dead do not read either.
+    // After a crash, reads fail, too.
     assert_eq!(store.head(&key("a")).await.unwrap_err().kind(), ErrorKind::Closed);
     assert_eq!(kinds(&store.append(vec![start(&ids, "d")]).await), [closed]);
     assert_eq!(store.purge(&key("a"), None).await.unwrap_err().kind(), ErrorKind::Closed);

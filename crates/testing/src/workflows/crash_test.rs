@@ -17,8 +17,8 @@ type SetProcess = dyn Fn(RuntimeBuilder) -> RuntimeBuilder;
 type Serve = dyn Fn(&Process) -> Result<()>;
 type SetStart<S> = dyn Fn(StartRequest<S>) -> StartRequest<S>;
 
-/// A test that runs a workflow many times, each time in its own [`World`]: once undisturbed, and then once for each side of each write. In the
-/// later runs a process crashes at that write and another process continues the run.
+/// A test that runs a workflow many times, each time in its own [`World`]. The first run is undisturbed. Then there are two runs for each write of
+/// the first run: a process crashes just before or just after that write, and another process continues the run.
 ///
 /// The test panics if the workflow cannot start, if the run writes nothing, or if a crash does not happen. A test that runs nothing therefore
 /// fails.
@@ -198,7 +198,7 @@ pub struct CrashCase<S> {
     pub run: RunKey,
     /// The outcome of the run. If an `External` node may or may not have done its work, the run is interrupted by a question.
     pub outcome: Outcome<S>,
-    /// The write at which the first process crashed, counted from 0, and the side of the write. `None` in the undisturbed run.
+    /// The write at which the first process crashed, counted from 0, and whether the crash came before or after it. `None` in the undisturbed run.
     pub crash: Option<(u64, Fault)>,
 }
 

@@ -10,8 +10,9 @@ use ferrata_core::{Clock as _, ExecutorId};
 
 use super::world::World;
 
-/// How long the world must be idle before it judges the runs; at least a minute per step. The time exceeds the retry delay of callers. A caller
-/// that waits for a run without a driver polls five times a second, so its steps are short.
+/// How long the world must be idle before it checks whether its runs are stuck: this time of its clock, or [`STEPS`] steps and at least a minute.
+/// It is longer than the retry delay of callers. A caller that waits for a run without a driver polls five times a second, so many steps may be
+/// short.
 const PATIENCE: Duration = Duration::from_secs(4 * 3_600);
 const STEPS: u32 = 300;
 const MINUTE: Duration = Duration::from_secs(60);

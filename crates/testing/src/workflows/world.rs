@@ -196,8 +196,8 @@ impl World {
         Ok(Process::new(runtime, line, self.clone()))
     }
 
-    /// Waits for a future and advances the clock whenever all tasks are idle. A start whose write fails retries after a delay by this clock, so
-    /// pass starts to it, too: `world.pass(process.start(..))`.
+    /// Waits for a future and advances the clock whenever all tasks are idle. Pass starts to this method, too, because a start whose write fails
+    /// retries after a delay by this clock: `world.pass(process.start(..))`.
     ///
     /// # Panics
     ///
@@ -208,7 +208,7 @@ impl World {
     ///
     /// # Cancel safety
     ///
-    /// Same as that of `done`.
+    /// As cancel safe as `done`.
     pub async fn pass<F: IntoFuture>(&self, done: F) -> F::Output {
         let mut done = pin!(done.into_future());
         let begun = self.shared.clock.monotonic();

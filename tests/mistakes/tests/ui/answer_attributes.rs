@@ -1,4 +1,4 @@
-//! What a shape does not know is refused, each with what to do instead.
+//! Unknown attributes of a shape are rejected, each with a remedy.
 
 use ferrata::AnswerShape;
 use serde::Deserialize;

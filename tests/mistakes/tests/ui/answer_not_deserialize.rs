@@ -1,4 +1,4 @@
-//! What is to be read must say how.
+//! A type that is read needs `Deserialize`.
 
 use ferrata::AnswerShape;
 

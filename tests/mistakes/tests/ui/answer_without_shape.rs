@@ -1,4 +1,4 @@
-//! A type that does not say its shape, in a field and in a question.
+//! A type without a shape, in a field and in a question.
 
 use ferrata::{AnswerShape, Ask};
 use serde::Deserialize;

@@ -1,4 +1,4 @@
-//! An async closure that captures a client is no `Fn`; the nodes' client is a resource.
+//! An async closure that captures a client is not `Fn`; pass the client as a resource.
 
 use ferrata::prelude::*;
 

@@ -1,4 +1,4 @@
-//! A node that ends with its draft, and not with `Ok` of it.
+//! A node that returns its draft instead of `Ok` with the draft.
 
 use ferrata::prelude::*;
 

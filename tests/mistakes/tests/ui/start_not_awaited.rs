@@ -1,4 +1,4 @@
-//! A start that is not awaited is no run yet.
+//! A start that is not awaited does not start a run.
 
 use ferrata::prelude::*;
 

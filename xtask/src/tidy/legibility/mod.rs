@@ -1,8 +1,8 @@
-//! The legibility meter: how many type names and sentences a stranger would stumble over, compared with recorded maxima.
+//! The legibility meter: counts the type names and sentences that are hard for a stranger, and compares the counts with recorded maxima.
 //!
-//! `xtask/legibility.toml` records the counts of each crate and of the documentation. A count that is higher than the recorded one, both
-//! in number and as a share, is a fault, so the figures only fall; `cargo xtask tidy --write` lowers the record. The figures rank texts and
-//! convict no sentence: read what they count.
+//! `xtask/legibility.toml` records the counts of each crate and of the documentation. If a count is higher than the recorded one, both as a number
+//! and as a share, it is a fault. So the counts can only fall. `cargo xtask tidy --write` lowers the record. The counts help to rank texts. The
+//! counts do not prove that a sentence is bad, so read the sentences that they count.
 
 mod names;
 mod prose;
@@ -25,10 +25,10 @@ const RECORD: &str = "xtask/legibility.toml";
 /// Folders whose Rust files are tests or demonstrations.
 const TESTS: [&str; 5] = ["tests", "test", "benches", "examples", "fuzz"];
 
-/// Markdown that is not measured: the changelog is a list, and its fragments become one.
+/// Markdown files that are not measured. The changelog is a list, and its fragments become part of it.
 const UNMEASURED: [&str; 2] = ["CHANGELOG", "changes/"];
 
-/// How many sentences or types of a group a reader would stumble over, and of how many.
+/// The number of hard sentences or types in a group, and the total number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Share {
     count: usize,
@@ -36,7 +36,7 @@ struct Share {
 }
 
 impl Share {
-    /// Tells whether there are more than in `record`, both in number and of a hundred.
+    /// Returns whether the share is higher than `record`, both as a number and as a percentage.
     fn exceeds(self, record: Self) -> bool {
         self.count > record.count && self.count * record.total.max(1) > record.count * self.total.max(1)
     }
@@ -57,23 +57,23 @@ impl FromStr for Share {
     }
 }
 
-/// The figures of each group, by their names: `docs`, and each crate by its folder.
+/// The counts of each group, by name. The groups are `docs`, and each crate by its folder.
 type Groups = BTreeMap<String, BTreeMap<String, Share>>;
 
-/// What is recorded, and what is measured.
+/// The recorded counts or the measured counts.
 #[derive(Debug, Default)]
 struct Figures {
     groups: Groups,
-    /// The types that are named by a verb form or a function word.
+    /// The types whose name is a verb form or a function word.
     wordless: Vec<String>,
 }
 
 impl Figures {
-    /// Reads the record.
+    /// Reads the recorded counts.
     ///
     /// # Errors
     ///
-    /// Fails if it is not as [`write`](Self::write) writes it.
+    /// Fails if the text does not have the form that [`write`](Self::write) writes.
     fn read(text: &str) -> Result<Self> {
         let mut record: toml::Table = toml::from_str(text)?;
         let wordless = record.remove("wordless").context("`wordless` is missing")?.try_into()?;
@@ -101,7 +101,7 @@ impl Figures {
         text
     }
 
-    /// Measures the repository.
+    /// Counts the names and sentences in the repository.
     fn measure(repo: &Repo) -> Self {
         let mut docs = ProseCounts::default();
         for (_, text) in
@@ -147,7 +147,7 @@ fn of_prose(counts: ProseCounts) -> BTreeMap<String, Share> {
         .collect()
 }
 
-/// No figure is above its record, and no type is named by a verb form or a function word unless it is recorded.
+/// Checks that no count is above its record, and that only recorded types are named by a verb form or a function word.
 pub(super) fn rises(repo: &Repo) -> Vec<Fault> {
     let record = match repo.text(RECORD).map(Figures::read) {
         Some(Ok(record)) => record,
@@ -177,7 +177,7 @@ pub(super) fn rises(repo: &Repo) -> Vec<Fault> {
     faults
 }
 
-/// Records the present figures, except those that rose.
+/// Records the current counts, except counts that have risen.
 ///
 /// # Errors
 ///
@@ -214,7 +214,7 @@ mod tests {
     const CODE: &str =
         "//! The file holds one idea.\n\n/// What came of a run that ended.\npub struct Told;\n";
 
-    /// The faults of `code`, if the figures of `before` are recorded.
+    /// Returns the faults of `code` if the counts of `before` are recorded.
     fn faults(before: &str, code: &str) -> Vec<String> {
         let record = Figures::measure(&Repo::of([("crates/core/src/a.rs", before)])).write();
         let faults = rises(&Repo::of([("crates/core/src/a.rs", code), (RECORD, &record)]));

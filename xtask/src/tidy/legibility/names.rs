@@ -1,10 +1,10 @@
-//! Finds the types of a crate and measures their names.
+//! Finds the types of a crate and counts their names by kind.
 
 use std::collections::BTreeMap;
 
 use super::super::source::{Source, is_word};
 
-/// Names that are a verb form: they say what happened to a thing, not which thing it is.
+/// Names that are a verb form. Such names say what happened to a thing, and not what the thing is.
 const PARTICIPLES: &[&str] = &[
     "Answered",
     "Applied",
@@ -124,7 +124,7 @@ const PARTICIPLES: &[&str] = &[
     "Writes",
 ];
 
-/// Names that are a function word: they name no thing at all.
+/// Names that are a function word. Such names do not name a thing.
 const FUNCTION_WORDS: &[&str] = &[
     "About", "Again", "Anew", "Around", "Aside", "Before", "Behind", "Beside", "By", "Either", "Few", "From",
     "Here", "How", "Mine", "Nobody", "Nothing", "Over", "Same", "Such", "Then", "There", "To", "Until",
@@ -159,7 +159,7 @@ impl TypeNames {
         }
     }
 
-    /// Counts the names.
+    /// Counts the names by kind.
     pub(super) fn counts(&self) -> NameCounts {
         let names = || self.0.keys();
         NameCounts {
@@ -171,7 +171,7 @@ impl TypeNames {
     }
 }
 
-/// Tells whether a name is a verb form or a function word.
+/// Returns whether a name is a verb form or a function word.
 fn is_wordless(name: &str) -> bool {
     PARTICIPLES.contains(&name) || FUNCTION_WORDS.contains(&name)
 }

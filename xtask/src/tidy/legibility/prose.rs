@@ -1,10 +1,10 @@
-//! Splits Markdown and Rust comments into sentences and measures them.
+//! Splits Markdown and Rust comments into sentences, and counts them by kind.
 
 use std::sync::LazyLock;
 
 use regex_lite::Regex;
 
-/// Openings that make the reader wait for the subject.
+/// Openings of sentences that make the reader wait for the subject.
 static RIDDLE: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
         r"^(What|Whatever|Whoever|Who|Whichever|Whose|Those|Such|Nothing|Nobody|Somebody|Of what|Of which|So many|So much)\b",
@@ -19,7 +19,7 @@ static PASSIVE: LazyLock<Regex> = LazyLock::new(|| {
     ))
 });
 
-/// Phrases whose word order has to be turned round by the reader.
+/// Phrases with a word order that the reader must rearrange.
 static TURNED: LazyLock<Regex> = LazyLock::new(|| {
     pattern(concat!(
         r"(?i)\b(of which|of whom|of what|whose turn|for which it|to which it|came of|comes of|come of|came to|comes to|",
@@ -28,17 +28,17 @@ static TURNED: LazyLock<Regex> = LazyLock::new(|| {
     ))
 });
 
-/// More words than this make a sentence hard to follow.
+/// Maximum number of words of a sentence that is easy to follow.
 const MAX_WORDS: usize = 30;
 
-/// Shorter fragments are labels, not sentences.
+/// Minimum number of words of a sentence. Shorter fragments are labels.
 const MIN_WORDS: usize = 4;
 
 fn pattern(text: &str) -> Regex {
     Regex::new(text).expect("the pattern is a constant that a test compiles")
 }
 
-/// A sentence and the line on which its paragraph begins, counted from 0.
+/// The line on which a paragraph begins, counted from 0, and a sentence of the paragraph.
 pub(super) type Sentence = (usize, String);
 
 /// Sentence counts of one text or group of texts.
@@ -66,7 +66,7 @@ impl ProseCounts {
     }
 }
 
-/// Returns the sentences of a Markdown text without comments, code blocks, tables, headings and quotes.
+/// Returns the sentences of a Markdown text, without comments, code blocks, tables, headings and quotes.
 pub(super) fn markdown(text: &str) -> Vec<Sentence> {
     let mut paragraphs = Paragraphs::default();
     let (mut is_comment, mut is_code) = (false, false);
@@ -91,7 +91,7 @@ pub(super) fn markdown(text: &str) -> Vec<Sentence> {
     paragraphs.sentences(&['.', '!', '?', ':', ';'])
 }
 
-/// Returns the sentences of the comments of a Rust file without code blocks, headings and tables.
+/// Returns the sentences in the comments of a Rust file, without code blocks, headings and tables.
 pub(super) fn comments(text: &str) -> Vec<Sentence> {
     let mut paragraphs = Paragraphs::default();
     let mut is_code = false;
@@ -119,7 +119,7 @@ pub(super) fn comments(text: &str) -> Vec<Sentence> {
     paragraphs.sentences(&['.', '!', '?'])
 }
 
-/// Cuts HTML comments out of a line. `is_open` says whether one is open before the line and after it.
+/// Removes HTML comments from a line. `is_open` is whether a comment is open before the line, and is updated to the state after it.
 fn without_comments(mut line: &str, is_open: &mut bool) -> String {
     let mut kept = String::new();
     loop {
@@ -138,7 +138,7 @@ fn without_comments(mut line: &str, is_open: &mut bool) -> String {
     }
 }
 
-/// Returns the text behind the mark of a list item.
+/// Returns the text after the mark of a list item.
 fn list_item(line: &str) -> Option<&str> {
     let rest = match line.strip_prefix(['-', '*']) {
         Some(rest) => rest,
@@ -150,7 +150,7 @@ fn list_item(line: &str) -> Option<&str> {
     rest.starts_with(' ').then(|| rest.trim_start())
 }
 
-/// Collects lines into paragraphs.
+/// Joins lines to paragraphs.
 #[derive(Default)]
 struct Paragraphs {
     ended: Vec<Sentence>,
@@ -175,7 +175,7 @@ impl Paragraphs {
         self.ended.extend(self.open.take());
     }
 
-    /// Splits the paragraphs behind each of `ends` that a space and the beginning of a sentence follow.
+    /// Splits the paragraphs after each character of `ends` that is followed by a space and the beginning of a sentence.
     fn sentences(mut self, ends: &[char]) -> Vec<Sentence> {
         self.end();
         let mut sentences = Vec::new();

@@ -22,7 +22,7 @@ impl<S: State> ChildSpec<S> {
         }
         if children >= limits.max_children {
             return refuse(format!(
-                "the activation already has {children} children, the maximum; start children of children, or raise `max_children`"
+                "the activation already has its maximum of {children} children; start children of children, or raise `max_children`"
             ));
         }
         Ok(())

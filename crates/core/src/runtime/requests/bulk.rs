@@ -20,6 +20,7 @@ use crate::record::body::{SignalKind, TokenChanges};
 use crate::runtime::shared::RuntimeInner;
 use crate::runtime::tasks::finish;
 use crate::store::{Cursor, RunHead};
+use crate::wording::count;
 
 /// The default number of runs that are processed at the same time. It fits into one batch of a store, and is small compared with the load of active
 /// runs.
@@ -253,8 +254,7 @@ impl IntoFuture for BulkRequest {
 /// Formats the report in a few words, such as `12 runs done, 1 refused`.
 impl fmt::Display for BulkReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let runs = if self.done.len() == 1 { "run" } else { "runs" };
-        write!(f, "{} {runs} done, ", self.done.len())?;
+        write!(f, "{} done, ", count(self.done.len(), "run"))?;
         match self.refused.len() {
             0 => f.write_str("none refused")?,
             refused => write!(f, "{refused} refused")?,

@@ -10,7 +10,6 @@ use crate::error::Result;
 use crate::id::{TenantId, WorkflowName};
 use crate::record::RunStatus;
 use crate::runtime::shared::RuntimeInner;
-use crate::runtime::watch::RunsWatchRequest;
 use crate::store::{Cursor, Order, Page, Paged, RunHead, RunQuery};
 
 /// A listing of runs. `.await` reads one page from the store, with the newest runs first. By default a page has at most 100 runs;
@@ -146,12 +145,6 @@ impl RunsRequest {
     pub fn after(mut self, cursor: Option<Cursor>) -> Self {
         self.page.cursor = cursor;
         self
-    }
-
-    /// Turns the listing into a watch. The watch yields all events of all matching runs in any process, including runs that start later. If the
-    /// listing sets a status, the watch yields only records after which the run has this status. The settings for pages have no effect.
-    pub fn watch(self) -> RunsWatchRequest {
-        RunsWatchRequest::new(&self.shared, self.query)
     }
 }
 

@@ -3,7 +3,7 @@
 //! Only `record_events.rs` converts records into events, so a watch yields the same events whichever process drives the run. A
 //! [`RunFeed`](feed::RunFeed) reads the log once for all watchers of a run. `watched_run.rs` tracks one run of a watched run tree. `stream.rs` has
 //! the stream of the caller, `cursor.rs` its position, and `sse.rs` its text for browsers. By `chunks.rs` nodes write streams, and by
-//! `custom_events.rs` they send single events. The module `runs` uses the same parts to watch all runs that a query selects.
+//! `custom_events.rs` they send single events.
 
 mod chunks;
 mod cursor;
@@ -12,7 +12,6 @@ mod record_events;
 mod relay;
 mod request;
 mod run_feed;
-mod runs;
 mod sse;
 mod stream;
 mod watch_event;
@@ -23,7 +22,6 @@ pub use cursor::WatchCursor;
 pub(crate) use relay::StreamRelay;
 pub use request::WatchRequest;
 pub(crate) use run_feed::RunFeeds;
-pub use runs::{RunsCursor, RunsWatch, RunsWatchRequest};
 pub use sse::SseFrames;
 pub use stream::Watch;
 pub use watch_event::{Chunk, LiveEvent, RecordedEvent, WatchEvent, WatchEventKind, WatchKind};

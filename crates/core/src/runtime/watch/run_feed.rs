@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::{broadcast, watch};
@@ -10,7 +10,6 @@ use tokio::sync::{broadcast, watch};
 use super::cursor::LogCursor;
 use super::record_events::WatchedRecord;
 use super::relay::StreamRelay;
-use super::runs::RunsSubscription;
 use super::watch_event::{LiveEvent, WatchEventKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{HeadRef, RecordId, RunKey, Seq};
@@ -67,9 +66,7 @@ pub(super) enum TailRead {
 /// The feeds of a runtime, by run. A feed exists as long as its run has a watcher.
 pub(crate) struct RunFeeds {
     by_run: Mutex<HashMap<RunKey, Weak<RunFeed>>>,
-    /// The watchers of all runs that a query selects.
-    ears: Mutex<Vec<Arc<RunsSubscription>>>,
-    /// Counts feeds and subscriptions, so that an event without a listener takes no lock.
+    /// Counts feeds and subscriptions of [`Event`]s, so that an event without a listener takes no lock.
     count: Arc<AtomicUsize>,
     /// Whether a runtime that drives no runs listens to the store's notices.
     listens: AtomicBool,
@@ -80,7 +77,7 @@ pub(crate) struct RunFeeds {
 impl RunFeeds {
     pub(crate) fn new(count: Arc<AtomicUsize>, relayed: Arc<StreamRelay>) -> Self {
         let listens = AtomicBool::new(false);
-        Self { by_run: Mutex::default(), ears: Mutex::default(), count, listens, relayed }
+        Self { by_run: Mutex::default(), count, listens, relayed }
     }
 
     /// Returns whether this is the first call, so that the caller spawns the listener for notices.
@@ -100,27 +97,6 @@ impl RunFeeds {
         feed
     }
 
-    /// Subscribes to all runs.
-    pub(super) fn listen(&self, ear: RunsSubscription) -> Arc<RunsSubscription> {
-        let ear = Arc::new(ear);
-        self.ears().push(Arc::clone(&ear));
-        self.count.fetch_add(1, Ordering::Release);
-        if ear.hears_chunks() {
-            self.relayed.announce_watch(None);
-        }
-        ear
-    }
-
-    /// Cancels a subscription of [`listen`](Self::listen).
-    pub(super) fn unsubscribe(&self, ear: &Arc<RunsSubscription>) {
-        self.ears().retain(|other| !Arc::ptr_eq(other, ear));
-        self.count.fetch_sub(1, Ordering::Release);
-    }
-
-    fn ears(&self) -> MutexGuard<'_, Vec<Arc<RunsSubscription>>> {
-        self.ears.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Sends an event of this process to the watchers of a run.
     pub(crate) fn publish_event(&self, run: &RunKey, event: &Event) {
         match event {
@@ -135,32 +111,23 @@ impl RunFeeds {
 
     /// Sends live data of a node to the watchers of its run. Calls `live` only if there is one.
     pub(super) fn publish_live(&self, run: &RunKey, live: impl FnOnce() -> LiveEvent) {
-        let (feed, ears) = (self.find(run), self.ears());
-        if feed.is_none() && ears.is_empty() {
-            return;
-        }
-        let live = live();
-        ears.iter().for_each(|ear| ear.queue_live(run, live.clone()));
-        drop(ears);
-        if let Some(feed) = feed {
-            feed.publish_live(live);
+        if let Some(feed) = self.find(run) {
+            feed.publish_live(live());
         }
     }
 
-    /// Returns the runs with chunk watchers, and whether all runs have one.
-    pub(super) fn watched(&self) -> (bool, Vec<RunKey>) {
-        let all = self.ears().iter().any(|ear| ear.hears_chunks());
+    /// Returns the runs with chunk watchers.
+    pub(super) fn watched(&self) -> Vec<RunKey> {
         let feeds = self.by_run.lock().unwrap_or_else(PoisonError::into_inner);
         let open: Vec<Arc<RunFeed>> = feeds.values().filter_map(Weak::upgrade).collect();
         // The last owner of a feed takes the lock again.
         drop(feeds);
         let watched = open.iter().filter(|feed| feed.hears_chunks.load(Ordering::Relaxed));
-        (all, watched.map(|feed| feed.run.clone()).collect())
+        watched.map(|feed| feed.run.clone()).collect()
     }
 
     /// Reports to the watchers of a run how many live events were lost.
     pub(super) fn report_missed(&self, run: &RunKey, missed: u64) {
-        self.ears().iter().for_each(|ear| ear.count_missed(run, missed));
         if let Some(feed) = self.find(run) {
             // Fails if the last watcher has just left.
             let _ = feed.live.send(LiveSignal::Missed(missed));
@@ -169,7 +136,6 @@ impl RunFeeds {
 
     /// Wakes the watchers of a run, so that they read its log. Without a run, it wakes all watchers.
     pub(crate) fn wake(&self, run: Option<&RunKey>) {
-        self.ears().iter().for_each(|ear| ear.changed(run));
         match run {
             Some(run) => {
                 if let Some(feed) = self.find(run) {
@@ -234,7 +200,7 @@ impl RunFeed {
     /// Announces to other processes that a watcher needs chunks of streams.
     pub(super) fn request_chunks(&self) {
         if !self.hears_chunks.swap(true, Ordering::Relaxed) {
-            self.feeds.relayed.announce_watch(Some(&self.run));
+            self.feeds.relayed.announce_watch(&self.run);
         }
     }
 
@@ -245,13 +211,6 @@ impl RunFeed {
     fn publish_live(&self, live: LiveEvent) {
         // Fails if the last watcher has just left.
         let _ = self.live.send(LiveSignal::Live(live));
-    }
-
-    /// Returns whether the last read found no record after a position, and no hint of a new record has arrived since.
-    pub(super) fn is_at_head(&self, place: &LogCursor) -> bool {
-        let hints = *self.wakeups.borrow();
-        let known = self.tail.try_lock().ok().and_then(|tail| tail.head);
-        known.is_some_and(|(head, _, after, _)| after == hints && place.part == 0 && place.is_at(head))
     }
 
     /// Reads the records after a position. It reuses records that another watcher has loaded, and a head that is newer than the last hint and

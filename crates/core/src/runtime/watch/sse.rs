@@ -4,10 +4,8 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::runs::RunsWatch;
 use super::stream::Watch;
-use super::watch_event::WatchEvent;
-use crate::clock::{Clock, within};
+use crate::clock::within;
 use crate::error::Result;
 
 /// The longest time without a frame. Proxies close connections on which nothing is sent for half a minute or a minute.
@@ -16,10 +14,7 @@ const SILENCE: Duration = Duration::from_secs(15);
 /// The last frame. Without it, an `EventSource` would reconnect forever.
 const END: &str = "event: end\ndata: {}\n\n";
 
-/// The maximum length of an id in a watch of many runs. A browser sends the id back in a header, and servers limit headers to a few kilobytes.
-const LONGEST_ID: usize = 2_048;
-
-/// The events of a [`Watch`], or of a [`RunsWatch`], as the frames of a `text/event-stream`.
+/// The events of a [`Watch`] as the frames of a `text/event-stream`.
 ///
 /// Each frame has the event's [kind](super::WatchKind) as `event` and the [JSON](super::WatchEvent::to_json) of the event as `data`. If the event is
 /// recorded, the frame also has the cursor of the watch as `id`. A browser that reconnects sends the last id as the header `Last-Event-ID`. Parse
@@ -49,30 +44,16 @@ const LONGEST_ID: usize = 2_048;
 /// # Ok(())
 /// # }
 /// ```
-///
-/// For a watch of many runs, the id is a [`RunsCursor`](super::RunsCursor). A frame omits the id if it is longer than 2,048 bytes, which happens with
-/// about twenty runs that were active within the last minute. A browser that then reconnects receives some events again, and can recognize them by
-/// their run and `seq`. There is no last frame. If a run cannot be loaded, the stream skips it and sends a comment that names it.
 #[derive(Debug)]
 pub struct SseFrames {
-    source: FrameSource,
+    watch: Watch,
     /// Whether the last frame was sent.
     ended: bool,
 }
 
-#[derive(Debug)]
-enum FrameSource {
-    Run(Box<Watch>),
-    Runs(Box<RunsWatch>),
-}
-
 impl SseFrames {
     pub(super) fn new(watch: Watch) -> Self {
-        Self { source: FrameSource::Run(Box::new(watch)), ended: false }
-    }
-
-    pub(super) fn of_runs(watch: RunsWatch) -> Self {
-        Self { source: FrameSource::Runs(Box::new(watch)), ended: false }
+        Self { watch, ended: false }
     }
 
     /// Waits for the next complete frame, including the empty line at its end. Returns `None` after the last frame. After 15 seconds without an
@@ -80,8 +61,7 @@ impl SseFrames {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Watch::next`]. For a watch of many runs, only [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) is returned.
-    /// After an error, end the response, so that the browser reconnects.
+    /// Returns the errors of [`Watch::next`]. After an error, end the response, so that the browser reconnects.
     ///
     /// # Cancel safety
     ///
@@ -90,51 +70,17 @@ impl SseFrames {
         if self.ended {
             return Ok(None);
         }
-        let clock = self.source.clock();
-        let Some(event) = within(&*clock, SILENCE, self.source.next()).await else {
+        let clock = Arc::clone(&self.watch.shared().clock);
+        let Some(event) = within(&*clock, SILENCE, self.watch.next()).await else {
             // The cursor also covers filtered events.
-            let id = self.source.id().map(|id| format!("id: {id}\n"));
-            return Ok(Some(format!(": alive\n{}\n", id.unwrap_or_default())));
+            return Ok(Some(format!(": alive\nid: {}\n\n", self.watch.cursor())));
         };
-        let event = match (event, &self.source) {
-            (Err(error), FrameSource::Runs(_)) if !error.is_retryable() => {
-                // A browser that reconnects would get this error again, and no later event.
-                let Some(run) = error.run() else { return Err(error) };
-                return Ok(Some(format!(": {} {run}\n\n", error.kind().code())));
-            }
-            (event, _) => event?,
-        };
-        let Some(event) = event else {
+        let Some(event) = event? else {
             self.ended = true;
             return Ok(Some(END.to_owned()));
         };
-        let id = event.seq.and_then(|_| self.source.id());
+        let id = event.seq.map(|_| self.watch.cursor().to_string());
         Ok(Some(frame(id.as_deref(), event.kind().as_str(), &event.to_json()?)))
-    }
-}
-
-impl FrameSource {
-    fn clock(&self) -> Arc<dyn Clock> {
-        let shared = match self {
-            Self::Run(watch) => watch.shared(),
-            Self::Runs(watch) => watch.shared(),
-        };
-        Arc::clone(&shared.clock)
-    }
-
-    async fn next(&mut self) -> Result<Option<WatchEvent>> {
-        match self {
-            Self::Run(watch) => watch.next().await,
-            Self::Runs(watch) => watch.next().await.map(Some),
-        }
-    }
-
-    /// Returns the cursor, if it is short enough for a header.
-    fn id(&self) -> Option<String> {
-        match self {
-            Self::Run(watch) => Some(watch.cursor().to_string()),
-            Self::Runs(watch) => Some(watch.cursor().to_string()).filter(|id| id.len() <= LONGEST_ID),
-        }
     }
 }
 

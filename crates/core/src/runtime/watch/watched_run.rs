@@ -15,7 +15,6 @@ use super::watch_event::{RecordedEvent, WatchEvent, WatchEventKind};
 use crate::error::Result;
 use crate::id::{RunId, RunKey};
 use crate::past::{folded_at, secrets};
-use crate::record::RecordHeader;
 use crate::runtime::shared::RuntimeInner;
 use crate::state::{Channels, Patch, Secrets, strict};
 use crate::store::At;
@@ -109,16 +108,6 @@ impl WatchedRun {
     /// Returns whether all loaded records are delivered.
     pub(super) fn is_drained(&self) -> bool {
         self.batch.is_empty()
-    }
-
-    /// Returns the header of the next record to deliver.
-    pub(super) fn front(&self) -> Option<&RecordHeader> {
-        self.batch.front().map(|(entry, ..)| &entry.header)
-    }
-
-    /// Returns whether the last read found no record after its position.
-    pub(super) fn is_at_head(&self) -> bool {
-        self.feed.is_at_head(&self.cursor)
     }
 
     /// Takes the next live event to deliver now.

@@ -1,4 +1,4 @@
-//! Several things at once, and what one of them means for the others.
+//! Graphs with concurrent waits and failures that affect each other.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;

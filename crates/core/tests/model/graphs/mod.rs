@@ -1,4 +1,4 @@
-//! The graphs that the runs go through, and the world outside of them.
+//! The graphs of the runs, and their external world.
 
 mod beside;
 mod plain;
@@ -39,7 +39,7 @@ pub(crate) struct Outside {
     heard: Arc<Mutex<BTreeMap<String, String>>>,
 }
 
-/// What comes of work at the bank.
+/// The result of work at the bank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bank {
     Pays,
@@ -100,7 +100,7 @@ impl Outside {
     }
 }
 
-/// Works until somebody says what comes of it.
+/// Works until its result is given.
 async fn work(cx: &NodeContext) -> Result<Bank, NodeError> {
     let mut bank = cx.resource::<Outside>().bank.subscribe();
     bank.changed().await?;
@@ -165,8 +165,8 @@ fn once_more() -> RetryPolicy {
     RetryPolicy::none().with_attempts(2).with_delay(Duration::from_secs(20)).with_jitter(0.0)
 }
 
-/// Takes a value where nobody answered in time. In graphs with branches, what fails the run is said by somebody, and not by the
-/// time: of several things that are due at once, the documentation does not say which a branch hears of first.
+/// Uses a default value after a timeout. In graphs with branches, an explicit call fails the run instead of a timeout: the documentation does not
+/// define which of several expired times a branch sees first.
 fn unless_late<A>(answer: Result<A, AskError>, late: A) -> Result<A, AskError> {
     match answer {
         Err(AskError::Expired { .. }) => Ok(late),

@@ -1,4 +1,4 @@
-//! One thing at a time: every way of waiting, failing and going back, each in a small graph of its own.
+//! Small graphs, each with one kind of wait, failure or return.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

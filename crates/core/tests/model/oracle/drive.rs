@@ -1,4 +1,4 @@
-//! What a process does with a run that it has: all that can be done now, and then rest.
+//! The oracle's process: it drives a run until the run is idle.
 
 use std::collections::BTreeMap;
 
@@ -330,7 +330,7 @@ impl Run {
         self.leave();
     }
 
-    /// Nobody has the run in memory any more.
+    /// No process has the run in memory any more.
     pub(super) fn leave(&mut self) {
         self.driver = None;
         self.grace = None;

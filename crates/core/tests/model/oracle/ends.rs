@@ -1,4 +1,4 @@
-//! How the nodes of the graphs end, as their authors would tell it.
+//! The results of the graphs' nodes, written independently of their code.
 
 use ferrata_core::record::FailureKind;
 use serde_json::{Map, Value, json};
@@ -7,7 +7,7 @@ use super::plan::{End, Got};
 use crate::graphs::{Bank, Family};
 
 impl Family {
-    /// What follows a payment that somebody says something of.
+    /// The consequence of a resolved payment.
     pub(super) fn behind_payment(self) -> Vec<&'static str> {
         match self {
             Self::Beside => vec!["end"],

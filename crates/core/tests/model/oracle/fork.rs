@@ -1,4 +1,4 @@
-//! A fork in place of the run, the state in another form, and others who write first.
+//! The oracle's forks, state migrations and conflicting writers.
 
 use ferrata_core::ErrorKind;
 use serde_json::{Value, json};
@@ -16,12 +16,12 @@ impl Oracle {
         self.processes[slot].handle.take_if(|handle| matches!(handle, Handle::Watches)).is_some()
     }
 
-    /// Whether nobody has the run in memory, who would go on with it beside its fork.
+    /// Whether no process has the run in memory, so that nothing continues it next to its fork.
     pub(crate) fn may_fork(&self, slot: usize) -> bool {
         !self.processes[slot].shut && self.run.as_ref().is_some_and(|run| run.driver.is_none())
     }
 
-    /// Begins with the entry again, in a run of its own: joins count anew, and what was said comes along.
+    /// Restarts at the entry in a new run: joins count from zero, and received signals are copied.
     pub(crate) fn fork(&mut self, slot: usize) -> Result<(), ErrorKind> {
         let (revision, source) = (self.revision(), self.run.take().unwrap());
         // No input is that of a fork.
@@ -48,7 +48,7 @@ impl Oracle {
             .filter(|epoch| self.run.as_ref().unwrap().ends.contains_key(epoch))
     }
 
-    /// Somebody has edited the run just before one of its records; `ended` is what had ended before.
+    /// Another writer edited the run just before one of its records; `ended` has the activations that had ended before.
     pub(crate) fn meet(&mut self, number: u32, ended: Option<u64>) {
         let Some(run) = &mut self.run else { return };
         run.state.insert("met".into(), json!(number));

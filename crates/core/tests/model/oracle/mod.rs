@@ -1,4 +1,4 @@
-//! A plain model of a run and of the processes that drive it, written from the documentation: no log, no store, no threads.
+//! A plain model of a run and its processes, written from the documentation: no log, no store, no threads.
 
 mod drive;
 mod ends;
@@ -68,7 +68,7 @@ pub(crate) type Asked = (String, QuestionKind, Option<u64>, Option<Value>);
 /// A message that waits: number, body, author, time.
 pub(crate) type Waiting = (u64, Value, Option<String>, u64);
 
-/// What became of a question.
+/// The result of a question.
 #[derive(Clone, Debug)]
 enum Closed {
     By(Option<String>),
@@ -105,7 +105,7 @@ enum Before {
     Rejected,
 }
 
-/// What an operator said became of an activation in doubt.
+/// An operator's resolution of an activation with unknown outcome.
 #[derive(Clone, Debug)]
 enum Resolved {
     Supply,
@@ -124,7 +124,7 @@ struct Activation {
     failed: u32,
     retry_at: Option<u64>,
     before: Before,
-    /// Whether it may be at work although it must not be repeated, and whether nobody knows what became of that.
+    /// Whether unrepeatable work may be running, and whether its outcome is unknown.
     begun: bool,
     doubt: bool,
     resolved: Option<Resolved>,

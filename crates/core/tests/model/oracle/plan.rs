@@ -1,4 +1,4 @@
-//! What the nodes of the graphs wait for and lead to, as their authors would tell it.
+//! The waits and successors of the graphs' nodes, written independently of their code.
 
 use ferrata_core::record::FailureKind;
 use serde_json::{Value, json};
@@ -52,7 +52,7 @@ impl Fits {
     }
 }
 
-/// What came of a wait.
+/// The result of a wait.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Got {
     Value(Value),
@@ -89,11 +89,11 @@ pub(super) enum End {
         to: &'static str,
     },
     Failed(FailureKind),
-    /// Nobody knows whether the work was done.
+    /// The outcome of the work is unknown.
     Doubt,
-    /// Nothing was done, and the node is begun again if it has attempts left.
+    /// Nothing was done, and the node starts again if attempts remain.
     NotDone,
-    /// Nothing was done, and it is not begun again.
+    /// Nothing was done, and the node does not start again.
     Closed,
 }
 
@@ -193,7 +193,7 @@ impl Family {
         nodes.iter().position(|name| *name == node).unwrap()
     }
 
-    /// Whether somebody is asked before the node.
+    /// Whether a question follows the node.
     pub(super) fn asks_before(self, node: &str) -> bool {
         matches!((self, node), (Self::Guarded, "build" | "ship"))
     }

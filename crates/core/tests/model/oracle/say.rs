@@ -1,4 +1,4 @@
-//! What is said to a run, and what becomes of it: nothing, with an error, or all of it.
+//! Signals to a run and their effect: either an error without effect, or the whole effect.
 
 use ferrata_core::ErrorKind;
 use ferrata_core::record::{FailureKind, RunStatus};
@@ -359,7 +359,7 @@ impl Activation {
         self.doubt = self.resolved.take().is_some();
     }
 
-    /// A retry asks anew whatever was answered with no value.
+    /// A retry asks again every question that was answered without a value.
     fn ask_anew(&mut self) {
         if self.before == Before::Rejected {
             self.before = Before::Unasked;

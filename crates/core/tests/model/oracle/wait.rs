@@ -1,4 +1,4 @@
-//! What an activation waits for, and what comes of it.
+//! The waits of an activation and their results.
 
 use serde_json::json;
 
@@ -123,7 +123,7 @@ impl Activation {
         self.groups.iter().flatten().any(|wait| matches!(wait.need, Need::Work(_) | Need::Step))
     }
 
-    /// Nobody has it in memory any more: work is begun anew, and all else is found again.
+    /// No process has the run in memory any more. Its work restarts, and everything else is read from the log.
     pub(super) fn stop(&mut self) {
         self.running = false;
         for wait in self.groups.iter_mut().flatten() {

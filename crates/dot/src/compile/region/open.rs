@@ -1,4 +1,4 @@
-//! Branches without a fan-in: the node where they meet, and the routes that lead out of them.
+//! Branches without a fan-in: finds the node where they meet.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -7,17 +7,17 @@ use ferrata_core::Error;
 use super::{FAN_IN, ForkRegion, PARALLEL, firsts, wrong};
 use crate::pipeline::Pipeline;
 
-/// How many of the nearest nodes are checked as meeting points.
+/// Maximum number of the nearest nodes that are checked as meeting points.
 const NEAREST: usize = 32;
 
-/// A pipeline for the search of a fork's branches.
+/// The data of a pipeline for the search of a parallel node's branches.
 pub(super) struct OpenRegion<'a> {
     pub(super) pipeline: &'a Pipeline,
     pub(super) types: &'a [&'a str],
     pub(super) next: &'a [Vec<usize>],
     pub(super) start: usize,
     pub(super) exits: &'a [usize],
-    /// The fan-ins of other forks.
+    /// The fan-ins that belong to other parallel nodes.
     pub(super) taken: &'a HashSet<usize>,
 }
 
@@ -28,10 +28,11 @@ struct MeetingCandidate {
 }
 
 impl OpenRegion<'_> {
-    /// Finds the branches of a fork with branches that end, or that have routes out of them.
+    /// Finds the region of a parallel node whose branches may end before they meet, or have routes that leave them.
     ///
-    /// The branches meet at the fan-in that all of them reach, or at the nearest node that all reach. Branches that end without having met meet at
-    /// the exit. A route leads out of the branch if its target is not after the fork, or if the run reaches the target from the meeting point.
+    /// The branches meet at the fan-in that all of them reach, or else at the nearest node that all of them reach. Branches that end without meeting
+    /// count as meeting at the exit. A route leaves its branch if its target does not come after the parallel node, or if the run reaches the target
+    /// from the meeting point.
     ///
     /// # Errors
     ///
@@ -39,7 +40,7 @@ impl OpenRegion<'_> {
     pub(super) fn region(&self, fork: usize) -> Result<ForkRegion, Error> {
         let firsts = firsts(self.pipeline, self.types, fork)?;
         let not_in = |_: usize, to: usize| to != fork && !firsts.contains(&to);
-        // Nodes that the run can reach without the fork: no branch of it includes them.
+        // Nodes that the run can reach without the parallel node. They belong to none of its branches.
         let outside = self.reach(&[self.start], |from, to| from != fork && not_in(from, to));
         let within = |from: usize| !outside[from] && !self.exits.contains(&from);
         let fan_in = self.meeting(fork, &firsts, &outside)?;
@@ -77,7 +78,7 @@ impl OpenRegion<'_> {
             .map(|candidate| candidate.node)
             .filter(|&node| self.types[node] == PARALLEL)
             .collect();
-        // A fan-in that all branches of a later fork reach belongs to that fork.
+        // If all branches of a later parallel node reach a fan-in, the fan-in belongs to that parallel node.
         let is_ours = |at: usize| {
             self.types[at] == FAN_IN
                 && !self.taken.contains(&at)
@@ -107,17 +108,17 @@ impl OpenRegion<'_> {
             (Some(exit), None, _) | (None, None, [exit, ..]) => Ok(*exit),
             _ => Err(wrong(
                 self.pipeline.nodes()[fork].id(),
-                "its branches lead to different exits; lead all of them to one",
+                "the branches lead to different exits; lead all of them to one exit",
             )),
         }
     }
 
-    /// Returns whether every path to `at` passes `node`.
+    /// Returns whether every path to `at` leads through `node`.
     fn is_before(&self, node: usize, at: usize) -> bool {
         node != at && !self.reach(&[self.start], |from, to| from != node && to != node)[at]
     }
 
-    /// Returns for each node whether it leads to `to` without the fork.
+    /// Returns for each node whether it leads to `to` without passing the parallel node.
     fn leads_to(&self, to: usize, fork: usize) -> Vec<bool> {
         let mut before = vec![Vec::new(); self.next.len()];
         for (from, ways) in self.next.iter().enumerate().filter(|(from, _)| *from != fork) {
@@ -130,7 +131,7 @@ impl OpenRegion<'_> {
         reach(self.next, from, on)
     }
 
-    /// Returns the nodes that a node leads to, with their distances.
+    /// Returns the nodes to which a node leads, with their distances.
     fn distances(&self, from: usize, on: impl Fn(usize, usize) -> bool) -> Vec<(usize, usize)> {
         let mut seen = HashSet::from([from]);
         let mut open = VecDeque::from([(from, 0)]);
@@ -147,7 +148,7 @@ impl OpenRegion<'_> {
     }
 }
 
-/// Returns for each node whether a path leads to it, along the steps that `on` accepts.
+/// Returns for each node whether a path from one of `from` leads to it. A path uses only the steps that `on` accepts.
 fn reach(next: &[Vec<usize>], from: &[usize], on: impl Fn(usize, usize) -> bool) -> Vec<bool> {
     let mut seen = vec![false; next.len()];
     from.iter().for_each(|&at| seen[at] = true);

@@ -1,4 +1,4 @@
-//! Routes out of branches and into them: they pass the node where the branches meet, or the fork.
+//! Routes that leave or enter a branch. Such routes lead through the node where the branches meet, or through the parallel node.
 
 use std::collections::HashSet;
 
@@ -8,14 +8,14 @@ use super::{ForkRegion, ForkRegions, wrong};
 use crate::pipeline::Pipeline;
 
 impl ForkRegions {
-    /// Refuses branches that overlap others only in part.
+    /// Rejects branches of two parallel nodes that overlap only partly.
     pub(super) fn check_apart(&self, pipeline: &Pipeline) -> Result<(), Error> {
         let id = |at: usize| pipeline.nodes()[at].id();
         for (at, one) in self.all.iter().enumerate() {
             for other in &self.all[at + 1..] {
                 if one.fan_in == other.fan_in {
                     let message = format!(
-                        "the branches of `{}` and of `{}` meet here; give each of the two a fan-in of its own",
+                        "the branches of `{}` and of `{}` join here; use a separate fan-in for each fork",
                         id(one.fork),
                         id(other.fork)
                     );
@@ -32,7 +32,7 @@ impl ForkRegions {
                     (touch(one, other) || touch(other, one), holds(one, other) || holds(other, one));
                 if touching && !nested {
                     let message = format!(
-                        "its branches and those of `{}` are not one within the other; give each of the two a fan-in of its own",
+                        "the branches of this fork and of `{}` overlap, but neither fork contains the other; use a separate fan-in for each fork",
                         id(one.fork)
                     );
                     return Err(wrong(id(other.fork), &message));
@@ -42,7 +42,7 @@ impl ForkRegions {
         Ok(())
     }
 
-    /// Returns for each region the targets outside its branches: those of inner branches count for both.
+    /// Returns for each region the targets outside of its branches. Targets of inner branches count for the inner and for the outer region.
     pub(super) fn outside_targets(&self) -> Vec<Vec<usize>> {
         let mut ways = vec![Vec::new(); self.all.len()];
         let mut inner_first: Vec<usize> = (0..self.all.len()).collect();
@@ -63,13 +63,13 @@ impl ForkRegions {
         ways
     }
 
-    /// Returns the targets of a node at which branches meet, other than its own edges.
+    /// Returns the targets of a node where branches meet, other than the targets of its own edges.
     pub(in crate::compile) fn meeting_targets(&self, node: usize) -> &[usize] {
         let at = self.all.iter().position(|region| region.fan_in == node);
         at.map_or(&[], |at| &self.leaves[at])
     }
 
-    /// Returns every route from one node to another, each once.
+    /// Returns every route from one node to another, without repetitions.
     pub(in crate::compile) fn list_routes(&self) -> impl Iterator<Item = (usize, usize)> {
         self.next.iter().enumerate().flat_map(|(from, ways)| {
             let new = |at: &usize| !ways[..*at].contains(&ways[*at]);
@@ -77,12 +77,12 @@ impl ForkRegions {
         })
     }
 
-    /// Returns whether a route from a node leads out of its branch.
+    /// Returns whether a route from a node leaves its branch.
     pub(in crate::compile) fn is_way_out(&self, from: usize, to: usize) -> bool {
         self.around(from).is_some_and(|region| !region.nodes.contains(&to) && region.fan_in != to)
     }
 
-    /// Returns the fork on a route that leads into a branch from outside.
+    /// Returns the parallel node through which a route enters a branch from outside.
     pub(in crate::compile) fn entered_fork(&self, from: usize, to: usize) -> Option<usize> {
         let crosses = |region: &&ForkRegion| {
             region.nodes.contains(&to) && !region.nodes.contains(&from) && region.fork != from
@@ -91,7 +91,8 @@ impl ForkRegions {
         entered.max_by_key(|region| region.nodes.len()).map(|region| region.fork)
     }
 
-    /// Returns the first node that a fork begins for a run on its way to a node in one of its branches: that node, or the inner fork around it.
+    /// Returns the first node that a parallel node begins for a run whose target `to` is in one of its branches. This first node is the target, or
+    /// the inner parallel node around it.
     pub(in crate::compile) fn first_towards(&self, fork: usize, to: usize) -> Option<usize> {
         let region = self.all.iter().find(|region| region.fork == fork)?;
         if !region.nodes.contains(&to) {

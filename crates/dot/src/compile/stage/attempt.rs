@@ -1,4 +1,4 @@
-//! One attempt of a node: with its timeout, with panics caught, and with the decision about another attempt.
+//! One attempt of a node: applies its timeout, catches panics, and decides whether another attempt follows.
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,10 +11,10 @@ use super::StageNode;
 use crate::handler::{HandlerError, Stage};
 use crate::outcome::{StageOutcome, Status};
 
-/// The result of the work.
+/// The result of an attempt's work.
 pub(super) struct WorkResult {
     pub(super) outcome: StageOutcome,
-    /// Whether no work was done.
+    /// Whether the attempt is known to have done no work.
     pub(super) not_done: bool,
 }
 
@@ -25,12 +25,12 @@ impl From<StageOutcome> for WorkResult {
 }
 
 impl StageNode {
-    /// Does the work once, and decides whether to repeat it.
+    /// Does the work once, and decides whether the runtime should repeat it.
     ///
     /// # Errors
     ///
-    /// Returns an error to request another attempt from the runtime, which counts it durably and waits, or to ask about work that must not be
-    /// repeated.
+    /// Returns an error if the runtime should make another attempt, or should ask about work that must not be repeated. The runtime counts attempts
+    /// durably and waits before the next one.
     pub(super) async fn attempt(&self, stage: &Stage) -> Result<WorkResult, NodeError> {
         let last = stage.cx.attempt() >= self.attempts;
         let came = self.guarded(stage).await;
@@ -47,15 +47,15 @@ impl StageNode {
         match came {
             Ok(outcome) if outcome.status == Status::Retry && !last => {
                 let reason = match &*outcome.failure_reason {
-                    "" => "the node asks to be tried again".to_owned(),
+                    "" => "the node requested a retry".to_owned(),
                     reason => reason.to_owned(),
                 };
-                // A handler that requests a retry states that it is safe.
+                // A handler that requests a retry declares that a retry is safe.
                 Err(NodeError::new(reason).not_done())
             }
             Ok(outcome) if fails_again(&outcome) && !last => {
                 Err(NodeError::new(match &*outcome.failure_reason {
-                    "" => "the node failed and said nothing about it".to_owned(),
+                    "" => "the node failed without a reason".to_owned(),
                     reason => reason.to_owned(),
                 }))
             }
@@ -75,7 +75,7 @@ impl StageNode {
             }
             Ok(outcome) => Ok(outcome.into()),
             Err(error) if error.is_no_status() && self.has_attribute("auto_status") => {
-                Ok(StageOutcome::success().with_notes("auto-status: the handler gave no status").into())
+                Ok(StageOutcome::success().with_notes("auto-status: the handler returned no status").into())
             }
             Err(error) if error.is_transient() && !last => {
                 let asks = NodeError::new(stage.printed.explain(&error));
@@ -83,14 +83,14 @@ impl StageNode {
             }
             Err(error) => match error.into_runtime() {
                 Ok(error) => Err(error),
-                // Work with an unknown outcome has no outcome for an edge: the run asks.
+                // If the outcome of the work is unknown, no edge can be chosen. The run asks a question instead.
                 Err(error) if self.external && !error.is_not_done() => {
                     Err(NodeError::new(stage.printed.explain(&error)))
                 }
                 Err(error) => {
                     let outcome = StageOutcome::fail(stage.printed.explain(&error));
                     let outcome = match stage.printed.take() {
-                        // Its output until then is all that remains of its work.
+                        // The output of the command so far is all that is known of its work.
                         Some(printed) => printed.add_to(outcome, stage.node.id()),
                         None => outcome,
                     };
@@ -100,7 +100,7 @@ impl StageNode {
         }
     }
 
-    /// Runs the handler within its timeout; a panic is a permanent error.
+    /// Runs the handler within its timeout. A panic becomes a permanent error.
     async fn guarded(&self, stage: &Stage) -> Result<StageOutcome, HandlerError> {
         let mut work = self.handler.run(stage);
         let mut time = pin!(self.out_of_time(stage));
@@ -117,7 +117,7 @@ impl StageNode {
         .await
     }
 
-    /// Waits until the attempt exceeds its time, or has given no sign of life for too long, and returns which.
+    /// Waits until the attempt exceeds its timeout, or shows no activity for too long. Returns a text that says which.
     async fn out_of_time(&self, stage: &Stage) -> String {
         let timeout = async {
             match self.timeout {
@@ -138,10 +138,10 @@ impl StageNode {
         tokio::select! {
             biased;
             () = timeout => {
-                format!("the node took longer than its timeout of {:?}", self.timeout.unwrap_or_default())
+                format!("the node exceeded its timeout of {:?}", self.timeout.unwrap_or_default())
             }
             () = stalled => format!(
-                "the node gave no sign of life within the stall timeout of {:?}",
+                "the node showed no activity within the stall timeout of {:?}",
                 self.stall.unwrap_or_default()
             ),
         }

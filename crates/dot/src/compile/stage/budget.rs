@@ -1,4 +1,4 @@
-//! The budget of a run: the usage that its nodes reported, and the work that stops once a limit is exceeded.
+//! The budget of a run: the usage that its nodes report, and the limits after which nodes do no more work.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use crate::outcome::{StageOutcome, Status, Usage};
 use crate::pipeline::Pipeline;
 use crate::value::Value;
 
-/// The context key for reported usage, by branch and node: branches write independently.
+/// The context key of the reported usage, by branch and node. The separate entries let branches write independently.
 pub(super) const SPENT: &str = "internal.spent";
 
-/// The context key that records that the run continues beyond its budget, at the pipeline's target.
+/// The context key of the fact that the run continues beyond its budget, at the target that the pipeline sets for this case.
 pub(super) const BEYOND: &str = "internal.beyond_budget";
 
-/// Prefix of the keys that show the usage to nodes and conditions.
+/// Prefix of the context keys that show the usage to nodes and conditions.
 pub(super) const USAGE: &str = "usage.";
 
 /// The maximum usage of a run.
@@ -26,7 +26,7 @@ pub(in crate::compile) struct RunBudget {
     cost: Option<f64>,
     tokens: Option<f64>,
     seconds: Option<f64>,
-    /// The target of a run with an exhausted budget.
+    /// The node to which the run goes when its budget is spent.
     target: Option<String>,
 }
 
@@ -44,7 +44,7 @@ impl RunBudget {
         self.cost.is_some() || self.tokens.is_some() || self.seconds.is_some()
     }
 
-    /// Returns the exceeded limits.
+    /// Returns the limits that the usage exceeds.
     fn exceeded_limits(&self, spent: &Usage) -> Option<String> {
         #[expect(clippy::cast_precision_loss, reason = "a limit of tokens is far below 2^53")]
         let tokens = spent.tokens as f64;
@@ -61,12 +61,12 @@ impl RunBudget {
     }
 }
 
-/// Returns the key for the usage of an attempt whose update is dropped.
+/// Returns the key of the usage of an attempt whose update is dropped.
 fn slot(number: u32) -> String {
     format!("usage.{number}")
 }
 
-/// Sums the reported usage.
+/// Returns the sum of the reported usage.
 fn sum_usage(state: &Context) -> Usage {
     let all = state.get_value(SPENT).and_then(Json::as_object);
     let read = |one: &Json| serde_json::from_value(one.clone()).unwrap_or_default();
@@ -74,11 +74,11 @@ fn sum_usage(state: &Context) -> Usage {
 }
 
 impl StageNode {
-    /// If the budget is spent, returns the outcome of the node instead of its work, and the next node.
+    /// If the budget is spent, returns an outcome that replaces the work of the node, and the next node.
     ///
     /// # Errors
     ///
-    /// Returns an error if the budget is spent and the pipeline has no target for that.
+    /// Returns an error if the budget is spent and the pipeline sets no target for this case.
     pub(super) fn outcome_over_budget(
         &self,
         state: &Context,
@@ -89,36 +89,38 @@ impl StageNode {
         }
         let Some(why) = self.budget.exceeded_limits(&sum_usage(state).plus(earlier)) else { return Ok(None) };
         if self.budget.target.is_none() {
-            let message =
-                format!("{why}; `{}` was not begun: raise it, or set `budget_target`", self.node.id());
+            let message = format!(
+                "{why}; `{}` did not start; raise the budget, or set `budget_target`",
+                self.node.id()
+            );
             return Err(NodeError::new(message).fatal().not_done());
         }
         Ok(Some(StageOutcome::new(Status::Skipped).with_notes(why)))
     }
 
-    /// Returns the target for an exhausted budget.
+    /// Returns the node to which the run goes when its budget is spent.
     pub(super) fn budget_target(&self) -> Option<String> {
         self.budget.target.clone()
     }
 
-    /// Records the usage of an attempt that another follows, or that fails the run: its update is dropped.
+    /// Records the usage of an attempt whose update is dropped, because another attempt follows or the run fails.
     ///
     /// # Errors
     ///
     /// Returns the error of the runtime.
     pub(super) async fn keep_usage(&self, cx: &NodeContext, usage: Option<Usage>) -> Result<(), NodeError> {
         let Some(usage) = usage.filter(|_| self.budget.is_set()) else { return Ok(()) };
-        // A retry of the run counts attempts from 1 again.
+        // After a retry of the run, the attempt number starts at 1 again, so find an unused key.
         let unused = (1..).map(slot).find(|slot| !cx.has_step(slot)).unwrap_or_default();
         let keep = async || Ok::<_, NodeError>(usage);
         cx.step(unused, keep).await.map(|_: Usage| ())
     }
 
-    /// Records the usage of an attempt with a refused outcome, as [`keep_usage`](Self::keep_usage).
+    /// Records the usage of an attempt whose outcome was rejected, like [`keep_usage`](Self::keep_usage).
     ///
     /// # Errors
     ///
-    /// Returns the reason of the refusal, or the error of the runtime.
+    /// Returns the reason of the rejection, or the error of the runtime.
     pub(super) async fn keep_usage_on_error<T>(
         &self,
         cx: &NodeContext,
@@ -131,7 +133,7 @@ impl StageNode {
         came
     }
 
-    /// Returns the usage of the earlier attempts, including those before a retry of the run.
+    /// Returns the usage of the earlier attempts, including attempts before a retry of the run.
     ///
     /// # Errors
     ///
@@ -153,7 +155,7 @@ impl StageNode {
         Ok(earlier)
     }
 
-    /// Adds the total usage to the context, and returns the usage of the node to record.
+    /// Adds the total usage to the context. Returns the usage of the node, to be recorded.
     pub(super) fn count_usage(
         &self,
         state: &Context,
@@ -180,7 +182,7 @@ impl StageNode {
     }
 }
 
-/// Adds to an update the usage of the node, and that the run continues beyond its budget.
+/// Adds to an update the usage of the node, and the fact that the run continues beyond its budget.
 pub(super) fn add_usage(
     update: ContextUpdate,
     spent: Option<(String, Json)>,

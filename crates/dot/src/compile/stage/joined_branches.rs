@@ -1,4 +1,4 @@
-//! Nodes where branches meet: the context of the node, and its outcome.
+//! Nodes where branches meet: the context and the outcome of such a node.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use crate::pipeline::Node;
 pub(super) struct JoinedBranches {
     pub(super) results: BranchResults,
     fork: Arc<Node>,
-    /// The common outcome of the branches. `None` at a node that only joins branches.
+    /// The common outcome of the branches. `None` at a node that only joins branches and has no other work.
     joint: Option<StageOutcome>,
 }
 
 impl StageNode {
-    /// Gathers the branches that met here; `None` at a node with work of its own that the run reached by another route.
+    /// Gathers the branches that met at this node. Returns `None` if the node has its own work and the run reached the node by another route.
     pub(super) fn gather_branches(
         &self,
         state: &Context,
@@ -38,7 +38,7 @@ impl StageNode {
 }
 
 impl JoinedBranches {
-    /// Returns the context for the node.
+    /// Returns the context for the work of the node.
     pub(super) fn shown_in(&self, context: &Context) -> Context {
         match &self.joint {
             Some(joint) => BranchResults::before(context, joint),
@@ -46,13 +46,13 @@ impl JoinedBranches {
         }
     }
 
-    /// Returns the next node of the run if a branch was abandoned for it.
+    /// Returns the node for which a branch was abandoned. The run continues there.
     pub(super) fn abandoned_for(&self) -> Option<String> {
         self.results.abandoned_for().map(|(_, to)| to.to_owned())
     }
 
-    /// Returns the outcome of the node without its work: if the branches failed, or if the run continues elsewhere. A routing node works even after a
-    /// failure.
+    /// Returns the outcome of the node if its work is skipped, because the branches failed or the run continues at another node. A node that only
+    /// routes works even after a failure.
     pub(super) fn outcome_without_work(&self, decides: bool) -> Option<StageOutcome> {
         if let Some((branch, to)) = self.results.abandoned_for() {
             let notes = format!("the branch of `{branch}` leads out to `{to}`");

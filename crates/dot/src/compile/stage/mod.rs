@@ -1,4 +1,4 @@
-//! A node of a pipeline as a node of a graph: from its arrival to its route.
+//! A node of a pipeline as a node of a graph. The node finds how the run arrived, does the work, and chooses the route.
 
 mod attempt;
 mod budget;
@@ -30,15 +30,16 @@ use crate::pipeline::{Node, Pipeline};
 use crate::run_dir::artifacts_of_attempt;
 use crate::value::Value;
 
-/// The role of a node in the run besides its work.
+/// The role of a node in addition to its work.
 #[derive(Debug)]
 pub(super) enum NodeRole {
-    /// It copies the graph's attributes into the context.
+    /// The start of the pipeline. The start copies the attributes of the graph into the context.
     Start {
         mirror: Arc<Map<String, Json>>,
         keep_input: bool,
     },
-    /// It gathers the results of a fork's branches, which begin with these nodes. If it is no fan-in, it then does its own work.
+    /// A node where the branches of a parallel node meet. The node gathers the results of the branches, whose first nodes are in `order`. If it is
+    /// not a fan-in, it then does its own work.
     FanIn {
         fork: Arc<Node>,
         order: Vec<String>,
@@ -47,7 +48,7 @@ pub(super) enum NodeRole {
     Work,
 }
 
-/// A node of a pipeline.
+/// A node of a pipeline, ready to run in a graph.
 pub(super) struct StageNode {
     pub(super) handler: Arc<dyn Handler>,
     pub(super) node: Arc<Node>,
@@ -55,42 +56,42 @@ pub(super) struct StageNode {
     pub(super) pipeline: Arc<Pipeline>,
     pub(super) ways: Arc<NodeTargets>,
     pub(super) attempts: u32,
-    /// Whether a failure causes a retry, too.
+    /// Whether the node retries a failure, and not only an outcome `retry`.
     pub(super) again_on_fail: bool,
-    /// Whether a failure known only by an exit status does.
+    /// Whether the node retries a failure that is known only by an exit status.
     pub(super) again_on_exit: bool,
-    /// Whether repetition is forbidden.
+    /// Whether the work must not be repeated without a decision of an operator.
     pub(super) external: bool,
     pub(super) timeout: Option<Duration>,
     pub(super) stall: Option<Duration>,
     pub(super) role: NodeRole,
     pub(super) limit: Option<SiblingLimit>,
-    /// Maximum number of visits without a wait, if it is in a loop and the pipeline sets no limit.
+    /// Maximum number of visits without a wait. Present if the node is in a loop and the pipeline sets no limit.
     pub(super) visits: Option<u32>,
-    /// The rules for abandoning branches, by fork.
+    /// The rules for abandoning branches, by parallel node.
     pub(super) rules: Arc<HashMap<String, LeaveRule>>,
     pub(super) joins: Arc<BranchJoins>,
-    /// Whether it records its result for later tasks.
+    /// Whether the node records its result for later tasks.
     pub(super) told_of: bool,
-    /// Whether it does more than route: only such nodes stop once the budget is spent.
+    /// Whether the node does more than route. Only such nodes stop working when the budget is spent.
     pub(super) works: bool,
     pub(super) budget: Arc<RunBudget>,
 }
 
-/// How many sibling nodes may run concurrently.
+/// The limit on the number of concurrently running nodes in the branches of a parallel node.
 pub(super) struct SiblingLimit {
     pub(super) most: usize,
     pub(super) open: Arc<BranchLimits>,
 }
 
-/// The arrival at a node.
+/// How the run arrived at a node.
 struct NodeArrival {
     branch: Option<String>,
     sent: Vec<RouteInput>,
     by: EdgeArrival,
-    /// The node in one of its branches for which a fork begins the branch.
+    /// The node inside a branch that is the target of the run, if this node is a parallel node on the way to it.
     enter: Option<String>,
-    /// The item of a branch, at its first node.
+    /// The item of the branch, at the first node of the branch.
     item: Option<BranchItem>,
 }
 
@@ -124,7 +125,7 @@ impl CoreNode<Context> for StageNode {
         let settled_already = met.as_ref().and_then(|met| met.outcome_without_work(self.ways.decides));
         let mut goes = met.as_ref().and_then(JoinedBranches::abandoned_for);
         let earlier = self.earlier_usage(&cx).await?;
-        // A further attempt is already running, except that of a retried run.
+        // The usage of earlier attempts does not stop a further attempt. After a retry of the run, attempts start at 1 again, and that usage counts.
         let kept = if cx.attempt() == 1 { earlier } else { Usage::default() };
         let settled_already = match settled_already {
             None => self.outcome_over_budget(&state, kept)?.inspect(|_| goes = self.budget_target()),
@@ -145,7 +146,7 @@ impl CoreNode<Context> for StageNode {
             };
         artifacts_of_attempt::listed_artifacts(&outcome).try_for_each(|artifact| cx.artifact(artifact))?;
         for suggested in &mut outcome.suggested_next_ids {
-            // By its name in the file.
+            // The outcome may name the node by its name in the file.
             if let Some(node) = self.pipeline.node(suggested) {
                 *suggested = node.id().to_owned();
             }
@@ -162,7 +163,7 @@ impl CoreNode<Context> for StageNode {
         let spent = self.count_usage(&state, branch.as_deref(), &mut outcome);
         let results = met.map(|met| met.results);
         let mut after = Context::clone(&context);
-        // A gate whose work was skipped was not missed.
+        // If a gate's work was skipped, its goal does not count as missed.
         let passed = left || passed && goes.is_some();
         let changes = self.changes(&outcome, results.as_ref(), &mut after, passed, &told, &cx);
         let mut changes = self.keep_usage_on_error(&cx, own, changes).await?;
@@ -180,7 +181,7 @@ impl CoreNode<Context> for StageNode {
         sent.enter = enter.filter(|to| self.ways.entries.contains_key(to));
         let mut next = self.ways.next(&sent, &after);
         if next == NextStep::Stuck {
-            // The run cannot continue with this outcome of the work.
+            // No edge accepts this outcome, so the run cannot continue with it.
             outcome.failure_reason = self.ways.describe_conditions(self.node.id(), &outcome);
             outcome.status = Status::Fail;
             after = Context::clone(&context);
@@ -223,7 +224,7 @@ impl CoreNode<Context> for StageNode {
         match next {
             NextStep::Fail => {
                 let reason = match &*outcome.failure_reason {
-                    "" => "the node failed and said nothing about it",
+                    "" => "the node failed without a reason",
                     reason => reason,
                 };
                 self.keep_usage(&cx, own).await?;
@@ -233,7 +234,7 @@ impl CoreNode<Context> for StageNode {
             NextStep::Unmet { gate } => {
                 self.keep_usage(&cx, own).await?;
                 let message = format!(
-                    "goal gate unsatisfied and no retry target: `{gate}` did not succeed; give it a `retry_target`"
+                    "goal gate unsatisfied and no retry target: `{gate}` did not succeed; set its `retry_target`"
                 );
                 Err(NodeError::new(message).fatal())
             }
@@ -263,10 +264,10 @@ impl CoreNode<Context> for StageNode {
 }
 
 impl StageNode {
-    /// Does the work once the limit of concurrent branches allows it.
+    /// Does the work once the limit on concurrent nodes of branches allows it.
     async fn work(&self, stage: &Stage, branch: Option<&str>) -> Result<WorkResult, NodeError> {
         let _room = match (&self.limit, branch) {
-            // The semaphore is never closed, so it grants a permit eventually.
+            // The semaphore is never closed, so it grants a permit at some time.
             (Some(limit), Some(branch)) => {
                 limit.open.of(stage.cx.run(), branch, limit.most).acquire_owned().await.ok()
             }
@@ -275,7 +276,7 @@ impl StageNode {
         self.attempt(stage).await
     }
 
-    /// Returns the output of the node along its edges.
+    /// Returns the output that the node sends along its edges.
     fn build_output(
         &self,
         cx: &NodeContext,
@@ -292,7 +293,7 @@ impl StageNode {
         sent
     }
 
-    /// Finds the branch of the node from its arrival, and the edge that led to it.
+    /// Finds how the run arrived: the branch of the node, and the edge that led to it.
     fn find_arrival(&self, cx: &NodeContext) -> NodeArrival {
         let mut arrived = NodeArrival {
             branch: None,
@@ -336,7 +337,7 @@ impl StageNode {
         arrived
     }
 
-    /// Returns the joins around the branch that may be settled while the node runs; `None` if one is already settled.
+    /// Returns the enclosing joins that may be settled while the node runs; `None` if one of them is already settled.
     fn settling_joins(
         &self,
         cx: &NodeContext,
@@ -355,7 +356,7 @@ impl StageNode {
         Some(open)
     }
 
-    /// Returns whether the branch ends here.
+    /// Returns whether the branch ends at this node.
     fn ends_branch(&self, next: &NextStep) -> bool {
         let to = match next {
             NextStep::Edge { to, .. } | NextStep::Jump { to, .. } => to,
@@ -364,7 +365,7 @@ impl StageNode {
         self.ways.home.as_deref() == Some(self.ways.waypoint_to(to))
     }
 
-    /// Adds the target for the node on the way: out of a branch, or into one.
+    /// Adds to the output the final target of a route that leaves or enters a branch. The node on the way reads it.
     fn detour(&self, next: &NextStep, sent: &mut RouteInput) {
         if let NextStep::Edge { to, .. } | NextStep::Jump { to, .. } = next {
             sent.leave = Some(to.clone()).filter(|to| self.ways.home.is_some() && self.ways.out.contains(to));
@@ -372,7 +373,7 @@ impl StageNode {
         }
     }
 
-    /// Returns whether the sibling branches may be abandoned for the result of this one.
+    /// Returns whether the result of this branch may lead to abandoning the other branches.
     fn may_abandon_siblings(&self, branch: Option<&str>) -> bool {
         let innermost = branch.and_then(|branch| joins(branch).last());
         innermost.is_some_and(|(_, fork)| self.rules.contains_key(fork))
@@ -382,21 +383,21 @@ impl StageNode {
         self.node.attributes.get(key).and_then(Value::as_bool).unwrap_or(false)
     }
 
-    /// Notifies subscribers of the next node and the reason.
+    /// Emits an event with the next node and the reason.
     fn report_next(&self, cx: &NodeContext, to: &str, reason: &str) -> Result<(), NodeError> {
         let event = json!({"from": self.node.id(), "to": to, "reason": reason});
         cx.emit("edge.selected", event).map_err(NodeError::new)
     }
 }
 
-/// Returns the generation of the run.
+/// Returns the generation of the run: it differs if the same id is started again.
 fn generation(cx: &NodeContext) -> String {
     let key = cx.idempotency_key();
     key.split_once(':').map_or(key.clone(), |(life, _)| life.to_owned())
 }
 
-/// Distinguishes the result of the work from an abort because the run is cancelled, or released to another process: a command that was killed for
-/// that has not failed.
+/// Separates a result of the work from an abort, because the run was cancelled or released to another process. A command that was killed for this
+/// reason has not failed.
 fn classify_result(cx: &NodeContext, came: Result<WorkResult, NodeError>) -> Result<WorkResult, NodeError> {
     let done = matches!(&came, Ok(came) if came.outcome.status.is_success());
     if done || !cx.is_cancelled() {
@@ -408,15 +409,15 @@ fn classify_result(cx: &NodeContext, came: Result<WorkResult, NodeError>) -> Res
     })
 }
 
-/// Returns the outcome of a node whose branch no longer counts.
+/// Returns the outcome of a node whose branch was abandoned.
 fn abandoned_outcome() -> StageOutcome {
-    StageOutcome::new(Status::Skipped).with_notes("left: the other branches have decided the join")
+    StageOutcome::new(Status::Skipped).with_notes("abandoned: the other branches decided the join")
 }
 
-/// Returns a random number that is the same for every repetition of the activation.
+/// Returns a random number that is the same each time the activation is repeated.
 fn draw(activation: &str) -> u64 {
     let hash = u64::from_str_radix(&super::text::digest(&[activation.to_owned()]), 16).unwrap_or(0);
-    // SplitMix64 (Steele, Lea, Flood 2014): keys that differ in their last letter must give numbers that differ in all bits.
+    // SplitMix64 (Steele, Lea, Flood 2014). Keys that differ only in the last character give numbers that differ in all bits.
     let mix = (hash ^ (hash >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let mix = (mix ^ (mix >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     mix ^ (mix >> 31)
@@ -427,7 +428,7 @@ fn finish(update: ContextUpdate, outcome: &StageOutcome, sent: RouteInput) -> Up
     if outcome.notes.is_empty() { update } else { update.with_notes(&*outcome.notes) }
 }
 
-/// Gives a routing node the outcome of the previous node, from the context.
+/// Replaces the outcome of a routing node by the outcome of the previous node, which is in the context.
 fn before(context: &Context, mut outcome: StageOutcome) -> StageOutcome {
     let text = |key: &str| context.get_value(key).and_then(Json::as_str).unwrap_or_default().to_owned();
     let word = text("outcome");

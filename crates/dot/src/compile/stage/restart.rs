@@ -1,4 +1,4 @@
-//! Restarts: the part of the context that stays, and the limit for the same failure.
+//! Restarts of a run: which part of the context stays, and how often a restart may follow the same failure.
 
 use ferrata_core::node::NodeError;
 use ferrata_core::state::{Context, ContextUpdate};
@@ -10,16 +10,16 @@ use super::visits::{VISITS, WAITS};
 use crate::outcome::{StageOutcome, Status};
 use crate::suggest::shortened;
 
-/// The context key for the input of the run, if an edge may restart it.
+/// The context key of the run's input. The input is stored only if an edge may restart the run.
 pub(super) const INPUT: &str = "internal.input";
 
-/// The context key for the number of restarts.
+/// The context key of the number of restarts.
 const RESTARTS: &str = "internal.restarts";
 
-/// The context key for the failures that a restart followed, with their counts.
+/// The context key of the failures after which the run restarted, with their counts.
 const SIGNATURES: &str = "internal.restart_signatures";
 
-/// Maximum length of a signature in characters.
+/// Maximum number of characters of a failure's signature.
 const SIGNATURE: usize = 240;
 
 impl StageNode {
@@ -27,7 +27,7 @@ impl StageNode {
     ///
     /// # Errors
     ///
-    /// Returns an error if the same failure has returned as often as `loop_restart_signature_limit` allows.
+    /// Returns an error if the same failure has occurred as often as `loop_restart_signature_limit` allows.
     pub(super) fn restart_update(
         &self,
         after: &Context,
@@ -47,7 +47,7 @@ impl StageNode {
         for (key, value) in input.iter().filter(|(key, _)| !after.contains_key(key)) {
             update = update.set(key, value);
         }
-        // The state does not yet include the usage of this node.
+        // The state does not contain the usage of this node yet.
         for (key, value) in outcome.context_updates.iter().filter(|(key, _)| key.starts_with(USAGE)) {
             update = update.set(key, value);
         }
@@ -72,7 +72,7 @@ impl StageNode {
     }
 }
 
-/// Returns the identity of a failure: the node and the reason without numbers, in decimal and hexadecimal, which differ each time.
+/// Returns the signature of a failure: the node, and the reason without numbers. Decimal and hexadecimal numbers differ each time.
 fn signature(node: &str, reason: &str) -> String {
     let lower = reason.to_lowercase();
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! The changes of the context by an outcome.
+//! The changes that an outcome makes to the context.
 
 use std::collections::HashSet;
 
@@ -18,10 +18,10 @@ use crate::run_dir;
 use crate::suggest::shortened;
 use crate::variable::{GOAL, expand};
 
-/// How much of a text is stored for later tasks: a paragraph.
+/// Maximum number of characters of a text that is stored for later tasks: about a paragraph.
 const KEPT: usize = 500;
 
-/// The changes of the context, by key; a key without a value is removed.
+/// The changes of the context, by key. A key without a value is removed.
 #[derive(Default)]
 pub(super) struct ContextChanges(Vec<(String, Option<Json>)>);
 
@@ -30,7 +30,7 @@ impl ContextChanges {
         self.0.push((key.into(), Some(value.into())));
     }
 
-    /// Converts to an update: of the branch, if there is one, otherwise of the context itself.
+    /// Converts the changes to an update of the branch. Without a branch, the update changes the context itself.
     pub(super) fn into_update(self, branch: Option<&str>) -> ContextUpdate {
         let update = Context::update();
         let Some(branch) = branch else {
@@ -40,7 +40,7 @@ impl ContextChanges {
             };
             return self.0.into_iter().fold(update, change);
         };
-        // A key that a branch removes is null in it: the context below still has it.
+        // A branch cannot remove a key of the enclosing context, so it stores `null` instead.
         let set: Map<String, Json> =
             self.0.into_iter().map(|(key, value)| (key, value.unwrap_or_default())).collect();
         if set.is_empty() { update } else { update.merge(branch::channel(branch), set) }
@@ -48,7 +48,7 @@ impl ContextChanges {
 }
 
 impl StageNode {
-    /// Computes the changes of an outcome, and the resulting context.
+    /// Computes the changes that an outcome makes, and the context after them.
     pub(super) fn changes(
         &self,
         outcome: &StageOutcome,
@@ -70,7 +70,7 @@ impl StageNode {
         for (key, value) in &outcome.context_updates {
             if key.starts_with("internal.") {
                 let message =
-                    format!("the outcome sets `{key}`; keys that begin with `internal.` are not for nodes");
+                    format!("the outcome sets `{key}`; nodes cannot set keys that begin with `internal.`");
                 return Err(NodeError::new(message).fatal());
             }
             all.set(key, value.clone());
@@ -80,10 +80,10 @@ impl StageNode {
         for (key, text) in
             [("preferred_label", &outcome.preferred_label), ("failure_reason", &outcome.failure_reason)]
         {
-            // Keys that the last outcome does not set are removed: an old label would route a node for which it was not meant.
+            // Remove the keys that this outcome does not set. Otherwise an old label would route a node for which it was not intended.
             all.0.push((key.to_owned(), (!text.is_empty()).then(|| text.as_str().into())));
         }
-        // A gate in an abandoned branch was not missed.
+        // If a branch was abandoned, the goal of its gate does not count as missed.
         if self.node.is_goal_gate() && !left {
             all.set(gate_key(self.node.id()), outcome.status.as_str());
         }
@@ -99,8 +99,8 @@ impl StageNode {
         all.reduced(after)
     }
 
-    /// Copies the graph's attributes into the context, below the input of the run: the input may set the goal, and attributes that the engine does
-    /// not read.
+    /// Copies the attributes of the graph into the context. The input of the run takes precedence for the goal, and for attributes that the engine
+    /// does not read.
     fn mirror(
         &self,
         mirror: &Map<String, Json>,
@@ -108,14 +108,15 @@ impl StageNode {
         all: &mut ContextChanges,
     ) -> Result<(), NodeError> {
         let given = |key: &str| {
-            // If the run begins at its start again, the values are those of the first start.
+            // If the run returns to its start, the values of the first start apply.
             let is_first = input.get_value("current_node").is_none();
             input.get_value(key).filter(|value| is_first && !value.is_null())
         };
         let read = |key: &str| key.strip_prefix("graph.").is_some_and(is_read_of_graph);
         if let Some(key) = input.keys().find(|key| read(key) && given(key).is_some()) {
-            let message =
-                format!("the input sets `{key}`, which the pipeline reads from its file alone; set it there");
+            let message = format!(
+                "the input sets `{key}`, which only the pipeline file can set; set `{key}` in the file"
+            );
             return Err(NodeError::new(message).fatal().not_done());
         }
         for (key, value) in mirror {
@@ -133,8 +134,8 @@ impl StageNode {
         Ok(())
     }
 
-    /// Returns the texts in the context that appear with a node of this kind but come from others: a record has only changes, and does not
-    /// distinguish them from texts that the node set to the same value.
+    /// Returns the names of texts in the context that look like texts of this node but that other nodes wrote. A record contains only changes, so a
+    /// reader of the log could not tell them from texts that the node set to the same value.
     pub(super) fn foreign_texts(&self, outcome: &StageOutcome, context: &Context) -> Vec<String> {
         let mut shown = run_dir::attempt_keys(&self.node);
         let is_there = |key: &str| context.get_value(key).is_some_and(|value| !value.is_null());
@@ -142,7 +143,7 @@ impl StageNode {
         shown
     }
 
-    /// Returns the result of the node for later tasks.
+    /// Returns the result of the node in the form that is stored for later tasks.
     fn kept_result(&self, outcome: &StageOutcome, context: &Context, cx: &NodeContext) -> Json {
         let at = |(key, value): (&str, &Json)| {
             key.strip_prefix(STAGES)?;
@@ -166,7 +167,7 @@ impl StageNode {
 }
 
 impl ContextChanges {
-    /// Omits changes without effect, and applies the others to `after`.
+    /// Removes changes that have no effect, and applies the other changes to `after`.
     fn reduced(self, after: &mut Context) -> Result<Self, NodeError> {
         let mut kept: Vec<(String, Option<Json>)> = Vec::new();
         let mut seen = HashSet::new();
@@ -179,7 +180,7 @@ impl ContextChanges {
                 Some(value) => {
                     after.set(key.clone(), value).map_err(|error| NodeError::new(error).fatal())?
                 }
-                // Both read as absent; null marks a key that a branch removed.
+                // Both values count as absent. `null` marks a key that a branch removed.
                 None => after.set(key.clone(), Json::Null).map_err(|error| NodeError::new(error).fatal())?,
             }
             if !seen.insert(key.clone()) {

@@ -1,4 +1,4 @@
-//! Limits loops without delays: how often a run visited a node since its last wait.
+//! Limits loops that never wait: counts the visits of a node since the last wait of the run.
 
 use ferrata_core::node::NodeError;
 use ferrata_core::state::Context;
@@ -7,13 +7,13 @@ use serde_json::{Value as Json, json};
 use super::update::ContextChanges;
 use super::{BranchResults, StageNode};
 
-/// The context key for the number of waits for a person, for time or for a child.
+/// The context key of the number of waits for a person, for a time or for a child.
 pub(super) const WAITS: &str = "internal.waits";
 
-/// Prefix of the context keys for visits of nodes in loops: the number of waits of the run, and the visits since.
+/// Prefix of the context keys of visit counts. Each value has the number of waits of the run, and the visits of a node since the last wait.
 pub(super) const VISITS: &str = "internal.visits.";
 
-/// How often the run visited a node since its last wait.
+/// The number of visits of a node since the last wait of the run.
 #[derive(Clone, Copy)]
 pub(super) struct VisitCount {
     waits: u64,
@@ -25,7 +25,7 @@ fn waits(context: &Context) -> u64 {
 }
 
 impl StageNode {
-    /// Counts this visit; `None` if visits are not counted, because the node is in no loop or the pipeline sets a limit.
+    /// Counts this visit. Returns `None` if visits are not counted, because the node is not in a loop or the pipeline sets its own limit.
     ///
     /// # Errors
     ///
@@ -50,7 +50,7 @@ impl StageNode {
         Ok(Some(VisitCount { waits, since }))
     }
 
-    /// Adds the count to the changes, and a wait of this node or of a branch that met here.
+    /// Adds the visit count to the changes. If this node waited, or a branch that met here did, also adds the wait.
     pub(super) fn add_visit(
         &self,
         changes: &mut ContextChanges,

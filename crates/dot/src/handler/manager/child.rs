@@ -1,4 +1,4 @@
-//! The run that a manager supervises: its source, its status, and its end.
+//! The child run that a manager supervises: where its pipeline comes from, its status, and its end.
 
 use std::time::Duration;
 
@@ -16,24 +16,24 @@ use crate::handler::{HandlerError, Stage};
 use crate::pipeline::{Node, Pipeline};
 use crate::run_dir::files;
 
-/// Maximum size of a child's file; the parser has a limit of its own.
+/// Maximum size of a child's pipeline file in bytes. The parser has further limits.
 const MAX_FILE: u64 = 64 << 20;
 
-/// The name of a manager's child among the waits of its node.
+/// The name of the manager's wait for its child.
 const NAME: &str = "child";
 
-/// How long a manager waits for the end of a child that it has cancelled. A child whose process died ends when another process claims its workflow;
-/// the activation does not wait for that.
+/// Maximum time that a manager waits for the end of a child that it has cancelled. If the process of the child has died, the child ends only when
+/// another process claims it, and the manager does not wait for that.
 const END: Duration = Duration::from_secs(30);
 
 /// The status of a child.
 #[derive(Debug)]
 pub(super) enum ChildStatus {
-    /// It was not started.
+    /// The child was not started.
     Absent,
-    /// It has not ended; its status and context.
+    /// The child has not ended. Contains its status and its context.
     Open(RunStatus, Context),
-    /// It has ended.
+    /// The child has ended, with this outcome.
     Ended(Outcome<Context>),
 }
 
@@ -70,7 +70,7 @@ impl ChildStatus {
         self.state()?.get_value(key).cloned()
     }
 
-    /// Returns the child's context without its private keys.
+    /// Returns the context of the child without private keys.
     pub(super) fn context(&self) -> Map<String, Json> {
         let own = |key: &str| ["internal.", "graph.", "stack."].iter().any(|prefix| key.starts_with(prefix));
         let shown = self.state().into_iter().flat_map(Context::iter).filter(|(key, _)| !own(key));
@@ -78,19 +78,19 @@ impl ChildStatus {
     }
 }
 
-/// The run of a child.
+/// A child run that a manager supervises.
 pub(super) struct ManagedChild<'a> {
     runtime: &'a Runtime,
     graph: Graph<Context>,
     key: RunKey,
-    /// The handle of the started run; `None` if another process must start it.
+    /// The handle to the child that this node started; `None` if another process must start the child.
     handle: Option<ChildHandle<Context>>,
-    /// A suffix of the id that distinguishes it from earlier children; empty for the first.
+    /// A suffix of the child's id that distinguishes the child from earlier children; empty for the first child.
     round: String,
 }
 
 impl<'a> ManagedChild<'a> {
-    /// Starts the child of a stage, or finds it again; with `autostart` false it only names the child.
+    /// Starts the child of a node, or finds it if it exists. If `autostart` is false, the method only determines its id.
     pub(super) async fn of(
         stage: &Stage,
         runtime: &'a Runtime,
@@ -100,7 +100,7 @@ impl<'a> ManagedChild<'a> {
         let cx = &stage.cx;
         let parent = cx.run();
         let id = RunId::new(format!("{}.{}.{}", parent.run, cx.node(), cx.visit())).map_err(|error| {
-            HandlerError::permanent(format!("the child has no id: {error}; give the run a shorter one"))
+            HandlerError::permanent(format!("cannot form the id of the child: {error}; use a shorter run id"))
         })?;
         if !autostart {
             let key = RunKey::new(parent.tenant.clone(), id);
@@ -121,12 +121,12 @@ impl<'a> ManagedChild<'a> {
         Ok(Self { runtime, graph, key, handle: Some(handle), round })
     }
 
-    /// Returns a name that is unique to this child, so that records of an ended child do not count for the next.
+    /// Returns a name that is unique to this child, so that records about an earlier child do not apply to this child.
     pub(super) fn named(&self, what: &str) -> String {
         format!("{what}{}", self.round)
     }
 
-    /// Waits for a timer of this child. The timers of the first child have numbers, in the order of the calls.
+    /// Starts a timer of this child. The timers of the first child are numbered in the order of the calls.
     pub(super) fn sleep<'b>(
         &self,
         cx: &'b NodeContext,
@@ -155,23 +155,23 @@ impl<'a> ManagedChild<'a> {
         &self.graph
     }
 
-    /// Continues a child without a driver: after an answer, or after its process died.
+    /// Continues a child that no process drives, for example after an answer or after its process died.
     pub(super) async fn continue_run(&self) -> Result<(), Error> {
         let Some(head) = self.runtime.head(&self.key).await? else { return Ok(()) };
         if self.handle.is_none() || head.status != RunStatus::InProgress {
             return Ok(());
         }
         match self.runtime.resume(&self.graph, &self.key).await {
-            // It already runs, in this process or another, or has ended meanwhile.
+            // The child is already active in some process, or has ended.
             Err(error) if !matches!(error.kind(), ErrorKind::Conflict | ErrorKind::WrongStatus) => Err(error),
             _ => Ok(()),
         }
     }
 
-    /// Waits until the child's end is on record with its parent; forever if another process was to start it.
+    /// Waits until the parent has recorded the end of the child. Waits forever if another process had to start the child.
     pub(super) async fn wait_for_end(&self) {
         match &self.handle {
-            // The next poll reads the result.
+            // The next read of the status gets the result.
             Some(handle) => drop(handle.result().await),
             None => std::future::pending().await,
         }
@@ -181,7 +181,7 @@ impl<'a> ManagedChild<'a> {
     pub(super) async fn read_status(&self) -> Result<ChildStatus, Error> {
         let Some(head) = self.runtime.head(&self.key).await? else { return Ok(ChildStatus::Absent) };
         if matches!(head.status, RunStatus::Completed | RunStatus::Failed | RunStatus::Cancelled) {
-            // The handle of an ended run only reads.
+            // A handle to an ended run can only read.
             let checkpoint = self.runtime.checkpoint(&self.key, Position::Latest).await?;
             let state = self.runtime.state_at(&self.graph, &self.key, Position::Latest).await?;
             return Ok(ChildStatus::Ended(match (checkpoint.status, checkpoint.failure) {
@@ -194,7 +194,7 @@ impl<'a> ManagedChild<'a> {
         Ok(ChildStatus::Open(head.status, state))
     }
 
-    /// Cancels the child unless it has ended, and waits for its end.
+    /// Cancels the child if it has not ended, and waits for its end.
     pub(super) async fn end(&self, reason: &str, cx: &NodeContext) -> Result<(), HandlerError> {
         let head = self.runtime.head(&self.key).await.map_err(HandlerError::of_runtime)?;
         let open = |status| {
@@ -221,7 +221,7 @@ impl<'a> ManagedChild<'a> {
 }
 
 impl Manager {
-    /// Reads the child's pipeline.
+    /// Reads and parses the pipeline of the child.
     pub(super) fn child_pipeline(&self, node: &Node, pipeline: &Pipeline) -> Result<Pipeline, Error> {
         let refuse = |message: String| {
             Error::new(ErrorKind::Invalid, format!("node {}: {message}", node.id()))
@@ -229,25 +229,26 @@ impl Manager {
         };
         let file = text(node, pipeline, "stack.child_dotfile");
         if file.is_empty() {
-            return Err(refuse("a manager has no child; name its file by `stack.child_dotfile`".to_owned()));
+            return Err(refuse(
+                "the manager has no child; set `stack.child_dotfile` to the child's file".to_owned(),
+            ));
         }
         let mut path = self.inner.directory.clone().unwrap_or_default();
         path.push(text(node, pipeline, "stack.child_workdir"));
         path.push(&file);
         let source = files::read_any(&path, MAX_FILE).map_err(|error| match error.kind() {
             std::io::ErrorKind::FileTooLarge => {
-                refuse(format!("the child `{file}` is too large; at most {MAX_FILE} bytes are read"))
+                refuse(format!("the child `{file}` is too large; the maximum is {MAX_FILE} bytes"))
             }
-            _ => refuse(format!("the child `{file}` cannot be read: {error}")),
+            _ => refuse(format!("cannot read the child `{file}`: {error}")),
         })?;
-        let mut child = Pipeline::parse(&source).map_err(|error| {
-            refuse(format!("the child `{file}` cannot be read:\n{}", error.report(&file)))
-        })?;
+        let mut child = Pipeline::parse(&source)
+            .map_err(|error| refuse(format!("cannot parse the child `{file}`:\n{}", error.report(&file))))?;
         self.inner.transforms.apply(&mut child)?;
         Ok(child)
     }
 
-    /// Compiles the child.
+    /// Compiles the pipeline of the child.
     pub(super) fn child_graph(&self, node: &Node, pipeline: &Pipeline) -> Result<Graph<Context>, Error> {
         Compiler::new(self.registry()).compile(&self.child_pipeline(node, pipeline)?)
     }

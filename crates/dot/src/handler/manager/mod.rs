@@ -1,4 +1,4 @@
-//! A node that supervises another pipeline: the child is a separate run, which it starts, watches, steers and ends.
+//! A node that supervises another pipeline. This pipeline is a separate child run, which the node starts, observes, steers and ends.
 
 mod child;
 mod steer;
@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ferrata_core::runtime::{Outcome, Runtime};
+use ferrata_core::wording::count;
 use ferrata_core::{Error, ErrorKind};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -21,32 +22,35 @@ use crate::pipeline::{Node, Pipeline};
 use crate::transform::Transforms;
 use crate::value::Value;
 
-/// The type of nodes that supervise another pipeline.
+/// The handler type of nodes that supervise another pipeline.
 pub(crate) const MANAGER: &str = "stack.manager_loop";
 
-/// Default of `manager.poll_interval`, the duration of a cycle, and of the number of cycles.
+/// Default of `manager.poll_interval`, the duration of a cycle. The next constant is the default number of cycles.
 const POLL: Duration = Duration::from_secs(45);
 const CYCLES: u32 = 1000;
 
 /// Default of `manager.actions`.
 const ACTIONS: &str = "observe,wait";
 
-/// Supervises the pipeline in the file named by `stack.child_dotfile` of the node or of the graph.
+/// The handler of nodes that supervise a child pipeline. The attribute `stack.child_dotfile` of the node or the graph names the file of this
+/// pipeline.
 ///
 /// - The child is a [child run](ferrata_core::node::NodeContext::child) of the node. Its id consists of the run, the node and the visit, joined by
-///   dots; a restarted child has a number after them. It begins with the values of the context, except `internal.`, `graph.` and `stack.` keys.
-/// - A cycle reads the child, steers it if `manager.actions` includes `steer`, and then waits for `manager.poll_interval` or for the child's end.
-///   Cycles and waits are recorded, so `manager.max_cycles` counts across crashes, and a run with a long wait is idle. A restarted child has its own
-///   cycles and `timeout`.
-/// - The outcome is `success` when the child completes or `manager.stop_condition` holds. It is `fail` when the child fails or is cancelled, when the
-///   cycles are used up, or after the node's `timeout`. The manager then cancels a child that has not ended. A cancelled run also cancels its child:
-///   a child run ends with its parent.
-/// - The context gets the result as `stack.child.run`, `stack.child.status`, `stack.child.cycles` and `stack.child.context`. A stop condition may
-///   also read `stack.child.node`, and `stack.child.context.` with a key of the child.
-/// - With `stack.child_autostart=false` it waits until another process starts a run with that id, which is not a child run. The manager reads it, and
-///   cancels it like a child, except when the supervising run is cancelled.
+///   dots. A restarted child also has a number at the end. The child's context starts with the values of the manager's context, except keys that
+///   begin with `internal.`, `graph.` or `stack.`.
+/// - In each cycle, the manager reads the child, steers the child if `manager.actions` includes `steer`, and then waits for `manager.poll_interval`
+///   or for the child's end. Cycles and waits are recorded. So `manager.max_cycles` counts across crashes, and a run in a long wait becomes idle. A
+///   restarted child has its own cycles and its own `timeout`.
+/// - The outcome is `success` if the child completes or `manager.stop_condition` holds. The outcome is `fail` if the child fails or is cancelled, if
+///   the maximum number of cycles is reached, or if the node's `timeout` expires. Then the manager cancels a child that has not ended. If the run of
+///   the manager is cancelled, its child is cancelled too, because a child run ends with its parent.
+/// - The context stores the result as `stack.child.run`, `stack.child.status`, `stack.child.cycles` and `stack.child.context`. A stop condition may
+///   also read `stack.child.node`, and `stack.child.context.` followed by a key of the child's context.
+/// - With `stack.child_autostart=false`, the manager waits until another process starts a run with the child's id. The run that the other process
+///   starts is not a child run. The manager reads and cancels it like a child, with one exception: if the run of the manager is cancelled, the other
+///   run is not cancelled.
 ///
-/// [Attach](Self::attach) it to the runtime that executes its runs.
+/// [Attach](Self::attach) the manager to the runtime that executes its runs.
 #[derive(Clone, Debug)]
 pub struct Manager {
     inner: Arc<ManagerInner>,
@@ -54,7 +58,7 @@ pub struct Manager {
 
 #[derive(Debug)]
 struct ManagerInner {
-    /// The handlers for the nodes of children and for steering.
+    /// The handlers for the nodes of child pipelines, and for steering.
     registry: RwLock<Registry>,
     transforms: Arc<Transforms>,
     directory: Option<PathBuf>,
@@ -62,33 +66,34 @@ struct ManagerInner {
 }
 
 impl Manager {
-    /// Creates a manager that runs children with these handlers and the built-in transforms. Children may have managers of their own: this one.
+    /// Creates a manager. Children run with the handlers of `registry` and the built-in transforms. If a child pipeline contains managers, this
+    /// manager handles them too.
     pub fn new(registry: Registry) -> Self {
         Self::with(registry, Transforms::default(), None)
     }
 
-    /// Creates a manager that runs children with these handlers and transforms, and finds their files in a directory.
+    /// Creates a manager. Children run with these handlers and transforms, and their files are in `directory`.
     pub fn with(registry: Registry, transforms: Transforms, directory: Option<PathBuf>) -> Self {
         let (transforms, runtime) = (Arc::new(transforms), OnceLock::new());
         let inner = ManagerInner { registry: RwLock::new(registry), transforms, directory, runtime };
         Self { inner: Arc::new(inner) }
     }
 
-    /// Sets the runtime of the children. The manager retains it, with everything that the runtime serves, until the process ends.
+    /// Sets the runtime in which children run. The manager keeps the runtime, and everything that it serves, until the process ends.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::AlreadyExists`] if it is already attached.
+    /// Returns [`ErrorKind::AlreadyExists`] if a runtime is already attached.
     pub fn attach(&self, runtime: &Runtime) -> Result<(), Error> {
         self.inner.runtime.set(runtime.clone()).map_err(|_| {
             Error::new(
                 ErrorKind::AlreadyExists,
-                "the manager is attached to a runtime already; make one for each",
+                "the manager is already attached to a runtime; create one manager per runtime",
             )
         })
     }
 
-    /// Returns the handlers of children.
+    /// Returns the handlers for child pipelines.
     fn registry(&self) -> Registry {
         // No code panics while it holds this lock.
         let registry = self.inner.registry.read().unwrap_or_else(PoisonError::into_inner).clone();
@@ -103,7 +108,7 @@ struct CycleRecord {
     status: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     reason: String,
-    /// The usage of steering.
+    /// The usage of the steering tasks.
     #[serde(default)]
     usage: Usage,
 }
@@ -117,7 +122,7 @@ enum CycleVerdict {
     Stopped,
 }
 
-/// The settings of a node for its child.
+/// The settings that a node has for its child.
 struct ChildPlan {
     poll: Duration,
     cycles: u32,
@@ -126,7 +131,7 @@ struct ChildPlan {
     autostart: bool,
 }
 
-/// Returns an attribute of the node, or of the graph.
+/// Returns an attribute of the node, or else of the graph.
 fn text(node: &Node, pipeline: &Pipeline, key: &str) -> String {
     let own = node.attributes.text(key);
     if own.is_empty() { pipeline.attributes.text(key).into_owned() } else { own.into_owned() }
@@ -146,7 +151,7 @@ fn plan(node: &Node, pipeline: &Pipeline) -> Result<ChildPlan, Error> {
     if let Some(stranger) = actions.iter().find(|action| !["observe", "steer", "wait"].contains(&&***action))
     {
         let message = format!(
-            "node {}: there is no action `{stranger}`; `manager.actions` lists `observe`, `steer` and `wait`",
+            "node {}: the action `{stranger}` does not exist; `manager.actions` takes `observe`, `steer` and `wait`",
             node.id()
         );
         return Err(Error::new(ErrorKind::Invalid, message).with_operation("dot.compile"));
@@ -177,7 +182,7 @@ impl Handler for Manager {
         let graph = graph.map_err(|error| HandlerError::permanent(error.to_string()))?;
         let child = ManagedChild::of(stage, runtime, graph, plan.autostart).await?;
         let timeout = stage.node.attributes.get("timeout").and_then(Value::as_duration);
-        // The first timer of the activation, whichever cycle runs.
+        // Use the first timer of the activation, so that each cycle continues the same timer.
         let timer = timeout.map(|timeout| child.sleep(&stage.cx, "timeout", timeout));
         let out_of_time = async {
             match timer {
@@ -189,13 +194,13 @@ impl Handler for Manager {
         let mut outcome = tokio::select! {
             biased;
             () = stage.cx.cancelled() => {
-                // The returned value is dropped: the run and its child have ended, or another process continues them.
-                return Err(HandlerError::transient("the run is cancelled or left"));
+                // The returned error is dropped, because the run and its child have ended or another process continues them.
+                return Err(HandlerError::transient("the run was cancelled, or the node was abandoned"));
             }
             outcome = self.supervise(stage, &plan, &child, &spent) => outcome?,
             over = out_of_time => {
                 over.map_err(HandlerError::of_runtime)?;
-                StageOutcome::fail(format!("the child took longer than the timeout of {:?}", timeout.unwrap_or_default()))
+                StageOutcome::fail(format!("the child exceeded the timeout of {:?}", timeout.unwrap_or_default()))
             }
         };
         let spent = spent.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -244,7 +249,7 @@ impl Manager {
             if let Some(outcome) = outcome {
                 return Ok(outcome.with("stack.child.cycles", number));
             }
-            // The wait of a cycle before a crash is on record, too.
+            // If a crash interrupted the wait of a cycle, the wait is already recorded.
             if plan.actions.iter().any(|action| action == "wait") {
                 let poll = child.sleep(&stage.cx, &format!("poll.{number}"), plan.poll);
                 stage.mark_waited();
@@ -255,11 +260,11 @@ impl Manager {
                 }
             }
         }
-        let message = format!("the child has not ended within {} cycles", plan.cycles);
+        let message = format!("the child has not ended within {}", count(plan.cycles, "cycle"));
         Ok(StageOutcome::fail(message).with("stack.child.cycles", plan.cycles))
     }
 
-    /// Reads the child once, and decides.
+    /// Reads the child once, and decides what to do.
     async fn cycle(
         &self,
         stage: &Stage,
@@ -293,7 +298,7 @@ impl Manager {
     }
 }
 
-/// Returns whether a stop condition holds: on the context of the manager, and the visible state of the child.
+/// Returns whether a stop condition holds, for the manager's context and the visible data of the child.
 fn holds(condition: &Condition, stage: &Stage, seen: &ChildStatus) -> bool {
     let of_child = |key: &str| match key {
         "stack.child.status" => Some(json!(seen.status())),

@@ -1,4 +1,4 @@
-//! Steering: the task handler receives the child's state, and its answer goes to the child's next tasks.
+//! Steering: the task handler receives the state of the child, and its answer becomes an instruction for the child's next tasks.
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ use crate::suggest::beginning;
 use crate::value::Value;
 use crate::variable::expand;
 
-/// How many characters of a child's context a prompt shows.
+/// Maximum number of characters of the child's context in a prompt.
 const SHOWN: usize = 100_000;
 
-/// Asks for instructions, puts them into the child's context, and returns the usage of that. An empty answer changes nothing.
+/// Asks the task handler for instructions and stores them in the context of the child. Returns the usage. An empty answer changes nothing.
 ///
-/// The cycle is recorded after this: if the process dies in between, the same cycle repeats it under the same key.
+/// The cycle is recorded after the steering. If the process dies in between, the cycle repeats the steering with the same idempotency key.
 pub(super) async fn steer(
     stage: &Stage,
     registry: &Registry,
@@ -29,7 +29,7 @@ pub(super) async fn steer(
     seen: &ChildStatus,
     cycle: u32,
 ) -> Result<Usage, NodeError> {
-    // A task with the manager's attributes for models, sessions and hooks.
+    // Create a task node with the manager's attributes for models, sessions and hooks.
     let mut node = Node::clone(&stage.node);
     node.attributes.set("type", Value::string(DEFAULT_TYPE));
     let known = serde_json::Value::Object(seen.context()).to_string();
@@ -47,20 +47,20 @@ pub(super) async fn steer(
     let asked = Stage { node: Arc::new(node), is_expanded: true, ..stage.clone() };
     let outcome = handler.run(&asked).await.map_err(|error| match error.into_runtime() {
         Ok(error) => error,
-        Err(error) => NodeError::new(format!("nobody could say how to steer: {error}")),
+        Err(error) => NodeError::new(format!("the steering request failed: {error}")),
     })?;
     let usage = outcome.usage.unwrap_or_default();
     let said =
         outcome.context_updates.get(&response_key(stage.node.id())).and_then(serde_json::Value::as_str);
     let said = said.unwrap_or_default().trim();
-    // A failure explains why there are no instructions, and the child gets none.
+    // If the task failed, its answer only explains the failure, so the child gets no instructions.
     if said.is_empty() || !outcome.status.is_success() {
         return Ok(usage);
     }
     let said = Map::from_iter([(cycle.to_string(), said.into())]);
     let patch = Patch::from_ops(&[Op::Merge(STEERING.to_owned(), said)])?;
     match child.runtime().edit(child.key(), patch).check_with(child.graph()).by("manager").await {
-        // The child has ended meanwhile.
+        // The child has ended in between.
         Err(error) if error.kind() == ErrorKind::WrongStatus => Ok(usage),
         result => Ok(result.map(|_| usage)?),
     }

@@ -8,13 +8,13 @@ use crate::suggest::{beginning_for_message, closest_name};
 use crate::transform::Stylesheet;
 use crate::value::Value;
 
-/// The number of retries from which they hide a fault instead of absorbing it.
+/// The number of retries from which a warning is given, because so many retries hide a fault.
 const MANY_RETRIES: i64 = 5;
 
-/// Maximum number of equal findings per text.
+/// Maximum number of findings for one text.
 const SHOWN: usize = 20;
 
-/// The stylesheet is valid.
+/// Checks that the stylesheet is valid.
 pub(super) fn stylesheet_syntax(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     let Some(attribute) = view.pipeline().attributes.find("model_stylesheet") else { return };
     let text = attribute.value.value.text();
@@ -28,22 +28,23 @@ pub(super) fn stylesheet_syntax(view: &View<'_>, found: &mut Vec<Diagnostic>) {
                 tell(
                     Severity::Info,
                     *at,
-                    format!("the property `{alias}` is taken as `{name}`"),
+                    format!("the property `{alias}` is read as `{name}`"),
                     format!("write `{name}`"),
                 );
             }
             for (at, name) in stylesheet.unknown().iter().take(SHOWN) {
-                let message = format!("the property `{}` means nothing here", beginning_for_message(name));
+                let message =
+                    format!("the property `{}` is unknown and has no effect", beginning_for_message(name));
                 tell(
                     Severity::Warning,
                     *at,
                     message,
-                    "take it out, or give it to the backend in another way".to_owned(),
+                    "remove it, or configure the backend by other means".to_owned(),
                 );
             }
         }
         Err(error) => {
-            let message = format!("the stylesheet cannot be read: {}", error.message());
+            let message = format!("the stylesheet is invalid: {}", error.message());
             let span = within(attribute.value.span, &text, error.offset());
             let diagnostic = Diagnostic::new("stylesheet_syntax", Severity::Error, message);
             found.push(diagnostic.at_span(Some(span)).fix(error.suggestion()));
@@ -51,21 +52,21 @@ pub(super) fn stylesheet_syntax(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Every explicit type has a handler: an unknown type must not silently become another.
+/// Checks that every explicit type has a handler, so that an unknown type does not silently become another type.
 pub(super) fn type_known(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for (at, node) in view.nodes() {
         let explicit = node.explicit_type();
         if explicit.is_empty() || view.known_types().iter().any(|known| *known == explicit) {
             continue;
         }
-        let message = format!("there is no handler for the type `{}`", beginning_for_message(&explicit));
+        let message = format!("the type `{}` has no handler", beginning_for_message(&explicit));
         let fix = match near(found, &explicit, view.known_types().iter().map(String::as_str)) {
             Some(near) => format!("did you mean `{near}`?"),
             None if !node.attributes.is_own("shape") => {
-                "leave it out, or write one of the types that there are".to_owned()
+                "remove the type, or write an existing one".to_owned()
             }
             None => format!(
-                "leave it out: by its shape the node is of type `{}`; or register a handler",
+                "remove the type, so that the shape makes the node a `{}`; or register a handler",
                 view.handler_type(at)
             ),
         };
@@ -74,7 +75,7 @@ pub(super) fn type_known(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Every fidelity is one of the six.
+/// Checks that every fidelity is one of the six.
 pub(super) fn fidelity_valid(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     const MODES: [&str; 6] = ["full", "truncate", "compact", "summary:low", "summary:medium", "summary:high"];
     let check = |attributes: &Attributes, key: &str| {
@@ -82,7 +83,7 @@ pub(super) fn fidelity_valid(view: &View<'_>, found: &mut Vec<Diagnostic>) {
         if mode.is_empty() || MODES.contains(&&*mode) {
             return None;
         }
-        let message = format!("there is no fidelity `{}`", beginning_for_message(&mode));
+        let message = format!("the fidelity `{}` does not exist", beginning_for_message(&mode));
         let fix = match closest_name(&mode, MODES) {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("use one of `{}`", MODES.join("`, `")),
@@ -101,20 +102,20 @@ pub(super) fn fidelity_valid(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Every node for a model has a task.
+/// Checks that every node for a model has a task.
 pub(super) fn prompt_on_llm_nodes(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for (at, node) in view.nodes() {
         let silent = ["prompt", "label"].iter().all(|key| node.attributes.text(key).is_empty());
         let ends = view.starts().contains(&at) || view.exits().contains(&at);
         if silent && !ends && view.handler_type(at) == DEFAULT_TYPE {
-            let message = format!("`{}` is a task for a model, but does not say which", node.id());
+            let message = format!("`{}` is a task for a model, but has no text for the model", node.id());
             let diagnostic = Diagnostic::new("prompt_on_llm_nodes", Severity::Warning, message).at_node(node);
-            found.push(diagnostic.fix("give it a `prompt`, or another `shape`"));
+            found.push(diagnostic.fix("add a `prompt`, or change the `shape`"));
         }
     }
 }
 
-/// The number of retries is sensible.
+/// Warns about a very high number of retries.
 pub(super) fn high_retry_count(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for (_, node) in view.nodes() {
         let retries = node.attributes.get("max_retries").and_then(Value::as_integer).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Rules about other dialects: tolerated constructs, and names that have no meaning here.
+//! Rules about other dialects: constructs that the parser tolerates, and names without a meaning in this dialect.
 
 use super::near;
 use crate::condition::Condition;
@@ -8,17 +8,17 @@ use crate::outcome::Status;
 use crate::pipeline::SHAPES;
 use crate::suggest::beginning_for_message;
 
-/// Reports the constructs outside of the dialect that the parser tolerated, each under a rule of its own.
+/// Reports the constructs outside of the dialect that the parser tolerated. Each kind of construct has its own rule id.
 pub(super) fn tolerated(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     found.extend(view.pipeline().tolerated().iter().map(|one| {
-        // A name that only edges have may be a slip; the others mean the same everywhere.
+        // A name that occurs only in edges may be a typing mistake, so it is a warning. The other constructs mean the same in each dialect.
         let severity = if one.rule == "declared_by_edge" { Severity::Warning } else { Severity::Info };
         let diagnostic = Diagnostic::new(one.rule, severity, one.message.as_str());
         diagnostic.at_span(Some(one.span)).fix(one.fix.as_str())
     }));
 }
 
-/// Every outcome in a condition is one that a node can have.
+/// Checks that every outcome in a condition is an outcome that a node can have.
 pub(super) fn outcome_known(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     const NAMES: [&str; 5] = ["success", "partial_success", "retry", "fail", "skipped"];
     for edge in view.pipeline().edges() {
@@ -30,12 +30,12 @@ pub(super) fn outcome_known(view: &View<'_>, found: &mut Vec<Diagnostic>) {
                 Some(status) if status.as_str() == word => continue,
                 Some(status) => (
                     Severity::Info,
-                    format!("the outcome `{}` is taken as `{status}`", beginning_for_message(word)),
+                    format!("the outcome `{}` is read as `{status}`", beginning_for_message(word)),
                     format!("write `{status}`"),
                 ),
                 None => {
                     let message = format!(
-                        "no node comes to the outcome `{}` unless a task says so in its `status.json`",
+                        "no node ends with the outcome `{}`, unless a task writes it to `status.json`",
                         beginning_for_message(word)
                     );
                     let fix = match near(found, word, NAMES) {
@@ -51,7 +51,7 @@ pub(super) fn outcome_known(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Every shape implies a type, unless the type is explicit.
+/// Checks that every shape implies a type. Nodes with an explicit type are not checked.
 pub(super) fn shape_known(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for (at, node) in view.nodes() {
         let (shape, explicit) = (node.shape(), node.explicit_type());
@@ -61,33 +61,33 @@ pub(super) fn shape_known(view: &View<'_>, found: &mut Vec<Diagnostic>) {
             continue;
         }
         let message = format!(
-            "the shape `{}` stands for no type; `{}` is a task for a model",
+            "the shape `{}` has no type; `{}` is a task for a model",
             beginning_for_message(&shape),
             node.id()
         );
         let fix = match near(found, &shape, SHAPES.iter().map(|(shape, _)| *shape)) {
             Some(near) => format!("did you mean `{near}`?"),
-            None => "write `shape=box` for a task, or give it a `type`".to_owned(),
+            None => "write `shape=box` for a task, or set `type`".to_owned(),
         };
         let diagnostic = Diagnostic::new("shape_known", Severity::Warning, message).at_node(node);
         found.push(diagnostic.at_span(node.attributes.span_of("shape")).fix(fix));
     }
 }
 
-/// A gate has a question.
+/// Checks that a gate has a question.
 pub(super) fn gate_asks(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for (at, node) in view.nodes().filter(|(at, _)| view.handler_type(*at) == "wait.human") {
         if view.outgoing(at).any(|edge| edge.condition().is_empty()) {
             continue;
         }
         let message =
-            format!("`{}` has nothing to ask: a person chooses among edges without a condition", node.id());
-        let fix = "take the conditions out of the edges that a person is to choose, and give them labels";
+            format!("`{}` offers no choices: a person chooses among edges without a condition", node.id());
+        let fix = "remove the conditions from the edges that a person can choose, and label these edges";
         found.push(Diagnostic::new("gate_asks", Severity::Warning, message).at_node(node).fix(fix));
     }
 }
 
-/// After a success some edge holds, as far as the conditions alone show it.
+/// Checks that an edge can be followed after a success, as far as the conditions show it.
 pub(super) fn way_on(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for (at, node) in view.nodes() {
         let parsed = view.outgoing(at).map(|edge| Condition::parse(&edge.condition()));
@@ -100,14 +100,13 @@ pub(super) fn way_on(view: &View<'_>, found: &mut Vec<Diagnostic>) {
         if conditions.iter().any(|condition| condition.holds(&facts)) {
             continue;
         }
-        let message =
-            format!("none of the edges of `{}` holds when it succeeds: the run fails there", node.id());
-        let fix = "give it an edge without a condition, or one with `outcome=success`";
+        let message = format!("no edge of `{}` applies after a success, so the run fails", node.id());
+        let fix = "add an edge without a condition, or with `outcome=success`";
         found.push(Diagnostic::new("way_on", Severity::Warning, message).at_node(node).fix(fix));
     }
 }
 
-/// Retries have an effect: a manager's child retries only if failures do.
+/// Checks that retries have an effect. A node with a manager retries only if it also retries failures.
 pub(super) fn retries_act(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     let retried = ["max_retries", "retry_policy"];
     for (at, node) in view.nodes() {
@@ -115,17 +114,17 @@ pub(super) fn retries_act(view: &View<'_>, found: &mut Vec<Diagnostic>) {
         let (Some(key), Some(kind)) = (own, view.table_type(at)) else { continue };
         let why = match kind {
             MANAGER if node.attributes.text("retry_on") != "fail" => {
-                "a child that failed is a failure: say `retry_on=fail`"
+                "a failed child is a failure, so set `retry_on=fail`"
             }
             "parallel.fan_in" if !node.attributes.is_own("prompt") => {
-                "it only takes in what the branches came to: give the retries to their nodes"
+                "a fan-in only joins the outcomes of its branches; set retries on the nodes of the branches"
             }
             "wait.human" if node.attributes.get("timeout").is_none() => {
-                "a question is asked again after its `timeout`: give it one"
+                "a question is only retried after its `timeout`, so set one"
             }
             _ => continue,
         };
-        let message = format!("`{key}` of `{}` does nothing", node.id());
+        let message = format!("`{key}` of `{}` has no effect", node.id());
         let diagnostic = Diagnostic::new("retries_act", Severity::Warning, message).at_node(node);
         found.push(diagnostic.at_span(node.attributes.span_of(key)).fix(why));
     }

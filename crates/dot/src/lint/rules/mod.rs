@@ -1,4 +1,4 @@
-//! The built-in rules, one function each, with the ids of the specification.
+//! The built-in rules. Each built-in rule is a function, and its findings have the rule id of the specification.
 
 mod attributes;
 mod dialects;
@@ -10,10 +10,10 @@ mod variables;
 use super::{Diagnostic, View};
 use crate::suggest::closest_name;
 
-/// How many diagnostics get a suggested name: a reader needs no more, and the search takes longer than everything else.
+/// Maximum number of findings with a suggested name. A reader needs no more, and the search for a name takes longer than all other checks.
 const SUGGESTIONS: usize = 100;
 
-/// Returns the probably intended name, unless there are already many findings.
+/// Returns the name that the author probably meant; `None` if there are already many findings.
 fn near<'a>(
     found: &[Diagnostic],
     unknown: &str,
@@ -22,7 +22,7 @@ fn near<'a>(
     if found.len() < SUGGESTIONS { closest_name(unknown, names) } else { None }
 }
 
-/// Every built-in rule.
+/// All built-in rules.
 pub(super) const BUILT_IN: [fn(&View<'_>, &mut Vec<Diagnostic>); 31] = [
     structure::start_node,
     structure::terminal_node,

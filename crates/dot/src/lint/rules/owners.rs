@@ -1,4 +1,4 @@
-//! Rules about the elements of attributes: each attribute acts on its element, and has an accepted value.
+//! Rules about attributes: each attribute must act on its element, and have an accepted value.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,11 +10,11 @@ use crate::suggest::{beginning_for_message, closest_name};
 use crate::syntax::Attribute;
 use crate::value::Value;
 
-/// The kind of an element with attributes.
+/// An element that has attributes.
 #[derive(Clone, Copy)]
 enum ElementKind<'a> {
     Graph,
-    /// A node of this type; `None` for a custom handler, for which any attribute may have a meaning.
+    /// A node with this handler type. `None` stands for a node with a custom handler, which may read any attribute.
     Node(Option<&'a str>),
     Edge,
 }
@@ -29,13 +29,13 @@ impl ElementKind<'_> {
         )
     }
 
-    /// Returns the names of its possible attributes.
+    /// Returns the names of the attributes that act on this element.
     fn names(self) -> impl Iterator<Item = &'static str> {
         ALL.iter().filter(move |rule| self.is_owner(rule.owner)).map(|rule| rule.name)
     }
 }
 
-/// Returns the elements of a pipeline with their attributes, and the location of a diagnostic for each.
+/// Returns all elements of a pipeline with their attributes, and a location for findings about each.
 fn elements<'a>(view: &'a View<'_>) -> Vec<(ElementKind<'a>, &'a Attributes, ElementPlace<'a>)> {
     let pipeline = view.pipeline();
     let nodes = view.nodes().map(|(at, node)| {
@@ -73,7 +73,7 @@ impl ElementPlace<'_> {
     }
 }
 
-/// Every typed attribute has a value of its type: an invalid one would silently become the default.
+/// Checks that every attribute with a type has a value of this type. Without this check, the default would silently replace a wrong value.
 pub(super) fn attribute_type(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for (element, attributes, place) in elements(view) {
         for attribute in attributes.iter() {
@@ -84,7 +84,7 @@ pub(super) fn attribute_type(view: &View<'_>, found: &mut Vec<Diagnostic>) {
                 let text = value.to_string();
                 let message = format!("`{key}` is {}, which is not {kind}", beginning_for_message(&text));
                 let diagnostic = Diagnostic::new("attribute_type", Severity::Error, message);
-                found.push(place.put(diagnostic, attribute.value.span).fix(format!("give it {kind}")));
+                found.push(place.put(diagnostic, attribute.value.span).fix(format!("use {kind}")));
             } else if let Some((rule, severity, message, fix)) = tolerated(kind, key, value) {
                 found
                     .push(place.put(Diagnostic::new(rule, severity, message), attribute.value.span).fix(fix));
@@ -93,40 +93,40 @@ pub(super) fn attribute_type(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Describes the conversion of a value of another dialect: the rule, the severity, the message and the replacement.
+/// Describes how a value of another dialect is interpreted: the rule, the severity, the message and the replacement.
 fn tolerated(kind: ValueKind, key: &str, value: &Value) -> Option<(&'static str, Severity, String, String)> {
     match (kind, value) {
         (ValueKind::Count(_) | ValueKind::Integer, Value::Float(_)) => {
             let number = value.as_integer()?;
-            let message = format!("`{key}` is {value}, and is taken as {number}");
+            let message = format!("`{key}` is {value}, which is read as {number}");
             Some(("number_form", Severity::Info, message, format!("write `{number}`")))
         }
         (ValueKind::Duration, Value::Integer(_) | Value::String(_)) => {
             let count: i64 = value.as_integer()?;
-            let message = format!("`{key}` is {value} and has no unit; it is taken as {count} seconds");
+            let message = format!("`{key}` is {value} without a unit, which is read as `{count}s`");
             Some(("duration_unit", Severity::Info, message, format!("write `{count}s`")))
         }
         (ValueKind::Goal, value) if value.as_bool().is_none() => {
             let message =
-                format!("`{key}` is a text, which the engine does not judge: it is taken as `true`");
-            let fix = "write `goal_gate=true`, and have the node fail if its goal is not met".to_owned();
+                format!("`{key}` is a text, which the engine cannot evaluate; it is read as `true`");
+            let fix = "write `goal_gate=true`, and let the node fail if it misses its goal".to_owned();
             Some(("goal_gate_text", Severity::Warning, message, fix))
         }
         _ => None,
     }
 }
 
-/// Every attribute of the language acts on its element, and no behavior-changing attribute of another dialect is ignored.
+/// Checks that every attribute of the language acts on its element, and that no attribute of another dialect that changes behavior there is ignored.
 ///
-/// A default of a scope may be for some of its nodes; a default that acts on none of them is a warning.
+/// A default of a scope may be meant for only some of its nodes. A default that acts on none of them causes a warning.
 pub(super) fn attribute_acts(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     let mut idle: BTreeMap<usize, (&Attribute, bool)> = BTreeMap::new();
-    // A chain repeats its attributes for each of its edges.
+    // The edges of a chain share their attributes, so report each attribute only once.
     let mut told: BTreeSet<(usize, usize)> = BTreeSet::new();
     for (element, attributes, place) in elements(view) {
         for attribute in attributes.iter() {
             let key = &*attribute.key.value;
-            // An empty value has no meaning.
+            // An attribute with an empty value has no effect on any element.
             if attribute.value.value.as_str() == Some("") {
                 continue;
             }
@@ -147,24 +147,23 @@ pub(super) fn attribute_acts(view: &View<'_>, found: &mut Vec<Diagnostic>) {
         idle.into_values().filter(|(attribute, acts)| !acts && attribute.key.span != Span::default())
     {
         let key = &*attribute.key.value;
-        let message = format!("the default `{key}` does nothing on any of the nodes that have it");
+        let message = format!("the default `{key}` has no effect on any node that it applies to");
         let diagnostic = Diagnostic::new("attribute_acts", Severity::Warning, message);
         found.push(
-            diagnostic
-                .at_span(Some(attribute.key.span))
-                .fix("take it out, or give it to the node that it is meant for"),
+            diagnostic.at_span(Some(attribute.key.span)).fix("remove it, or set it on the intended node"),
         );
     }
 }
 
-/// Returns why an attribute has no effect on its element, and the remedy; `None` if it has one, or is free.
+/// Returns the reason why an attribute has no effect on its element, and how to correct it. Returns `None` if it has an effect, or is not an
+/// attribute of the language.
 fn refusal(element: ElementKind<'_>, place: ElementPlace<'_>, key: &str) -> Option<(String, String)> {
     if let ElementKind::Node(None) = element {
         return None;
     }
     if let (ElementKind::Node(_), Some(foreign)) = (element, foreign(key)) {
         let message =
-            format!("`{key}` of {} is an attribute of another dialect that means nothing here", place.name());
+            format!("`{key}` of {} is an attribute of another dialect and has no effect", place.name());
         return Some((message, foreign.remedy.to_owned()));
     }
     let mut rules = rules_of(key).peekable();
@@ -184,9 +183,9 @@ fn refusal(element: ElementKind<'_>, place: ElementPlace<'_>, key: &str) -> Opti
             (ElementKind::Graph, _) if of == "nodes" => {
                 format!("write `node [{key}=..]` for a default of all nodes after it")
             }
-            _ => format!("give it to {of}, or take it out"),
+            _ => format!("set it on {of}, or remove it"),
         };
-        return Some((format!("`{key}` belongs to {of}; on {} it does nothing", place.name()), fix));
+        return Some((format!("`{key}` belongs to {of} and has no effect on {}", place.name()), fix));
     };
     let ElementKind::Node(Some(kind)) = element else { return None };
     if rule.acts_on(kind) {
@@ -194,20 +193,20 @@ fn refusal(element: ElementKind<'_>, place: ElementPlace<'_>, key: &str) -> Opti
     }
     let fix = match (rule.name, kind, rule.owner) {
         ("prompt", "conditional", _) => {
-            "it only decides on the outcome of the node before it; give the prompt to a task there, which leaves its outcome in `status.json`"
+            "a `conditional` only routes by the outcome of the previous node; move the prompt to a task before it that writes its outcome to `status.json`"
                 .to_owned()
         }
-        ("prompt", "tool", _) => "it runs its command alone; give the prompt to a task".to_owned(),
-        (_, _, AttributeOwner::NodeOf([only])) => format!("give it to a node of type `{only}`, or take it out"),
+        ("prompt", "tool", _) => "a tool only runs its command; move the prompt to a task".to_owned(),
+        (_, _, AttributeOwner::NodeOf([only])) => format!("set it on a node of type `{only}`, or remove it"),
         (_, _, AttributeOwner::NodeOf(kinds)) => {
-            format!("give it to a node of one of the types `{}`, or take it out", kinds.join("`, `"))
+            format!("set it on a node of one of the types `{}`, or remove it", kinds.join("`, `"))
         }
-        _ => "take it out".to_owned(),
+        _ => "remove it".to_owned(),
     };
-    Some((format!("`{key}` does nothing on {}, which is of type `{kind}`", place.name()), fix))
+    Some((format!("`{key}` has no effect on {}, which is of type `{kind}`", place.name()), fix))
 }
 
-/// No element has one attribute twice, by its name and by that of another dialect.
+/// Checks that no element has the same attribute twice, once by its name and once by its name in another dialect.
 pub(super) fn attribute_alias(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for (element, attributes, place) in elements(view) {
         if let ElementKind::Node(None) = element {
@@ -220,28 +219,27 @@ pub(super) fn attribute_alias(view: &View<'_>, found: &mut Vec<Diagnostic>) {
                 continue;
             }
             let mut others = attributes.own().iter().map(|other| &*other.key.value);
-            // The same amount, in another unit.
+            // Both values are the same amount, in different units.
             let is_same =
                 |other: &str| is_named(other, name) || key == "max_cost_cents" && is_named(other, "max_cost");
             let diagnostic = match others.find(|other| *other != key && is_same(other)) {
                 None if name == key => continue,
                 Some(other) => {
-                    let message = format!("`{key}` and `{other}` of {} are one attribute", place.name());
+                    let message =
+                        format!("`{key}` and `{other}` of {} are two names of one attribute", place.name());
                     Diagnostic::new("attribute_alias", Severity::Error, message).fix(format!("keep `{name}`"))
                 }
-                None => Diagnostic::new(
-                    "attribute_alias",
-                    Severity::Info,
-                    format!("`{key}` is taken as `{name}`"),
-                )
-                .fix(format!("write `{name}`")),
+                None => {
+                    Diagnostic::new("attribute_alias", Severity::Info, format!("`{key}` is read as `{name}`"))
+                        .fix(format!("write `{name}`"))
+                }
             };
             found.push(place.put(diagnostic, attribute.key.span));
         }
     }
 }
 
-/// Attributes of Graphviz and of other dialects that look like slips for ours.
+/// Attributes of Graphviz and of other dialects whose names resemble attributes of this language. These attributes are not mistakes.
 const NO_SLIPS: &[&str] = &[
     "labels",
     "labelloc",
@@ -258,7 +256,7 @@ const NO_SLIPS: &[&str] = &[
     "params",
 ];
 
-/// No attribute looks like a slip for a known one: it would silently be a free one.
+/// Checks that no unknown attribute looks like a misspelled known one. Without this check, a misspelled attribute would silently have no effect.
 pub(super) fn attribute_known(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     let known: BTreeSet<&str> =
         ALL.iter().map(|rule| rule.name).chain(ALIASES.map(|(alias, _)| alias)).collect();
@@ -275,12 +273,12 @@ pub(super) fn attribute_known(view: &View<'_>, found: &mut Vec<Diagnostic>) {
             {
                 continue;
             }
-            // People often omit hyphens and underscores.
+            // People often omit hyphens and underscores, so compare the names without them.
             let joined = |name: &str| name.replace('_', "");
             let same = element.names().find(|name| joined(name) == joined(key));
             if let Some(near) = same.or_else(|| closest_name(key, element.names())) {
                 let message =
-                    format!("`{}` is no attribute that means something", beginning_for_message(key));
+                    format!("`{}` is not a known attribute and has no effect", beginning_for_message(key));
                 let diagnostic = Diagnostic::new("attribute_known", Severity::Warning, message);
                 found.push(place.put(diagnostic, attribute.key.span).fix(format!("did you mean `{near}`?")));
             }
@@ -288,11 +286,11 @@ pub(super) fn attribute_known(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// No attribute depends on a missing one.
+/// Checks that no attribute depends on another attribute that is missing.
 pub(super) fn attribute_alone(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     let mut tell = |place: ElementPlace<'_>, attributes: &Attributes, key: &str, fix: &str| {
         if attributes.is_own(key) {
-            let message = format!("`{key}` of {} does nothing alone", place.name());
+            let message = format!("`{key}` of {} has no effect by itself", place.name());
             let diagnostic = Diagnostic::new("attribute_alone", Severity::Warning, message);
             found.push(place.put(diagnostic, attributes.span_of(key).unwrap_or_default()).fix(fix));
         }
@@ -303,14 +301,14 @@ pub(super) fn attribute_alone(view: &View<'_>, found: &mut Vec<Diagnostic>) {
         if !["max_retries", "retry_policy"].iter().any(|key| attributes.get(key).is_some())
             && graph.get("default_max_retries").is_none()
         {
-            tell(ElementPlace::Node(node), attributes, "retry_on", "give the node retries: `max_retries`");
+            tell(ElementPlace::Node(node), attributes, "retry_on", "set `max_retries` on the node");
         }
         if attributes.get("timeout").is_none() {
             tell(
                 ElementPlace::Node(node),
                 attributes,
                 "human.default_choice",
-                "it is taken after a `timeout`: give the gate one",
+                "the default applies after a `timeout`; set `timeout` on the gate",
             );
         }
         if attributes.text("join_policy") != "k_of_n" {
@@ -318,7 +316,7 @@ pub(super) fn attribute_alone(view: &View<'_>, found: &mut Vec<Diagnostic>) {
                 ElementPlace::Node(node),
                 attributes,
                 "k",
-                "it is how many successes `join_policy=k_of_n` needs",
+                "`k` is the number of successes for `join_policy=k_of_n`; set that policy",
             );
         }
     }
@@ -339,7 +337,7 @@ pub(super) fn attribute_alone(view: &View<'_>, found: &mut Vec<Diagnostic>) {
             ElementPlace::Graph,
             graph,
             "loop_restart_signature_limit",
-            "it counts fresh starts: give an edge `loop_restart=true`",
+            "the limit counts fresh starts; set `loop_restart=true` on an edge",
         );
     }
 }

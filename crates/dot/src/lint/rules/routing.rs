@@ -1,4 +1,4 @@
-//! Rules about the routes of a run: conditions of edges, goal gates and jump targets.
+//! Rules about the routes of a run: the conditions of edges, goal gates and jump targets.
 
 use super::near;
 use crate::condition::Condition;
@@ -7,17 +7,14 @@ use crate::lint::{Diagnostic, Severity, View};
 use crate::source::Span;
 use crate::suggest::beginning_for_message;
 
-/// Every condition is valid.
+/// Checks that every condition is valid.
 pub(super) fn condition_syntax(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for edge in view.pipeline().edges() {
         let Some(attribute) = edge.attributes.find("condition") else { continue };
         let text = attribute.value.value.text();
         if let Err(error) = Condition::parse(&text) {
-            let message = format!(
-                "the condition `{}` cannot be read: {}",
-                beginning_for_message(&text),
-                error.message()
-            );
+            let message =
+                format!("the condition `{}` is invalid: {}", beginning_for_message(&text), error.message());
             let span = within(attribute.value.span, &text, error.offset());
             found.push(
                 Diagnostic::new("condition_syntax", Severity::Error, message)
@@ -29,44 +26,44 @@ pub(super) fn condition_syntax(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Keys that the engines of other dialects set for conditions, and their replacements.
+/// Keys that the engines of other dialects set for conditions, and what to use instead.
 const FOREIGN_KEYS: [(&str, &str); 3] = [
     (
         "failure_class",
-        "a task may set it by `context_updates` of its `status.json`; failures are not classed otherwise, but for `failure_reason`",
+        "let a task set it in `context_updates` of its `status.json`; the engine itself sets only `failure_reason`",
     ),
     (
         "internal.node_visit_count",
-        "limit visits by `max_visits` of the node; a command finds the number of its own as `FERRATA_VISIT`",
+        "limit visits with `max_visits` of the node; a command reads its visit number from `FERRATA_VISIT`",
     ),
     (
         "internal.retry_count",
-        "`max_retries` of the node counts; a command finds the number of its attempt as `FERRATA_ATTEMPT`",
+        "limit retries with `max_retries` of the node; a command reads its attempt number from `FERRATA_ATTEMPT`",
     ),
 ];
 
-/// The engine's private keys that conditions may read.
+/// The private keys of the engine that conditions may read.
 const INTERNAL: [&str; 5] =
     ["internal.restarts", "internal.waits", "internal.fidelity", "internal.stage.", "internal.gate."];
 
-/// Returns why nothing sets a key, and the remedy; `None` if a node, the engine or the input may set it.
+/// Returns the reason why nothing sets a key, and how to correct it. Returns `None` if a node, the engine or the input may set the key.
 fn unset(view: &View<'_>, key: &str) -> Option<(String, String)> {
     let key = key.strip_prefix("context.").unwrap_or(key);
     if let Some((_, fix)) = FOREIGN_KEYS.iter().find(|(foreign, _)| *foreign == key) {
         return Some((
-            format!("nothing here sets `{key}`, which is a key of another engine"),
+            format!("this engine does not set `{key}`, which is a key of another engine"),
             (*fix).to_owned(),
         ));
     }
     let of_engine = |known: &str| if known.ends_with('.') { key.starts_with(known) } else { key == known };
     if key.starts_with("internal.") && !INTERNAL.into_iter().any(of_engine) {
         let message = format!(
-            "nothing sets `{}`: no node may set what begins with `internal.`",
+            "nothing sets `{}`: nodes cannot set keys that begin with `internal.`",
             beginning_for_message(key)
         );
         return Some((
             message,
-            "ask for a key that a node sets by `context_updates` of its `status.json`".to_owned(),
+            "test a key that a node sets in `context_updates` of its `status.json`".to_owned(),
         ));
     }
     if let Some(name) =
@@ -79,7 +76,7 @@ fn unset(view: &View<'_>, key: &str) -> Option<(String, String)> {
         );
         return Some((
             message,
-            format!("give the graph one, or the run by `--input {}=..`", beginning_for_message(key)),
+            format!("set it in the graph, or pass `--input {}=..`", beginning_for_message(key)),
         ));
     }
     if let Some(node) = key.strip_prefix("response.").filter(|node| view.pipeline().node(node).is_none()) {
@@ -93,7 +90,7 @@ fn unset(view: &View<'_>, key: &str) -> Option<(String, String)> {
     None
 }
 
-/// Every key in a condition may be set: an edge whose condition never holds is unreachable.
+/// Checks that every key in a condition may be set. If nothing sets a key, the condition never holds, and the edge is never followed.
 pub(super) fn condition_keys(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for edge in view.pipeline().edges() {
         // `condition_syntax` reports invalid conditions.
@@ -105,7 +102,7 @@ pub(super) fn condition_keys(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Narrows the span of a string to a part of its text, if no escape has shifted it.
+/// Returns the span of a part of a string's text. If the string contains escapes, returns the span of the whole string.
 pub(super) fn within(span: Span, text: &str, offset: usize) -> Span {
     if span.end.saturating_sub(span.start) != text.len() + 2 {
         return span;
@@ -114,7 +111,7 @@ pub(super) fn within(span: Span, text: &str, offset: usize) -> Span {
     Span::new(start, start + 1)
 }
 
-/// Every jump target is declared.
+/// Checks that every jump target is declared.
 pub(super) fn retry_target_exists(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     let missing = |found: &[Diagnostic], target: &str| {
         if target.is_empty() || view.pipeline().node(target).is_some() {
@@ -148,7 +145,7 @@ pub(super) fn retry_target_exists(view: &View<'_>, found: &mut Vec<Diagnostic>) 
     }
 }
 
-/// Every goal gate has a target for an unmet goal.
+/// Checks that every goal gate has a target for a run whose goal is not met.
 pub(super) fn goal_gate_has_retry(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     let has =
         |attributes: &crate::pipeline::Attributes| JUMPS.iter().any(|key| !attributes.text(key).is_empty());
@@ -156,8 +153,8 @@ pub(super) fn goal_gate_has_retry(view: &View<'_>, found: &mut Vec<Diagnostic>) 
         return;
     }
     for (_, node) in view.nodes().filter(|(_, node)| node.is_goal_gate() && !has(&node.attributes)) {
-        let message = format!("the goal gate `{}` says nowhere to go if its goal is not met", node.id());
-        let fix = "give it a `retry_target`: without one the run fails";
+        let message = format!("the goal gate `{}` has no retry target for a missed goal", node.id());
+        let fix = "set `retry_target`; without it a missed goal fails the run";
         let diagnostic = Diagnostic::new("goal_gate_has_retry", Severity::Warning, message).at_node(node);
         found.push(diagnostic.at_span(node.attributes.span_of("goal_gate")).fix(fix));
     }

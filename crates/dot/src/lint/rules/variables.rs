@@ -1,4 +1,4 @@
-//! Rules about variables in texts: each refers to a value.
+//! Rules about variables in texts: each variable must have a value.
 
 use crate::handler::{MANAGER, PROMPT, is_inherited_by_tools};
 use crate::lint::{Diagnostic, Severity, View};
@@ -8,10 +8,10 @@ use crate::suggest::beginning_for_message;
 use crate::value::Value;
 use crate::variable::{VariableForm, VariableRef, template_statement, variables};
 
-/// Maximum number of findings per text.
+/// Maximum number of findings for one text.
 const SHOWN: usize = 5;
 
-/// The context keys that the engine sets, and the prefixes of its keys for nodes and the like.
+/// The context keys that the engine sets, and the prefixes of its keys, for example those with the name of a node.
 const OF_ENGINE: [&str; 8] = [
     "outcome",
     "preferred_label",
@@ -27,7 +27,7 @@ const PREFIXES: [&str; 7] = ["tool.", "human.", "parallel.", "stack.", "usage.",
 /// The attributes of the graph in which other dialects list the inputs of a pipeline.
 const DECLARED: [&str; 3] = ["inputs", "params", "vars"];
 
-/// Returns whether a name has a value in each run, or is a required input.
+/// Returns whether a name has a value in every run, or is a required input.
 fn is_known(view: &View<'_>, name: &str) -> bool {
     let graph = &view.pipeline().attributes;
     let name = name.strip_prefix("context.").unwrap_or(name);
@@ -43,7 +43,7 @@ fn is_known(view: &View<'_>, name: &str) -> bool {
         || DECLARED.iter().any(|key| is_listed(&graph.text(key)))
 }
 
-/// Returns whether a variable has a value, or the longest part of its name that may have one.
+/// Returns whether a variable has a value. For a name with dots, a leading part of the name is enough.
 pub(super) fn resolves(view: &View<'_>, reference: &VariableRef<'_>) -> bool {
     let mut name = reference.name;
     loop {
@@ -57,7 +57,7 @@ pub(super) fn resolves(view: &View<'_>, reference: &VariableRef<'_>) -> bool {
     }
 }
 
-/// Returns the text that a node gives to a task or a person, and its attribute: the prompt, or the label.
+/// Returns the text that a node gives to a task or a person, and the name of its attribute: the prompt, or the label.
 fn task_text<'a>(node: &'a Node, kind: &str) -> Option<(&'static str, std::borrow::Cow<'a, str>)> {
     let prompt = || Some(("prompt", node.attributes.text("prompt"))).filter(|(_, prompt)| !prompt.is_empty());
     let label = || Some(("label", node.attributes.text("label")));
@@ -69,7 +69,7 @@ fn task_text<'a>(node: &'a Node, kind: &str) -> Option<(&'static str, std::borro
     }
 }
 
-/// No prompt has a variable without a value.
+/// Checks that no prompt has a variable without a value.
 pub(super) fn unused_variables(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for (at, node) in view.nodes() {
         let Some((key, text)) = task_text(node, view.handler_type(at)) else { continue };
@@ -80,16 +80,16 @@ pub(super) fn unused_variables(view: &View<'_>, found: &mut Vec<Diagnostic>) {
             }
             names.push(reference.name);
             let message = format!(
-                "the {key} of `{}` holds `{}`, which stays as it is unless the context holds `{}`",
+                "the {key} of `{}` contains `{}`, which is not expanded unless the context has `{}`",
                 node.id(),
                 beginning_for_message(&text[reference.start..reference.end]),
                 beginning_for_message(reference.name)
             );
             let diagnostic = Diagnostic::new("unused_variables", Severity::Warning, message).at_node(node);
             let fix = match reference.name {
-                "goal" => "give the graph a `goal`, or the run by `--goal`".to_owned(),
+                "goal" => "set `goal` in the graph, or pass `--goal`".to_owned(),
                 name => format!(
-                    "give it to the run by `--var {name}=..`, or have a node set it; otherwise leave the sign away"
+                    "pass `--var {name}=..`, or let a node set it; for literal text, remove the variable syntax"
                 ),
             };
             found.push(diagnostic.at_span(node.attributes.span_of(key)).fix(fix));
@@ -97,18 +97,18 @@ pub(super) fn unused_variables(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// No command has a variable without a known source: a shell would use an empty text.
+/// Checks that no command has a variable without a known source. The shell would insert an empty text.
 pub(super) fn command_variables(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for (_, node) in view.nodes().filter(|(at, _)| view.handler_type(*at) == "tool") {
         let text = node.attributes.text("tool_command");
         if node.attributes.text("language").starts_with("python") {
             found.extend(variables(&text).find(|one| one.form == VariableForm::Template).map(|one| {
                 let message = format!(
-                    "the command of `{}` holds `{}`, which Python does not know",
+                    "the command of `{}` contains `{}`, which is not valid Python",
                     node.id(),
                     beginning_for_message(&text[one.start..one.end])
                 );
-                let fix = "take it from the environment, as `os.environ[\"FERRATA_CONTEXT_name\"]`";
+                let fix = "read it from the environment: `os.environ[\"FERRATA_CONTEXT_name\"]`";
                 let diagnostic = Diagnostic::new("unused_variables", Severity::Error, message).at_node(node);
                 diagnostic.at_span(node.attributes.span_of("tool_command")).fix(fix)
             }));
@@ -135,19 +135,19 @@ pub(super) fn command_variables(view: &View<'_>, found: &mut Vec<Diagnostic>) {
             }
             names.push(name);
             let message = format!(
-                "the command of `{}` names `{}`, which has no value unless the run is given it",
+                "the command of `{}` uses `{}`, which has no value unless the run sets it",
                 node.id(),
                 beginning_for_message(&text[one.variable.start..one.variable.end])
             );
             let fix = match name {
-                "goal" => "give the graph a `goal`, or the run by `--goal`".to_owned(),
+                "goal" => "set `goal` in the graph, or pass `--goal`".to_owned(),
                 name if name.contains(|c: char| c.is_ascii_uppercase()) => {
                     format!(
-                        "let tools inherit it by `--env {name}`, or set it by `env.{name}` of the node or by `--var`"
+                        "pass `--env {name}` so that tools inherit it, or set `env.{name}` of the node or `--var`"
                     )
                 }
                 name => format!(
-                    "give it by `--var {name}=..`, or have a node set it; `${{{name}:-}}` may be empty"
+                    "pass `--var {name}=..`, or let a node set it; if it may be empty, write `${{{name}:-}}`"
                 ),
             };
             let diagnostic = Diagnostic::new("unused_variables", Severity::Warning, message).at_node(node);
@@ -156,19 +156,19 @@ pub(super) fn command_variables(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// No text has statements of a template language, which a model or a shell would receive verbatim.
+/// Checks that no text has statements of a template language. A model or a shell would receive them verbatim.
 pub(super) fn template_statements(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for (_, node) in view.nodes() {
         for key in ["prompt", "label", "tool_command"] {
             let Some(text) = node.attributes.get(key).map(Value::text) else { continue };
             let Some(statement) = template_statement(&text) else { continue };
             let message = format!(
-                "the `{key}` of `{}` holds the statement `{}`",
+                "the `{key}` of `{}` contains the template statement `{}`",
                 node.id(),
                 beginning_for_message(statement)
             );
             let diagnostic = Diagnostic::new("template_statements", Severity::Error, message).at_node(node);
-            let fix = "write out what it stands for, or have edges decide: there are variables, as `{{ goal }}`, and no statements";
+            let fix = "write plain text, or use conditions of edges; templates have variables, such as `{{ goal }}`, but no statements";
             found.push(diagnostic.at_span(node.attributes.span_of(key)).fix(fix));
         }
     }

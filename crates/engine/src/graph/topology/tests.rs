@@ -1,5 +1,5 @@
 //! Token runs over graphs in a seeded order. The tests compare every decision with the oracle. Module `cases` has the cases, and `properties` the
-//! laws.
+//! properties.
 
 mod cases;
 mod oracle;

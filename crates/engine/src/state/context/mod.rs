@@ -79,7 +79,7 @@ impl Context {
     }
 
     /// Returns a mutable reference to the value of a key. If another clone shares the value, it is copied first.
-    pub fn get_value_mut(&mut self, key: &str) -> Option<&mut Value> {
+    pub(crate) fn get_value_mut(&mut self, key: &str) -> Option<&mut Value> {
         self.values.get_mut(key).map(Arc::make_mut)
     }
 

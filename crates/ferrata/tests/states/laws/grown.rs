@@ -1,4 +1,4 @@
-//! A type of state that gained a field and lost one takes up the runs of the type before: the log stays sound, and damage is found.
+//! A state type that gained and lost a field continues runs of the earlier type. The log stays valid, and damage is detected.
 
 use ferrata::ask::Answer;
 use ferrata::node::NodeContext;

@@ -1,4 +1,4 @@
-//! The laws of state, on a struct with every reducer: see each test.
+//! Laws of state on a struct with every reducer.
 
 mod edit;
 mod every;
@@ -18,7 +18,7 @@ use every::{Every, arguments, every};
 enum Step {
     /// A typed update; its calls are made one after the other.
     Update(Vec<every::Argument>),
-    /// A draft of the state as it was some steps ago, edited since: what a node hands back that ran beside others.
+    /// A draft of an older state with later edits, as a concurrent node returns it.
     Draft { ago: usize, edits: Vec<Edit> },
     /// A draft that became another state altogether.
     Replace { ago: usize, by: Box<Every> },

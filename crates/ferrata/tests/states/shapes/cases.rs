@@ -1,4 +1,4 @@
-//! What shapes are found, what they refuse and how they say it.
+//! Detected shapes, their rejections and the messages.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU8;

@@ -1,4 +1,4 @@
-//! The law: JSON that a type takes or writes, its shape takes; and what the shape takes, the type takes.
+//! The shape of a type accepts exactly the JSON that the type accepts or writes.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

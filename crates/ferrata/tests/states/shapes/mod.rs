@@ -1,4 +1,4 @@
-//! Shapes of answers, derived and of the standard library: the law that they keep, what they refuse, say and store.
+//! Shapes of answers, derived and of the standard library: their law, rejections, messages and stored form.
 
 mod cases;
 mod law;

@@ -1,4 +1,4 @@
-//! Types of every kind that an answer may be.
+//! Types of every kind that an answer can have.
 #![expect(dead_code, reason = "only what they are read from matters")]
 
 use std::borrow::Cow;
@@ -24,7 +24,7 @@ pub(super) struct Type {
     pub(super) name: &'static str,
     pub(super) shape: Shape,
     pub(super) takes: fn(&str) -> bool,
-    /// What the type writes of what it read, if it reads that again.
+    /// The type's output for the value that it read, if the type can read this output again.
     pub(super) writes: fn(&str) -> Option<String>,
     /// Whether its form is all that decides: what its shape takes, it takes.
     pub(super) is_exact: bool,

@@ -1,4 +1,4 @@
-//! When a process checks a queue without a request, and what the check covers.
+//! The schedule of a process for queue checks without a request, and the scope of each check.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -24,7 +24,8 @@ const EXECUTORS: usize = 4;
 /// Number of checks between two listings of the runs on hold. A run that another process revived enters the line at the next listing.
 const SCANS: u32 = 5;
 
-/// Number of checks before the clerk reads whether an idle run in a slot is on hold: the run may have been revived before its end was recorded.
+/// Number of checks before the actor reads whether an idle run that holds a slot is on hold. The run may have been revived before the queue recorded
+/// its end.
 const STALE: u32 = 60;
 
 impl QueueActor {
@@ -34,7 +35,7 @@ impl QueueActor {
         if waits && !self.is_failing { (self.pace.poll / 5).min(self.pace.look) } else { self.pace.look }
     }
 
-    /// Returns how long to wait for a command if the next check is due at `due`.
+    /// Returns how long the actor waits for a command. `due` is the time of the next check.
     pub(super) fn poll_pause(&self, due: Duration) -> Duration {
         let look = due.saturating_sub(self.clock.monotonic());
         if self.is_failing {
@@ -43,13 +44,13 @@ impl QueueActor {
         if !self.pending_ops.is_empty() {
             return Duration::ZERO;
         }
-        // A moment more, for it is a moment that is not to be missed.
+        // One millisecond more, so that the check does not run just before the time.
         let next = self.next_check.map(|next| next.since(self.clock.now()) + Duration::from_millis(1));
         next.map_or(look, |next| look.min(next))
     }
 
-    /// Checks whether holders in other processes are alive. The interval depends only on time: a busy queue would otherwise read as many heads as
-    /// it has requests.
+    /// Checks whether holders in other processes are alive. The interval between checks depends only on time. Otherwise a busy queue would read as
+    /// many heads as it gets requests.
     pub(super) fn check_holders(&mut self, runtime: &Runtime) {
         let now = self.clock.monotonic();
         if now.saturating_sub(self.checked_at) < self.pace.look {
@@ -73,7 +74,7 @@ impl QueueActor {
             .take(HOLDERS)
             .map(|(id, held)| (id.clone(), held.clone()))
             .collect();
-        // From the start again when all had their turn.
+        // After the last holder, continue with the first.
         self.checked_holder = if some.len() < HOLDERS {
             String::new()
         } else {
@@ -92,19 +93,19 @@ impl QueueActor {
         });
     }
 
-    /// Returns some of the other processes with nodes that wait in memory, in rotation.
+    /// Returns the next few of the other processes with nodes that wait in memory. Repeated calls return them in rotation.
     fn next_executors(&mut self) -> Vec<ExecutorId> {
         let Some(ledger) = &self.ledger else { return Vec::new() };
         let nodes = ledger.waiting.nodes_in_memory().map(|(_, waiting)| waiting.executor);
         let all: BTreeSet<ExecutorId> = nodes.filter(|executor| *executor != self.executor).collect();
         let after = self.checked_executor.map_or(Bound::Unbounded, Bound::Excluded);
         let some: Vec<ExecutorId> = all.range((after, Bound::Unbounded)).take(EXECUTORS).copied().collect();
-        // From the start again when all had their turn.
+        // After the last process, continue with the first.
         self.checked_executor = if some.len() < EXECUTORS { None } else { some.last().copied() };
         some
     }
 
-    /// Returns the checker of holders; `None` once the runtime is about to be dropped.
+    /// Returns the value that checks the holders; `None` once the runtime is about to be dropped.
     pub(super) fn holder_watch(&self, runtime: &Runtime) -> Option<HolderWatch> {
         let (commands, runtime) = (self.commands.upgrade()?, runtime.clone());
         Some(HolderWatch {
@@ -129,7 +130,8 @@ impl QueueActor {
         spawn(async move { scan.enter_run(&runtime, &run, &commands).await });
     }
 
-    /// Returns which of these runs may be on hold and do not wait for a slot. One with a slot is among them once it has been idle for long.
+    /// Returns the runs of `held` that may be on hold and have no entry in the queue. Also returns a run that has held a slot while idle for a long
+    /// time.
     pub(super) fn find_missing(&self, mut held: Vec<RunHead>) -> Vec<RunHead> {
         let Some(ledger) = &self.ledger else { return Vec::new() };
         held.retain(|head| {
@@ -151,7 +153,7 @@ impl QueueActor {
     }
 }
 
-/// Waits until the store notifies of a change of the queue. Waits forever if the store has no notices.
+/// Waits until the store sends a notice that the queue has changed. Waits forever if the store sends no notices.
 pub(super) async fn wait_for_notice(notices: &mut Option<Notices>, cell: &StateCell) {
     loop {
         let Some(heard) = notices else { return std::future::pending().await };

@@ -1,17 +1,17 @@
-//! Queues that are followed by what others have changed: they are as those that are read anew, whatever was changed, and whatever was taken back.
+//! Queues that follow the changes of other processes. After any change or undo, they equal queues that are read from the store.
 
 use ferrata_core::state::Op as PatchOp;
 
 use super::*;
 
-/// Takes in changes.
+/// Applies changes to a queue.
 fn followed(ledger: QueueState, changes: &[PatchOp]) -> QueueState {
     ledger.apply_changes(changes).unwrap().expect("what this version writes is followed")
 }
 
-/// Everything that is known of a queue, in an order that does not depend on how it came to be known.
+/// Returns the whole content of a queue, in an order that does not depend on the order of the changes.
 fn picture(ledger: &mut QueueState, now: Timestamp) -> String {
-    // Those whose time has come are counted as such where a place was given last, and where the queue is read.
+    // Waiters whose earliest time has come are indexed at a grant and when the queue is read, so do it here for both.
     ledger.waiting.advance_time(now);
     assert!(!ledger.waiting.is_touched(), "what was taken in is not written again");
     let line: Vec<_> =
@@ -26,7 +26,7 @@ fn picture(ledger: &mut QueueState, now: Timestamp) -> String {
     parts.join("\n")
 }
 
-/// Numbers that follow from a seed (SplitMix64).
+/// Generates numbers from a seed (SplitMix64).
 struct Dice(u64);
 
 impl Dice {
@@ -39,7 +39,7 @@ impl Dice {
     }
 }
 
-/// Several operations of any kind, as a process makes one record of them.
+/// Applies several random operations, as a process does that writes them in one record.
 fn operate(ledger: &mut QueueState, dice: &mut Dice, all: &[ExecutorId], now: Timestamp) {
     for _ in 0..=dice.below(4) {
         let who = u8::try_from(dice.below(16)).unwrap();
@@ -115,7 +115,7 @@ fn whoever_follows_knows_what_whoever_reads_knows() {
             let theirs = theirs.take_patch().unwrap();
             let mut changes = Vec::new();
             if dice.below(2) == 0 {
-                // They were first: what was done here is taken back, and done anew after what they did.
+                // The other process appended first. The local changes are undone, and repeated after the changes of the other process.
                 operate(&mut mine, &mut dice, &all, now);
                 let patch = mine.take_patch().unwrap();
                 changes = stored.undo_ops(&patch).unwrap();
@@ -133,7 +133,7 @@ fn whoever_follows_knows_what_whoever_reads_knows() {
     }
 }
 
-/// One who waits where an older version stored him is read, and not followed: the next record puts him where he belongs.
+/// A waiter that an older version has stored under another key requires a full read. The next record moves it to its own key.
 #[test]
 fn what_an_older_version_wrote_is_read_anew() {
     let (mut ledger, now) = (QueueState::new(QueueSettings::new()), Timestamp::from_unix_ms(START));

@@ -1,8 +1,8 @@
-//! Several starts of one name, of which some runs were purged before others began.
+//! Several starts of one run id. Some of the runs are purged before other starts begin.
 
 use super::*;
 
-/// A start of the run of a number, by a process, at a moment.
+/// Creates a start of the run with this number, by this process, at this time.
 fn start(who: u8, by: ExecutorId, ms: i64) -> (String, StartId, Box<SlotRequest>) {
     let at = Timestamp::from_unix_ms(START + ms);
     let QueueOp::Ask(mut one) = ask(who, by, "", 0, 1, at) else { unreachable!() };
@@ -20,7 +20,8 @@ fn ended(id: &str, life: StartId) -> QueueOp {
     QueueOp::LeaveRun { id: id.to_owned(), life: Some(life), ended_at: Seq::new(9), place: None }
 }
 
-/// A run has ended, and two starts of its name are under way. One of them finds it, it is purged, and the other one is recorded, whichever asked first.
+/// A run has ended, and two starts of its id are in progress. One of them finds the run, the run is purged, and the other start is recorded. The
+/// result does not depend on which start requested the slot first.
 #[test]
 fn slot_belongs_to_all_pending_starts() {
     let (me, now) = (executor(), Timestamp::from_unix_ms(START));
@@ -39,7 +40,7 @@ fn slot_belongs_to_all_pending_starts() {
             gone: vec![gone],
             found: found.map(|start| FoundRun { start, at: Seq::new(3) }),
         };
-        // It saw the run while that went on: its end is noted before, and once more.
+        // The start finds the run during this time: its end is recorded before and once more.
         for op in [ended(&id, life(0)), found(Some(life(0))), ended(&id, life(0)), ended(&id, life(0))] {
             ledger.apply(op, now);
             ledger.grant(now);
@@ -52,7 +53,7 @@ fn slot_belongs_to_all_pending_starts() {
     }
 }
 
-/// The run of a start that waits is let go, while another start of its name is under way, whose run is on hold as well.
+/// The run of a waiting start is unpaused, while another start of the same id is in progress. The run of that start is on hold as well.
 #[test]
 fn slot_stays_held_while_another_start_is_pending() {
     let (me, now) = (executor(), Timestamp::from_unix_ms(START));
@@ -64,7 +65,7 @@ fn slot_stays_held_while_another_start_is_pending() {
     for (_, _, one) in &all {
         assert_eq!(ledger.apply(QueueOp::Ask(one.clone()), now), OpResult::Waits);
     }
-    // Where it is stored as one of two, and as the one that is meant unless that is said.
+    // The start is stored once as one of two, and once as the default start of the entry.
     let lives = [all[0].1, all[1].1];
     assert_eq!(ledger.waiting[id].lives, lives);
     ledger.apply(
@@ -87,7 +88,7 @@ fn slot_stays_held_while_another_start_is_pending() {
     assert!(ledger.held.is_empty());
 }
 
-/// A start that failed, and may have entered the queue, is made again: it has one place, and gives all of it back.
+/// A start that failed and may have entered the queue is repeated. It has one slot, and releases the whole slot.
 #[test]
 fn repeated_start_takes_slot_of_unknown_one() {
     let (me, now) = (executor(), Timestamp::from_unix_ms(START));
@@ -105,7 +106,7 @@ fn repeated_start_takes_slot_of_unknown_one() {
     assert_eq!(ledger.held[&id].lives, [life]);
 }
 
-/// What an earlier program has stored, and what it has recorded.
+/// The stored state and the records of an earlier version.
 #[test]
 fn entry_without_start_id_matches_any_start() {
     let (me, now) = (executor(), Timestamp::from_unix_ms(START));
@@ -119,7 +120,7 @@ fn entry_without_start_id_matches_any_start() {
     assert!(text.contains(&lives), "{text}");
     let before = Channels::from_json(text.replace(&lives, "")).unwrap();
     let place = Some((now, me));
-    // Another start of the name stands in it as well, and the end of any gives it back.
+    // The entry also contains another start of the id, and the end of any start releases the slot.
     for (life, place, is_held) in
         [(None, place, false), (Some(life), place, false), (Some(life), Some((now, executor())), true)]
     {
@@ -129,7 +130,7 @@ fn entry_without_start_id_matches_any_start() {
         ledger.apply(QueueOp::LeaveRun { id: id.clone(), life, ended_at: Seq::new(9), place }, now);
         assert_eq!(ledger.held.contains_key(&id), is_held);
     }
-    // A run that an earlier program has recorded is any start.
+    // A run that an earlier version has recorded stands for any start.
     let mut ledger = QueueState::read(&channels).unwrap();
     ledger.apply(QueueOp::LeaveRun { id, life: None, ended_at: Seq::new(9), place }, now);
     assert!(ledger.held.is_empty());

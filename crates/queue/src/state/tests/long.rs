@@ -1,10 +1,10 @@
-//! Lines of many: what they take in the state, who is refused, and that whose turn it is does not depend on how many wait.
+//! Long lines: their size in the state, the requests that are refused, and an order that does not depend on the length.
 
 use ferrata_core::TenantId;
 
 use super::*;
 
-/// Has a run with an id as the runtime makes them stand in the line, as long as a caller may.
+/// Makes a run with an id in the runtime's format wait in the line, with the longest key that a caller may set.
 fn uuid_start(n: u64, me: ExecutorId, key: &str, now: Timestamp) -> (String, QueueOp) {
     let run = RunKey::try_from(format!("01932f6e-7a3b-7cc1-9d4e-{n:012x}").as_str()).unwrap();
     let QueueOp::Ask(mut one) = ask(0, me, key, 0, 1, now) else { unreachable!() };
@@ -28,7 +28,7 @@ fn stored(ledger: &mut QueueState) -> Channels {
     channels
 }
 
-/// A tenth of them in a tenth of the room: seven eighths of the 8 MiB that a record may have unless that is set.
+/// Uses a tenth of the waiters and a tenth of the space. The space is seven eighths of the default limit of 8 MiB for a record.
 #[test]
 fn hundred_thousand_waiters_fit_and_grant_writes_one() {
     let (mut ledger, me) = (one_place(7 * 1024 * 1024 / 10), executor());
@@ -67,7 +67,7 @@ fn full_queue_refuses_until_waiters_leave() {
     assert!(matches!(said, OpResult::NoRoom { bytes, room: 16_384 } if bytes > 16_384), "{said:?}");
     assert!(n > 20, "{n} have room");
     assert!(stored(&mut ledger).to_json().unwrap().len() <= 16_384);
-    // One that is in the line may ask again, and a place can be given back.
+    // A waiter may repeat its request, and a slot can be released.
     assert_eq!(ledger.apply(uuid_start(0, me, &key, now).1, now), OpResult::Granted);
     assert_eq!(ledger.apply(uuid_start(1, me, &key, now).1, now), OpResult::Waits);
     for _ in 0..3 {
@@ -78,7 +78,7 @@ fn full_queue_refuses_until_waiters_leave() {
     assert_eq!(ledger.apply(uuid_start(n, me, &key, now).1, now), OpResult::Waits);
 }
 
-/// A queue as it was stored when each who waited was written out.
+/// A queue whose waiters are stored in the long form of an older version.
 #[test]
 fn a_line_that_was_written_out_is_read() {
     let (mut ledger, me) = (one_place(usize::MAX), executor());
@@ -86,7 +86,7 @@ fn a_line_that_was_written_out_is_read() {
     for n in 0..3 {
         ledger.apply(uuid_start(n, me, "k", now).1, now);
     }
-    // One of another tenant, with nothing to say of it.
+    // A waiter of another tenant, without a key and a priority.
     let (_, QueueOp::Ask(mut one)) = uuid_start(3, me, "", now) else { unreachable!() };
     one.waiting.run = RunKey::new(TenantId::new("acme").unwrap(), one.waiting.run.run);
     one.id = format!("{RUN}{}", one.waiting.run);
@@ -100,7 +100,7 @@ fn a_line_that_was_written_out_is_read() {
     channels.insert("waiting", serde_json::to_value(&*ledger.waiting).unwrap());
     let mut read = QueueState::read(&channels).unwrap();
     assert_eq!(*read.waiting, *ledger.waiting);
-    // What is changed of them takes them out of where they were.
+    // A change of these waiters removes them from their old keys.
     for (id, _) in ledger.waiting.iter() {
         read.apply(leave(id.clone()), now);
     }

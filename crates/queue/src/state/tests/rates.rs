@@ -1,4 +1,4 @@
-//! How many a rate lets in, and when.
+//! Rates: the number of grants and their times.
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn rate_grants_its_count_and_gives_next_time() {
     }
 }
 
-/// Those who name no key are one key: its rate holds for them, and the others take turns with them.
+/// Requests without a key share one key. Its rate applies to them, and they take turns with the other keys.
 #[test]
 fn waiters_without_key_count_as_one_key() {
     let at = |ms: i64| Timestamp::from_unix_ms(START + ms);

@@ -1,8 +1,8 @@
-//! What was so once, said by a process that was stopped, is slow, or has lost the run since.
+//! Reports that were once true, from a process that was suspended, is slow, or no longer owns the run.
 
 use super::*;
 
-/// A process that was stopped drops its node when it learns that another one has its run: the wait of the node there was taken out with it.
+/// A suspended process drops its node when it learns that another process owns the run. The wait of the node in the other process stays.
 #[test]
 fn drop_in_former_process_keeps_node_wait_elsewhere() {
     let mut settings = QueueSettings::new();
@@ -20,8 +20,8 @@ fn drop_in_former_process_keeps_node_wait_elsewhere() {
     assert_eq!((ledger.held.len(), ledger.waiting.len()), (0, 0));
 }
 
-/// A process that was stopped and returns asks for its node, says that it rests, or drops it: what it says took the place, or the wait, of the node
-/// in the process that has taken the run, whose run nothing woke any more.
+/// A process was suspended and lost its run to another process. When it continues, it requests a slot for its node, reports that the node becomes
+/// idle, or drops the node. None of these may change the slot or the wait of the node in the other process.
 #[test]
 fn stale_process_cannot_change_node_in_current_process() {
     let mut settings = QueueSettings::new();
@@ -59,14 +59,14 @@ fn stale_process_cannot_change_node_in_current_process() {
                 .apply(QueueOp::LeaveNode { id: format!("run:default/run-{who:03}"), executor: before }, at);
             assert_eq!(stands(&ledger, who), (now, question.map(str::to_owned)));
         }
-        // The node of the next owner takes the place over.
+        // The node of the next owner takes the slot over.
         ledger.apply(rest(who, before, 3, "next"), at);
         assert_eq!(stands(&ledger, who), (before, Some("next".to_owned())));
     }
 }
 
-/// A slow process says that it has woken a node, or that the place of a node is not used: the node has rested again since, with another question, or
-/// has come for its place. No process answered that question then, and the queue gave the place of a node at work to another.
+/// A slow process reports that it has woken a node, or that a node does not use its slot. Since then, the node has become idle again with another
+/// question, or has claimed its slot. The queue ignores the report.
 #[test]
 fn late_report_on_idle_node_is_ignored() {
     let (mut ledger, [one, other]) = (QueueState::new(QueueSettings::new()), [executor(), executor()]);
@@ -95,8 +95,8 @@ fn late_report_on_idle_node_is_ignored() {
     assert_eq!(ledger.held[&id()].question, None, "its node has come for its place");
 }
 
-/// A slow process says that it let a run go, or cancelled one that came too late: that run has ended and was purged since, and another start of its
-/// name waits, or came too late. Its run stayed on hold for good.
+/// A slow process reports that it unpaused a run, or cancelled a run that missed its deadline. That run has ended and was purged since, and another
+/// start of its id waits or has missed its deadline. The queue ignores the report, so the new run does not stay on hold.
 #[test]
 fn late_report_on_start_skips_next_one() {
     let mut settings = QueueSettings::new();
@@ -111,7 +111,7 @@ fn late_report_on_start_skips_next_one() {
     let id = |who: u8| format!("run:default/run-{who:03}");
 
     assert_eq!(ledger.apply(start(1, 0, None), at(0)), OpResult::Granted);
-    // The second waits, is given its place, ends, and is started again behind the third.
+    // The second start waits, gets its slot, ends, and is started again after the third.
     let mut granted = Vec::new();
     for ms in [100, 200] {
         let before = if ms == 100 { 1 } else { 3 };
@@ -135,7 +135,7 @@ fn late_report_on_start_skips_next_one() {
     );
     assert!(ledger.held.contains_key(&id(2)), "the run that had that place has ended before");
 
-    // The fourth comes too late twice.
+    // The fourth start misses its deadline twice.
     let mut late = Vec::new();
     for ms in [400, 500] {
         assert_eq!(ledger.apply(start(4, ms, Some(ms + 1)), at(ms)), OpResult::Waits);
@@ -147,7 +147,7 @@ fn late_report_on_start_skips_next_one() {
     assert!(ledger.expired.contains_key(&id(4)), "nobody has cancelled this run");
     ledger.apply(QueueOp::Forgotten { id: id(4), at: late[1] }, at(600));
     assert!(ledger.expired.is_empty());
-    // The fifth is started again before its run, which is on hold, is cancelled.
+    // The fifth run is started again before its run, which is on hold, is cancelled.
     assert_eq!(ledger.apply(start(5, 700, Some(701)), at(700)), OpResult::Waits);
     ledger.apply(leave(id(2)), at(702));
     ledger.grant(at(702));
@@ -157,7 +157,7 @@ fn late_report_on_start_skips_next_one() {
         ledger.expired.is_empty() && ledger.held[&id(5)].on_hold,
         "it has its place, and is to be let go"
     );
-    // One that is refused is late as before: its run would be on hold for good.
+    // A start that is refused still counts as late. Otherwise its run would stay on hold forever.
     assert_eq!(ledger.apply(start(6, 800, Some(801)), at(800)), OpResult::Waits);
     ledger.grant(at(802));
     ledger.settings.max_waiting = 0;
@@ -167,7 +167,7 @@ fn late_report_on_start_skips_next_one() {
     assert_eq!(before.at, Timestamp::default(), "an earlier program wrote no time");
 }
 
-/// Another process has seen the run at rest and given its place back before it was recorded that the run rests.
+/// Another process has seen the run idle and released its slot before the queue recorded that the run becomes idle.
 #[test]
 fn idle_run_missing_from_queue_enters_again() {
     let (mut ledger, me) = (QueueState::new(QueueSettings::new()), executor());

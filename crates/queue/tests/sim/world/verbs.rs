@@ -1,4 +1,4 @@
-//! What operators do to runs of a queue.
+//! Operations of operators on runs of a queue.
 
 use std::sync::Arc;
 

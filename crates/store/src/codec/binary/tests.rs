@@ -1,4 +1,4 @@
-//! The stored form of headers, byte by byte, and what is none.
+//! The stored form of headers, byte by byte, and bytes that are not a valid header.
 
 use super::*;
 use crate::id::{Epoch, Visit};
@@ -27,7 +27,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The stored form is a promise to every later version: it is never edited.
+/// Every later version must read this stored form, so this test never changes.
 ///
 /// Guarantees: REDIS-10.
 #[test]
@@ -104,14 +104,14 @@ fn invalid_header_is_damage_newer_one_is_not() {
     let mut longer = good.to_vec();
     longer.push(0);
     assert!(read(&longer) == Err(InvalidHeader::Damaged));
-    // Kind, status, what is there, and a number without an end.
+    // The kind, the status, the bits of optional fields, and a number without an end.
     for (at, byte) in [(20, 11), (21, 6), (22, 0x2f), (22, 0xff)] {
         let mut broken = good.to_vec();
         broken[at] = byte;
         assert!(read(&broken) == Err(InvalidHeader::Damaged), "{byte} at {at}");
     }
     assert!(read(&[0xff; 64]) == Err(InvalidHeader::Damaged));
-    // A base behind its record is none.
+    // A base after its record is invalid.
     assert_eq!(write(&header(), Seq::new(300)), None);
     let mut early = good.to_vec();
     (early[16], early[17], early[19]) = (0x83, 0x00, 0x04);

@@ -48,12 +48,12 @@ impl StreamRelay {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Announces to other processes that this process watches a run, or all runs.
-    pub(super) fn announce_watch(&self, run: Option<&RunKey>) {
+    /// Announces to other processes that this process watches a run.
+    pub(super) fn announce_watch(&self, run: &RunKey) {
         if self.has_begun.load(Ordering::Acquire) {
             let mut state = self.state();
             state.streams.remove_streams(run);
-            state.announce(run.is_none(), run.cloned());
+            state.announce([run.clone()]);
             drop(state);
             self.bell.notify_one();
             self.hurry.notify_one();

@@ -56,7 +56,6 @@ pub(super) struct RelayState {
     pub(super) streams: Streams,
     chunks: VecDeque<RelayChunk>,
     bytes: usize,
-    wants_all: bool,
     wants: BTreeSet<RunKey>,
     /// The number of streams that started here.
     rounds: u64,
@@ -68,8 +67,8 @@ pub(super) struct RelayState {
 #[derive(Default)]
 pub(super) struct RelayBatch {
     pub(super) asks: bool,
-    /// The runs that this process watches, and whether it watches all.
-    pub(super) wants: Option<(bool, Vec<RunKey>)>,
+    /// The runs that this process watches.
+    pub(super) wants: Vec<RunKey>,
     pub(super) chunks: VecDeque<RelayChunk>,
     /// The progress after this batch is sent.
     pub(super) after: RelayProgress,
@@ -116,16 +115,15 @@ impl RelayState {
         }
     }
 
-    /// Queues an announcement that this process watches these runs, or all.
-    pub(super) fn announce(&mut self, all: bool, runs: impl IntoIterator<Item = RunKey>) {
-        self.wants_all |= all;
+    /// Queues an announcement that this process watches these runs.
+    pub(super) fn announce(&mut self, runs: impl IntoIterator<Item = RunKey>) {
         self.wants.extend(runs);
         self.all.wants += 1;
     }
 
     /// Stores the watches of another process.
-    pub(super) fn store_interest(&mut self, all: bool, runs: Vec<RunKey>, now: Duration) {
-        self.wanted.add(all, runs, now);
+    pub(super) fn store_interest(&mut self, runs: Vec<RunKey>, now: Duration) {
+        self.wanted.add(runs, now);
     }
 
     /// Returns the progress that is reached when all messages are sent or dropped, except messages that wait for answers.
@@ -144,10 +142,7 @@ impl RelayState {
             RelayInterest::Asked(at) if now.saturating_sub(at) >= GRACE => self.known = RelayInterest::Yes,
             _ => {}
         }
-        if self.wants_all || !self.wants.is_empty() {
-            let runs = std::mem::take(&mut self.wants).into_iter().collect();
-            taken.wants = Some((std::mem::take(&mut self.wants_all), runs));
-        }
+        taken.wants = std::mem::take(&mut self.wants).into_iter().collect();
         let wanted = &mut self.wanted;
         let (now_wanted, rest) =
             std::mem::take(&mut self.chunks).into_iter().partition(|(of, ..)| wanted.has(&of.run, || now));
@@ -171,6 +166,7 @@ impl RelayState {
 /// The watches of another process, and the time at which they expire.
 #[derive(Debug, Default)]
 struct RemoteInterest {
+    /// All runs count as watched until this time, because there are too many to remember.
     all: Duration,
     runs: HashMap<RunKey, Duration>,
 }
@@ -184,12 +180,12 @@ impl RemoteInterest {
         self.all > now || self.runs.get(run).is_some_and(|until| *until > now)
     }
 
-    fn add(&mut self, all: bool, runs: Vec<RunKey>, now: Duration) {
+    fn add(&mut self, runs: Vec<RunKey>, now: Duration) {
         let until = now.saturating_add(LASTS);
         if self.runs.len() + runs.len() > WANTED {
             self.runs.retain(|_, until| *until > now);
         }
-        if all || self.runs.len() + runs.len() > WANTED {
+        if self.runs.len() + runs.len() > WANTED {
             self.all = until;
         } else {
             self.runs.extend(runs.into_iter().map(|run| (run, until)));
@@ -236,9 +232,9 @@ impl Streams {
         Some((first.saturating_sub(next), next.saturating_sub(first).min(count)))
     }
 
-    /// Removes the streams of a newly watched run, or of all.
-    pub(super) fn remove_streams(&mut self, run: Option<&RunKey>) {
-        self.0.retain(|(of, ..), _| run.is_some_and(|run| of != run));
+    /// Removes the streams of a newly watched run.
+    pub(super) fn remove_streams(&mut self, run: &RunKey) {
+        self.0.retain(|(of, ..), _| of != run);
     }
 }
 
@@ -284,7 +280,7 @@ mod tests {
         state.push(chunk("b", 0, 5));
         let taken = state.take(SECOND);
         assert!(taken.asks && taken.holds && taken.chunks.is_empty() && taken.after.chunks == 0);
-        state.store_interest(false, vec![run("a")], SECOND);
+        state.store_interest(vec![run("a")], SECOND);
         let taken = state.take(SECOND);
         assert_eq!((numbers(&taken), taken.holds, taken.after.chunks), (vec![0, 1, 2], true, 3));
         let taken = state.take(SECOND + GRACE);
@@ -304,7 +300,7 @@ mod tests {
         assert_eq!(state.chunks.back().unwrap().1, 999, "what is too large alone is lost alone");
         for many in 0..20 {
             let runs = (0..999).map(|number| run(&format!("{many}-{number}"))).collect();
-            state.store_interest(false, runs, SECOND);
+            state.store_interest(runs, SECOND);
         }
         assert!(state.wanted.runs.len() <= WANTED);
         state.take(SECOND + GRACE);
@@ -350,7 +346,7 @@ mod tests {
         assert_eq!(streams.record_received(&begun(4, 2), 0, 2), Some((0, 2)), "all are doubled");
         assert_eq!(streams.record_received(&begun(6, 1), 0, 1), Some((0, 0)), "a retry counts attempts anew");
         assert_eq!(streams.record_received(&begun(4, 2), 2, 1), None);
-        streams.remove_streams(Some(&run("b")));
+        streams.remove_streams(&run("b"));
         assert_eq!(
             streams.record_received(&stream("b", 1, 1), 9, 1),
             Some((0, 0)),

@@ -74,12 +74,7 @@ fn texts(by: ExecutorId, message: &mut u64, taken: RelayBatch) -> Vec<String> {
     if taken.asks {
         add(RelayMessage::Asks);
     }
-    if let Some((all, runs)) = taken.wants {
-        if all {
-            add(RelayMessage::Wants { all, runs: Vec::new() });
-        }
-        runs.chunks(RUNS).for_each(|runs| add(RelayMessage::Wants { all: false, runs: runs.to_vec() }));
-    }
+    taken.wants.chunks(RUNS).for_each(|runs| add(RelayMessage::Wants { runs: runs.to_vec() }));
     joined(taken.chunks).into_iter().for_each(add);
     texts
 }
@@ -171,11 +166,11 @@ async fn listen(weak: &Weak<RuntimeInner>, clock: &dyn Clock, mut texts: RelayTe
 
 /// Announces the watches of this process. Returns whether there are any.
 fn announce(shared: &RuntimeInner) -> bool {
-    let (all, runs) = shared.feeds().watched();
-    let is_watched = all || !runs.is_empty();
+    let runs = shared.feeds().watched();
+    let is_watched = !runs.is_empty();
     if is_watched {
         let relayed = shared.relayed();
-        relayed.state().announce(all, runs);
+        relayed.state().announce(runs);
         relayed.bell.notify_one();
     }
     is_watched
@@ -186,9 +181,7 @@ fn take(shared: &RuntimeInner, said: RelayMessage) {
     let relayed = shared.relayed();
     match said {
         RelayMessage::Asks => drop(announce(shared)),
-        RelayMessage::Wants { all, runs } => {
-            relayed.state().store_interest(all, runs, shared.clock.monotonic())
-        }
+        RelayMessage::Wants { runs } => relayed.state().store_interest(runs, shared.clock.monotonic()),
         RelayMessage::Chunks { stream, first, chunks } if shared.has_subscribers() => {
             let heard = relayed.state().streams.record_received(&stream, first, chunks.len() as u64);
             let Some((missed, known)) = heard else { return };

@@ -25,8 +25,8 @@ const SENDERS: usize = 256;
 pub(super) enum RelayMessage {
     /// The sending process starts its first stream, and asks other processes which runs they watch.
     Asks,
-    /// The sending process watches these runs, or all runs if `all` is set. This message is repeated while the watch continues.
-    Wants { all: bool, runs: Vec<RunKey> },
+    /// The sending process watches these runs. This message is repeated while the watch continues.
+    Wants { runs: Vec<RunKey> },
     /// Chunks of a stream. `first` is the number of the first chunk.
     Chunks { stream: RelayStream, first: u64, chunks: Vec<Arc<RawValue>> },
 }
@@ -234,10 +234,8 @@ mod tests {
             &format!("f1 {id} 0 0 0 \"Asks\""),
             &format!("f1 {id} 0 7 3 \"Asks\""),
             &format!("f1 {id} 0 0 18446744073709551616 \"Asks\""),
-            &format!("f1 {id} 0 0 1 {{\"Wants\":{{\"all\":1,\"runs\":[]}}}}"),
-            &format!(
-                "f1 {id} 0 0 1 {{\"Wants\":{{\"all\":true,\"runs\":[{{\"tenant\":\"\",\"run\":\"\"}}]}}}}"
-            ),
+            &format!("f1 {id} 0 0 1 {{\"Wants\":{{\"runs\":1}}}}"),
+            &format!("f1 {id} 0 0 1 {{\"Wants\":{{\"runs\":[{{\"tenant\":\"\",\"run\":\"\"}}]}}}}"),
         ] {
             assert!(inbox.read(by(2), text).is_none(), "{text}");
         }

@@ -4,21 +4,21 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::log_reader;
 use crate::engine::fold::missing;
 use crate::engine::fold::{ReplayedRun, fold};
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{NodeName, RunKey, Seq, Visit};
+use crate::log_reader;
 use crate::record::{Record, RecordKind, RunStatus, codec};
 use crate::state::Channels;
 use crate::store::{At, CheckpointStore, RunHead};
 
-/// The result of [checking a log](crate::runtime::Runtime::check_log).
+/// The result of checking a log with `Runtime::check_log`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CheckedLog {
-    /// The number of records that were loaded.
+    /// The number of records that were read.
     pub records: u64,
     /// The number of these records that are bases (records with the full state).
     pub bases: u64,
@@ -31,7 +31,7 @@ pub struct CheckedLog {
 }
 
 /// Reads a log and replays it twice: once from its first base, and once from each further base. Both replays must have the same result.
-pub(crate) async fn check_log(store: &dyn CheckpointStore, run: &RunKey) -> Result<CheckedLog> {
+pub async fn check_log(store: &dyn CheckpointStore, run: &RunKey) -> Result<CheckedLog> {
     let mut head = store.head(run).await?.ok_or_else(|| missing(run))?;
     let mut ends = log_reader::segment_ends(store, run, At::Seq(head.seq)).await?;
     loop {

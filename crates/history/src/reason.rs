@@ -2,14 +2,13 @@
 
 use serde::Serialize;
 
-use super::checkpoint::{Checkpoint, PendingActivation, PendingChild, pending};
-use super::explain::shortened;
-use super::questions;
 use crate::ask::{Question, QuestionKind};
+use crate::checkpoint::{Checkpoint, PendingActivation, PendingChild, pending};
 use crate::clock::Timestamp;
 use crate::engine::fold::{ReplayedRun, fold, missing};
 use crate::error::Result;
-use crate::id::{NodeName, RunKey, Visit};
+use crate::id::{NodeName, RunId, RunKey, Visit};
+use crate::questions::questions;
 use crate::record::body::RecordEvent;
 use crate::record::{Failure, RecordKind, RunStatus, codec};
 use crate::store::{At, CheckpointStore, RunHead};
@@ -102,29 +101,29 @@ fn last_failures<'a>(
 
 /// The reasons why a run waits for its children.
 #[derive(Debug, Default)]
-pub(super) struct ChildReasons {
-    pub(super) reasons: Vec<RunReason>,
+pub(crate) struct ChildReasons {
+    pub(crate) reasons: Vec<RunReason>,
     /// Whether one of the children is active.
-    pub(super) go_on: bool,
+    pub(crate) go_on: bool,
 }
 
 /// The log data that explains a run's status.
 #[derive(Clone, Debug)]
-pub(super) struct ReasonFacts {
+pub(crate) struct ReasonFacts {
     status: RunStatus,
     failure: Option<Failure>,
     cancelled: Option<String>,
     paused: Option<String>,
-    pub(super) questions: Vec<Question>,
+    pub(crate) questions: Vec<Question>,
     /// The pending activations, without items and progress.
-    pub(super) next: Vec<PendingActivation>,
+    pub(crate) next: Vec<PendingActivation>,
     /// The last failure of each activation that has failed at least once.
     failed: Vec<(NodeName, Visit, String)>,
 }
 
 impl Checkpoint {
     /// Returns the reasons why the run has its status at the time `now`, from its own log and `head`. The most urgent reason comes first. To include
-    /// the reasons of its children, use [`Runtime::explain`](crate::runtime::Runtime::explain).
+    /// the reasons of its children, use `Runtime::explain`.
     #[must_use]
     pub fn reasons(&self, head: &RunHead, now: Timestamp) -> Vec<RunReason> {
         let facts = ReasonFacts::of(self);
@@ -148,7 +147,7 @@ impl Checkpoint {
 }
 
 impl ReasonFacts {
-    pub(super) fn of(now: &Checkpoint) -> Self {
+    pub(crate) fn of(now: &Checkpoint) -> Self {
         let next = now.next.iter().map(|pending| PendingActivation {
             item: None,
             progress: None,
@@ -167,7 +166,7 @@ impl ReasonFacts {
     }
 
     /// Reads the data from the last segment of a log. Failures before that segment are missing.
-    pub(super) async fn read(store: &dyn CheckpointStore, head: &RunHead) -> Result<Self> {
+    pub(crate) async fn read(store: &dyn CheckpointStore, head: &RunHead) -> Result<Self> {
         let run = &head.run;
         let records = store.load(run, At::Record(head.id)).await?.ok_or_else(|| missing(run))?;
         let ReplayedRun { machine, last, .. } = fold(run, &records, None)?;
@@ -192,7 +191,7 @@ impl ReasonFacts {
     }
 
     /// Lists the runs that activations wait for.
-    pub(super) fn children(&self) -> impl Iterator<Item = (&PendingActivation, &PendingChild)> {
+    pub(crate) fn children(&self) -> impl Iterator<Item = (&PendingActivation, &PendingChild)> {
         let of = |pending: &'_ PendingActivation| !pending.stopped;
         self.next
             .iter()
@@ -201,7 +200,7 @@ impl ReasonFacts {
     }
 
     /// Returns the size in bytes of the text that nodes and callers wrote.
-    pub(super) fn size(&self) -> usize {
+    pub(crate) fn size(&self) -> usize {
         let questions = self.questions.iter().map(|one| one.text.as_ref().map_or(0, String::len) + 200);
         let next = self.next.iter().map(|one| 200 + one.steps.len() * 20 + one.children.len() * 120);
         let failed = self.failed.iter().map(|(.., why)| why.len());
@@ -209,7 +208,7 @@ impl ReasonFacts {
     }
 
     /// Returns why the run has its status, the most urgent reason first.
-    pub(super) fn reasons(&self, head: &RunHead, now: Timestamp, children: ChildReasons) -> Vec<RunReason> {
+    pub(crate) fn reasons(&self, head: &RunHead, now: Timestamp, children: ChildReasons) -> Vec<RunReason> {
         let mut all = Vec::new();
         if let Some(failure) = self.failure.as_ref().filter(|_| self.status == RunStatus::Failed) {
             all.push(RunReason::new(ReasonKind::Failed, self.failed_at(failure)));
@@ -344,5 +343,18 @@ impl ReasonFacts {
                 format!("has no process; one that serves `{workflow}` claims it"),
             ),
         }
+    }
+}
+
+/// Returns an id in the form for sentences. An id generated for a child is shortened to its distinctive part.
+pub(crate) fn shortened(run: &RunId) -> String {
+    const HASH: usize = 32;
+    const SHOWN: usize = 6;
+    let id = run.as_str();
+    match id.rsplit_once('-') {
+        Some((name, hash)) if hash.len() == HASH && hash.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
+            format!("{name}-{}…", &hash[..SHOWN])
+        }
+        _ => id.to_owned(),
     }
 }

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use super::log_reader::folded_at;
-use super::questions;
 use crate::ask::Question;
 use crate::engine::fold::{ReplayedRun, fold, missing};
 use crate::engine::frontier::ActivationKey;
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{HeadRef, RunKey};
+use crate::log_reader::folded_at;
+use crate::questions::questions;
 use crate::record::RunStatus;
 use crate::record::child::{ActivationChild, ParentBond};
 use crate::record::parent_link::{ParentLink, parent_link};
@@ -17,7 +17,7 @@ use crate::store::{At, CheckpointStore, RunHead};
 
 /// The relation of a parent to its child.
 #[derive(Debug)]
-pub(crate) enum ParentRelation {
+pub enum ParentRelation {
     /// The parent waits or may wait for the run. The fields say what the parent's log contains about the start of the run, and whether the parent is
     /// paused.
     Waits {
@@ -26,7 +26,7 @@ pub(crate) enum ParentRelation {
     },
     /// The parent has recorded the run's result.
     Told,
-    /// The parent's log cannot be loaded, so the relation is unknown.
+    /// The parent's log cannot be read, so the relation is unknown.
     Unknown,
     /// The parent was purged, even if a new run has its id.
     Gone,
@@ -41,7 +41,7 @@ pub(crate) enum ParentRelation {
 /// # Errors
 ///
 /// Returns the errors of the store. An unreadable log is not an error.
-pub(crate) async fn parent_of(
+pub async fn parent_of(
     store: &dyn CheckpointStore,
     run: &RunKey,
     link: &ParentLink,
@@ -122,7 +122,7 @@ pub(crate) async fn check_removal(
 /// # Errors
 ///
 /// Returns the errors of [`folded_at`].
-pub(crate) async fn active_child(store: &dyn CheckpointStore, run: &RunKey) -> Result<Option<RunKey>> {
+pub async fn active_child(store: &dyn CheckpointStore, run: &RunKey) -> Result<Option<RunKey>> {
     let folded = folded_at(store, run, At::Latest, None).await?;
     open_child(store, run, Some(&folded), &BTreeSet::new()).await
 }
@@ -151,7 +151,7 @@ async fn open_child(
 /// # Errors
 ///
 /// Returns the errors of [`check_removal`].
-pub(crate) async fn check_purge(
+pub async fn check_purge(
     store: &dyn CheckpointStore,
     run: &RunKey,
     before: &BTreeSet<&RunKey>,
@@ -182,7 +182,7 @@ pub(crate) async fn check_purge(
 pub struct OpenQuestions {
     /// The questions. The run's own questions come first.
     pub questions: Vec<Question>,
-    /// The errors of descendants that could not be loaded. Their questions are missing. Each error names its [run](Error::run).
+    /// The errors of descendants that could not be read. Their questions are missing. Each error names its [run](Error::run).
     pub unreadable: Vec<Error>,
 }
 
@@ -191,7 +191,7 @@ pub struct OpenQuestions {
 /// # Errors
 ///
 /// Returns the errors of the store, and the errors of [`fold`] for the run itself.
-pub(crate) async fn questions_of_all(store: &dyn CheckpointStore, run: &RunKey) -> Result<OpenQuestions> {
+pub async fn questions_of_all(store: &dyn CheckpointStore, run: &RunKey) -> Result<OpenQuestions> {
     let mut found = OpenQuestions::default();
     let mut left = VecDeque::from([(run.clone(), String::new())]);
     while let Some((asking, path)) = left.pop_front() {
@@ -225,7 +225,7 @@ pub(crate) async fn questions_of_all(store: &dyn CheckpointStore, run: &RunKey) 
 /// # Errors
 ///
 /// Returns the errors of [`questions_of_all`].
-pub(crate) async fn find_asker(
+pub async fn find_asker(
     store: &dyn CheckpointStore,
     run: &RunKey,
     question: &str,

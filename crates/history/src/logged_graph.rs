@@ -24,7 +24,8 @@ pub struct LoggedGraph {
 
 impl LoggedGraph {
     /// Returns the effect of a node, if a stored record contains it.
-    pub(crate) fn effect(&self, node: &NodeName) -> Option<Effect> {
+    #[doc(hidden)]
+    pub fn effect(&self, node: &NodeName) -> Option<Effect> {
         self.effects.as_ref().map(|effects| effects.get(node).copied().unwrap_or_default())
     }
 }

@@ -10,14 +10,15 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::log_reader;
 use crate::engine::fold::missing;
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{HeadRef, RunKey, Seq};
+use crate::log_reader;
 use crate::record::body::{RecordBody, RecordEvent, Signal, SignalKind};
 use crate::record::{Record, RecordHeader, RunFacts, RunStatus, codec};
 use crate::store::{At, CheckpointStore, RunAppend, RunHead};
+use crate::wording::count;
 
 /// The format name in the first line.
 const KIND: &str = "ferrata run";
@@ -49,7 +50,7 @@ struct ArchiveLine {
 const ROUNDS: u32 = 32;
 
 /// Exports all stored records of a run, or only the records before `before`.
-pub(crate) async fn export(store: &dyn CheckpointStore, run: &RunKey, before: Option<Seq>) -> Result<String> {
+pub async fn export(store: &dyn CheckpointStore, run: &RunKey, before: Option<Seq>) -> Result<String> {
     let mut head = store.head(run).await?.ok_or_else(|| missing(run))?;
     for _ in 0..ROUNDS {
         let text = export_as_of(store, run, &head, before).await;
@@ -176,7 +177,8 @@ fn read(text: &str) -> Result<(ArchiveHeader, Vec<Record>)> {
         records.push(record);
     }
     if records.len() as u64 != title.records {
-        let message = format!("has {} records after it, and announces {}", records.len(), title.records);
+        let message =
+            format!("announces {}, and is followed by {}", count(title.records, "record"), records.len());
         return Err(refuse(1, &message));
     }
     Ok((title, records))
@@ -208,17 +210,21 @@ fn renumber(run: &RunKey, record: &mut Record, shift: u64) -> Result<()> {
 }
 
 /// An exported run in the form that an import stores.
-pub(crate) struct ImportedRun {
-    pub(crate) run: RunKey,
-    pub(crate) facts: RunFacts,
-    pub(crate) records: Vec<Record>,
+#[derive(Debug)]
+pub struct ImportedRun {
+    /// The id of the copy.
+    pub run: RunKey,
+    /// The facts to store next to its log.
+    pub facts: RunFacts,
+    /// Its log.
+    pub records: Vec<Record>,
     /// Whether the run has the id under which it was exported.
-    pub(crate) is_same_id: bool,
+    pub is_same_id: bool,
 }
 
 /// Imports an exported run under its own key or another key. The imported run has no owner, because the former owner drives the original run and not
 /// the copy. `prepare` may reject the run or add records. Returns the run with its last record.
-pub(crate) async fn import(
+pub async fn import(
     store: &dyn CheckpointStore,
     text: &str,
     run: Option<RunKey>,

@@ -32,7 +32,8 @@ struct VerdictFields {
 
 impl Verdict {
     /// Reads the verdict of an output. Returns `None` for success, or if there is no verdict.
-    pub(crate) fn of(output: &RawValue) -> Option<Self> {
+    #[doc(hidden)]
+    pub fn of(output: &RawValue) -> Option<Self> {
         // Most outputs are not objects and need no parser.
         if !output.get().starts_with('{') {
             return None;

@@ -5,10 +5,10 @@ use std::str::FromStr;
 
 use uuid::Uuid;
 
-use super::log_reader;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::suggest::no_node;
 use crate::id::{NodeName, RecordId, RunKey, Seq, Visit};
+use crate::log_reader;
 use crate::record::RecordKind;
 use crate::store::{At, CheckpointStore, HeaderRange};
 
@@ -41,12 +41,13 @@ pub enum Position {
 }
 
 impl Position {
-    /// Finds the record of the position. If a header names the activation and no later record is a signal, no bodies are loaded.
+    /// Finds the record of the position. If a header names the activation and no later record is a signal, no bodies are read.
     ///
     /// # Errors
     ///
     /// Returns [`ErrorKind::NotFound`] if no stored record ended the activation, or if the graph has no such node.
-    pub(crate) async fn find(&self, store: &dyn CheckpointStore, run: &RunKey) -> Result<At> {
+    #[doc(hidden)]
+    pub async fn find(&self, store: &dyn CheckpointStore, run: &RunKey) -> Result<At> {
         let (node, visit) = match self {
             Self::Latest => return Ok(At::Latest),
             Self::Seq(seq) => return Ok(At::Seq(*seq)),
@@ -113,7 +114,7 @@ impl Position {
 ///
 /// Returns [`ErrorKind::NotFound`] if the run does not exist, or if the graph has no such node. In the second case the message contains the closest
 /// name.
-pub(crate) async fn find_node(store: &dyn CheckpointStore, run: &RunKey, name: &str) -> Result<NodeName> {
+pub async fn find_node(store: &dyn CheckpointStore, run: &RunKey, name: &str) -> Result<NodeName> {
     let machine = log_reader::folded_at(store, run, At::Latest, None).await?.machine;
     let found = machine.names().find(|known| known.as_str() == name);
     found.cloned().ok_or_else(|| {
@@ -127,7 +128,7 @@ pub(crate) async fn find_node(store: &dyn CheckpointStore, run: &RunKey, name: &
 /// # Errors
 ///
 /// Returns [`ErrorKind::NotFound`] if the run does not exist.
-pub(crate) async fn node_names(store: &dyn CheckpointStore, run: &RunKey) -> Result<Vec<NodeName>> {
+pub async fn node_names(store: &dyn CheckpointStore, run: &RunKey) -> Result<Vec<NodeName>> {
     let machine = log_reader::folded_at(store, run, At::Latest, None).await?.machine;
     Ok(machine.names().cloned().collect())
 }

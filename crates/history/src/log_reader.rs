@@ -19,11 +19,7 @@ use crate::store::{At, CheckpointStore, HeaderRange, Listing, Order, Page, Paged
 /// # Errors
 ///
 /// Returns [`ErrorKind::Invalid`] for a cursor of another run or order. Also returns the errors of [`CheckpointStore::headers`].
-pub(crate) async fn page(
-    store: &dyn CheckpointStore,
-    run: &RunKey,
-    page: &Page,
-) -> Result<Paged<RecordHeader>> {
+pub async fn page(store: &dyn CheckpointStore, run: &RunKey, page: &Page) -> Result<Paged<RecordHeader>> {
     let oldest_first = page.order == Order::OldestFirst;
     let order = if oldest_first { Order::OldestFirst } else { Order::NewestFirst };
     let listing = Listing::of_history(run, order);
@@ -54,7 +50,7 @@ pub(crate) async fn page(
 /// # Errors
 ///
 /// Returns [`ErrorKind::NotFound`] if there is no such run or position. Also returns the errors of [`fold`].
-pub(crate) async fn folded_at(
+pub async fn folded_at(
     store: &dyn CheckpointStore,
     run: &RunKey,
     at: At,
@@ -69,7 +65,7 @@ pub(crate) async fn folded_at(
 /// # Errors
 ///
 /// Returns the errors of [`folded_at`].
-pub(crate) async fn secrets(store: &dyn CheckpointStore, run: &RunKey) -> Result<Secrets> {
+pub async fn secrets(store: &dyn CheckpointStore, run: &RunKey) -> Result<Secrets> {
     Ok(folded_at(store, run, At::Latest, None).await?.machine.secrets().clone())
 }
 
@@ -78,7 +74,7 @@ pub(crate) async fn secrets(store: &dyn CheckpointStore, run: &RunKey) -> Result
 /// # Errors
 ///
 /// Returns the errors of [`folded_at`].
-pub(crate) async fn shown_at(store: &dyn CheckpointStore, run: &RunKey, at: At) -> Result<Value> {
+pub async fn shown_at(store: &dyn CheckpointStore, run: &RunKey, at: At) -> Result<Value> {
     let folded = folded_at(store, run, at, None).await?;
     let secrets = match at {
         At::Latest => folded.machine.secrets().clone(),
@@ -90,7 +86,7 @@ pub(crate) async fn shown_at(store: &dyn CheckpointStore, run: &RunKey, at: At) 
 }
 
 /// Returns the last record of each segment up to `at`, the oldest first. A segment starts at a base and ends before the next base.
-pub(crate) async fn segment_ends(store: &dyn CheckpointStore, run: &RunKey, at: At) -> Result<Vec<Seq>> {
+pub async fn segment_ends(store: &dyn CheckpointStore, run: &RunKey, at: At) -> Result<Vec<Seq>> {
     let mut ends = Vec::new();
     let mut last: Option<Seq> = None;
     let mut range = Some(HeaderRange::oldest(HeaderRange::MAX));
@@ -129,12 +125,12 @@ pub(crate) async fn segment_records(
 
 /// Returns whether a segment follows directly after the end of the previous segment. It does not if the run was pruned between the two reads. The
 /// earlier records are then removed, and the segment starts with a base of its own.
-pub(crate) fn is_continuous(before: Option<HeadRef>, first: &RecordHeader) -> bool {
+pub fn is_continuous(before: Option<HeadRef>, first: &RecordHeader) -> bool {
     before.is_none_or(|last| first.seq == last.seq.next() && first.prev == Some(last.id))
 }
 
 /// Reads and decodes the segment that ends with a record.
-pub(crate) async fn segment(
+pub async fn segment(
     store: &dyn CheckpointStore,
     run: &RunKey,
     end: Seq,

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::log_reader::folded_at;
 use crate::clock::Timestamp;
 use crate::engine::fold::{ReplayedRun, fold, missing};
 use crate::error::{ErrorKind, Result};
 use crate::id::{RecordId, RunKey, Seq};
+use crate::log_reader::folded_at;
 use crate::record::body::RecordBase;
 use crate::record::{Record, RecordHeader, RecordKind, RunStatus, codec};
 use crate::store::{At, CheckpointStore, HeaderRange, PruneCut, RunHead};
@@ -85,7 +85,8 @@ impl RetentionPolicy {
 
     /// Returns the number of new records after which an active run is pruned again. It equals the number of records that the policy keeps, but is at
     /// least 16.
-    pub(crate) fn stride(&self) -> Option<u64> {
+    #[doc(hidden)]
+    pub fn stride(&self) -> Option<u64> {
         let limited = self.last.is_some() || self.age.is_some() || self.bytes.is_some();
         limited.then(|| self.last.map_or(1_000, |last| u64::from(last.max(16))))
     }
@@ -100,7 +101,7 @@ impl RetentionPolicy {
     }
 
     /// Returns how long a run in this status stays before its removal, if the policy removes it.
-    pub(super) fn stays(&self, status: RunStatus) -> Option<Duration> {
+    pub(crate) fn stays(&self, status: RunStatus) -> Option<Duration> {
         let ages = self.purge.iter().filter(|(purged, _)| *purged == status).map(|(_, age)| *age);
         ages.min().filter(|_| status.is_finished())
     }
@@ -119,7 +120,7 @@ impl RetentionPolicy {
 /// # Errors
 ///
 /// Returns the errors of [`CheckpointStore::prune`]. After an error, dropped records stay dropped, and the run can continue.
-pub(crate) async fn prune(
+pub async fn prune(
     store: &dyn CheckpointStore,
     run: &RunKey,
     policy: &RetentionPolicy,
@@ -135,7 +136,7 @@ async fn first_of(store: &dyn CheckpointStore, run: &RunKey) -> Result<Seq> {
 }
 
 /// Removes records like [`prune`], for a run whose head the caller has just read.
-pub(super) async fn prune_found(
+pub(crate) async fn prune_found(
     store: &dyn CheckpointStore,
     head: &RunHead,
     policy: &RetentionPolicy,
@@ -269,7 +270,7 @@ async fn cut(
 }
 
 /// Counts the records and bytes that a prune would drop.
-pub(super) async fn count_prunable(
+pub(crate) async fn count_prunable(
     store: &dyn CheckpointStore,
     run: &RunKey,
     cut: Seq,

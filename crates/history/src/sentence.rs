@@ -4,10 +4,10 @@ use std::fmt::Write;
 
 use serde_json::value::RawValue;
 
-use super::{Verdict, log_reader};
 use crate::ask::{Answer, QuestionRequest, prompt_of};
 use crate::error::Result;
 use crate::id::{NodeName, RunKey};
+use crate::log_reader;
 use crate::record::body::{AttemptFailed, NodeDone, RecordEvent, RunEnd, Signal, SignalKind, StatusChange};
 use crate::record::child::{ChildEnd, ChildNote, Note, parse_note_name};
 use crate::record::chunks::{ChunkSeries, stream_of};
@@ -17,6 +17,7 @@ use crate::record::pause::{ActivationNote, StepRecord};
 use crate::record::{Failure, RecordHeader};
 use crate::state::{HIDDEN, Secrets};
 use crate::store::CheckpointStore;
+use crate::verdict::Verdict;
 use crate::wording::count;
 
 /// Describes records in words.
@@ -24,19 +25,19 @@ use crate::wording::count;
 /// If the run has secret channels, values that nodes and callers gave and that are not part of the state are shown as [`HIDDEN`], because such a
 /// value may enter a secret channel later. `yes` and `no` stay visible.
 #[derive(Default)]
-pub(super) struct Sentences {
+pub(crate) struct Sentences {
     /// Whether the run has secret channels. `None` if this is not known yet.
     has_secrets: Option<bool>,
 }
 
 impl Sentences {
     /// Creates a describer for a run with these secret channels.
-    pub(super) fn of_run(secrets: &Secrets) -> Self {
+    pub(crate) fn of_run(secrets: &Secrets) -> Self {
         Self { has_secrets: Some(!secrets.is_empty()) }
     }
 
     /// Returns whether the description of a record depends on secret channels.
-    pub(super) fn hold_values(event: &RecordEvent) -> bool {
+    pub(crate) fn hold_values(event: &RecordEvent) -> bool {
         match event {
             RecordEvent::Signal(signal) => {
                 matches!(&signal.what, SignalKind::Answer { answer: Answer::Accept(_), .. })
@@ -47,7 +48,7 @@ impl Sentences {
     }
 
     /// Reads once whether the run has secret channels.
-    pub(super) async fn read_secrets(&mut self, store: &dyn CheckpointStore, run: &RunKey) -> Result<()> {
+    pub(crate) async fn read_secrets(&mut self, store: &dyn CheckpointStore, run: &RunKey) -> Result<()> {
         if self.has_secrets.is_none() {
             self.has_secrets = Some(!log_reader::secrets(store, run).await?.is_empty());
         }
@@ -60,7 +61,7 @@ impl Sentences {
     }
 
     /// Describes a record: one sentence per ended activation, or one for any other record.
-    pub(super) fn of(&self, header: &RecordHeader, event: &RecordEvent) -> Vec<String> {
+    pub(crate) fn of(&self, header: &RecordHeader, event: &RecordEvent) -> Vec<String> {
         let one = match event {
             RecordEvent::Node(nodes) => return nodes.done.iter().map(describe_end).collect(),
             RecordEvent::Start(started) => format!("started at `{}`", started.entry),
@@ -268,7 +269,7 @@ fn describe_end(done: &NodeDone) -> String {
 }
 
 /// Describes a failure with its causes. The node of the failure is named, unless it is `named`.
-pub(super) fn chain(failure: &Failure, named: Option<&NodeName>) -> String {
+pub(crate) fn chain(failure: &Failure, named: Option<&NodeName>) -> String {
     let first = match &failure.node {
         node @ Some(_) if node.as_ref() == named => failure.message.clone(),
         _ => failure.to_string(),

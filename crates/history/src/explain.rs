@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::checkpoint::{Checkpoint, PendingActivation, PendingChild};
-use super::reason::{ChildReasons, ReasonFacts, ReasonKind, RunReason};
 use crate::ask::Question;
+use crate::checkpoint::{Checkpoint, PendingActivation, PendingChild};
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{NodeName, RecordId, RunId, RunKey, Visit};
+use crate::reason::{ChildReasons, ReasonFacts, ReasonKind, RunReason, shortened};
 use crate::record::RunStatus;
 use crate::record::parent_link::{CHILD, PARENT};
 use crate::store::{CheckpointStore, Page, RunHead, RunQuery};
@@ -19,7 +19,7 @@ use crate::wording::count;
 const KNOWN: usize = 256;
 const SIZE: usize = 64 * 1024;
 
-/// The maximum number of children that are loaded one by one. If there are more, the children are loaded with a listing.
+/// The maximum number of children that are read one by one. If there are more, the children are read with a listing.
 const SINGLE: usize = 20;
 
 /// The number of children of a run that an explanation covers. It is also the number of levels of the run tree.
@@ -32,14 +32,13 @@ const LEVELS: usize = 6;
 pub struct RunExplanation {
     /// The reasons, with the most urgent reason first. Empty for a completed run.
     pub reasons: Vec<RunReason>,
-    /// The open questions of the descendants that the reasons name. Their ids contain the path to the descendant, as in
-    /// [`Runtime::questions`](crate::runtime::Runtime::questions).
+    /// The open questions of the descendants that the reasons name. Their ids contain the path to the descendant, as in `Runtime::questions`.
     pub questions: Vec<Question>,
 }
 
 /// A cache of the data that explanations need from logs. An entry is valid while the head of its run stays the same.
 ///
-/// If a caller explains the same runs repeatedly, a log is loaded again only after the run has changed.
+/// If a caller explains the same runs repeatedly, a log is read again only after the run has changed.
 #[derive(Default)]
 pub struct ReasonCache(Mutex<VecDeque<KnownRun>>);
 
@@ -100,9 +99,9 @@ impl fmt::Debug for ReasonCache {
 ///
 /// # Errors
 ///
-/// Returns the errors of the store, and the errors of replaying the run itself. A child that cannot be loaded is reported as a reason and not as an
+/// Returns the errors of the store, and the errors of replaying the run itself. A child that cannot be read is reported as a reason and not as an
 /// error.
-pub(crate) async fn explain(
+pub async fn explain(
     store: &dyn CheckpointStore,
     head: &RunHead,
     cache: &ReasonCache,
@@ -257,19 +256,6 @@ impl ExplanationReader<'_> {
                 None => return Ok(found),
             }
         }
-    }
-}
-
-/// Returns a run id in the form that sentences contain. The generated id of a child is shortened to the part that distinguishes it.
-pub(super) fn shortened(run: &RunId) -> String {
-    const HASH: usize = 32;
-    const SHOWN: usize = 6;
-    let id = run.as_str();
-    match id.rsplit_once('-') {
-        Some((name, hash)) if hash.len() == HASH && hash.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
-            format!("{name}-{}…", &hash[..SHOWN])
-        }
-        _ => id.to_owned(),
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::checkpoint::{Checkpoint, PendingActivation};
+use crate::checkpoint::{Checkpoint, PendingActivation};
 use crate::clock::Timestamp;
 use crate::record::RunStatus;
 

@@ -2,36 +2,37 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::checkpoint::{Diagnostic, PastActivation};
-use super::{Verdict, log_reader};
 use crate::clock::Timestamp;
+use crate::ended::{Diagnostic, PastActivation};
 use crate::error::Result;
 use crate::id::{NodeName, RunKey, Seq, Visit};
+use crate::log_reader;
 use crate::record::body::{ClaimRecord, RecordBody, RecordEvent, StartRecord};
 use crate::record::node_data::EdgeTargets;
 use crate::record::{Record, RecordHeader, codec};
 use crate::state::{Artifact, MemoryRead};
 use crate::store::{At, CheckpointStore};
+use crate::verdict::Verdict;
 
 /// Details of the stored records that a replay does not keep.
 #[derive(Default)]
-pub(super) struct RecordDetails {
-    pub(super) started: Option<StartRecord>,
-    pub(super) input: Option<String>,
+pub(crate) struct RecordDetails {
+    pub(crate) started: Option<StartRecord>,
+    pub(crate) input: Option<String>,
     /// The ends of each activation, in order. A failed activation may end again after a retry of the run.
-    pub(super) ended: BTreeMap<(NodeName, Visit), Vec<PastActivation>>,
-    pub(super) results: BTreeMap<NodeName, std::sync::Arc<str>>,
-    pub(super) failed: Vec<Diagnostic>,
-    pub(super) artifacts: BTreeMap<NodeName, Vec<Artifact>>,
-    pub(super) reads: Vec<MemoryRead>,
-    pub(super) bypassed: BTreeSet<(NodeName, NodeName)>,
+    pub(crate) ended: BTreeMap<(NodeName, Visit), Vec<PastActivation>>,
+    pub(crate) results: BTreeMap<NodeName, std::sync::Arc<str>>,
+    pub(crate) failed: Vec<Diagnostic>,
+    pub(crate) artifacts: BTreeMap<NodeName, Vec<Artifact>>,
+    pub(crate) reads: Vec<MemoryRead>,
+    pub(crate) bypassed: BTreeSet<(NodeName, NodeName)>,
     /// The edges of the graph that last drove the run.
-    pub(super) edges: Option<Vec<(NodeName, NodeName)>>,
+    pub(crate) edges: Option<Vec<(NodeName, NodeName)>>,
 }
 
 impl RecordDetails {
     /// Reads a log up to its last segment, which the caller passes. Most logs have only one segment.
-    pub(super) async fn read(
+    pub(crate) async fn read(
         store: &dyn CheckpointStore,
         run: &RunKey,
         oldest: Seq,
@@ -114,6 +115,6 @@ impl RecordDetails {
 }
 
 /// Returns the edges of a graph as pairs of source and target.
-pub(super) fn pairs(edges: &EdgeTargets) -> Vec<(NodeName, NodeName)> {
+pub(crate) fn pairs(edges: &EdgeTargets) -> Vec<(NodeName, NodeName)> {
     edges.iter().flat_map(|(from, to)| to.iter().map(move |to| (from.clone(), to.clone()))).collect()
 }

@@ -7,13 +7,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::Verdict;
-use super::details::RecordDetails;
-use super::lineage::inherited_edges;
-use super::logged_graph::LoggedGraph;
-use super::questions::questions;
 use crate::ask::Question;
 use crate::clock::Timestamp;
+use crate::details::RecordDetails;
+use crate::ended::{Diagnostic, PastActivation};
 use crate::engine::fold::{ReplayedRun, fold, missing};
 use crate::engine::frontier::{Activation, ActivationKey, Local};
 use crate::engine::machine::Machine;
@@ -21,6 +18,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{
     Epoch, ExecutorId, Fingerprint, NodeName, RecordId, RunId, RunKey, Seq, Visit, WorkflowName,
 };
+use crate::lineage::inherited_edges;
+use crate::logged_graph::LoggedGraph;
+use crate::questions::questions;
 use crate::record::child::ActivationChild;
 use crate::record::memo::{Memo, Memos, PROGRESS};
 use crate::record::{Failure, Labels, Parent, RecordKind, RunStatus};
@@ -165,7 +165,7 @@ impl fmt::Debug for Checkpoint {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct MemorySnapshot {
-    /// The [memory reads](crate::node::NodeContext::remember_read) of nodes, in the order of the stored records.
+    /// The memory reads of nodes (`NodeContext::remember_read`), in the order of the stored records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reads: Vec<MemoryRead>,
     /// The payloads of undelivered outbox messages to the topic `memory`, in order.
@@ -200,7 +200,7 @@ pub struct PendingActivation {
     /// The item for which a route started the activation, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<Value>,
-    /// The last [progress](crate::node::NodeContext::progress) value that its attempts recorded.
+    /// The last progress value that its attempts recorded (`NodeContext::progress`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Value>,
     /// The names of the completed steps of the activation.
@@ -229,45 +229,6 @@ pub struct PendingChild {
     pub start: String,
 }
 
-/// An ended activation.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct PastActivation {
-    /// The name of the node.
-    pub node: NodeName,
-    /// The visit of the node.
-    pub visit: Visit,
-    /// Whether the activation succeeded.
-    pub ok: bool,
-    /// The number of attempts. If the record of the activation was pruned, this field and the following fields are empty.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub attempts: Option<u32>,
-    /// The duration of the last attempt in milliseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub took_ms: Option<u64>,
-    /// Time of its record.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub at: Option<Timestamp>,
-    /// The number of the record that contains the end of the activation.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub index: Option<Seq>,
-    /// The declared effect of the node, if the log contains it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub effect: Option<crate::graph::Effect>,
-    /// The targets of the edges that fired.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub led_to: Vec<NodeName>,
-    /// The note that the node wrote for people.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub notes: Option<String>,
-    /// The failure of the activation, if it failed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failure: Option<Failure>,
-    /// The verdict of the node on its own work, if the verdict was not `success`. The run may continue after such a verdict.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub verdict: Option<Verdict>,
-}
-
 /// A token (a fired edge) that waited at a join.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -294,27 +255,8 @@ pub struct ReplanEntry {
     pub reason: String,
 }
 
-/// A failed attempt.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct Diagnostic {
-    /// Time of its record.
-    pub at: Timestamp,
-    /// The name of the node.
-    pub node: NodeName,
-    /// The visit of the node.
-    pub visit: Visit,
-    /// The number of the attempt, counted from 1.
-    pub attempt: u32,
-    /// The reason of the failure.
-    pub failure: Failure,
-    /// The time of the next attempt, if another attempt was planned.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub retry_at: Option<Timestamp>,
-}
-
 /// Reads a checkpoint, and the graph data of the log.
-pub(crate) async fn checkpoint(
+pub async fn checkpoint(
     store: &dyn CheckpointStore,
     run: &RunKey,
     at: At,
@@ -415,7 +357,7 @@ fn parsed(run: &RunKey, text: &str) -> Result<Value> {
 }
 
 /// Lists the activations that have not ended, as of a record with time `at`.
-pub(super) fn pending(run: &RunKey, machine: &Machine, at: Timestamp) -> Result<Vec<PendingActivation>> {
+pub(crate) fn pending(run: &RunKey, machine: &Machine, at: Timestamp) -> Result<Vec<PendingActivation>> {
     let json = |text: &str| parsed(run, text);
     let receiving = receiving(machine, at);
     let child = |key: ActivationKey, child: &ActivationChild| PendingChild {
@@ -500,23 +442,4 @@ fn waiting(machine: &Machine) -> Vec<WaitingToken> {
             .collect::<Vec<_>>()
     };
     machine.tokens().iter().flat_map(at).collect()
-}
-
-impl PastActivation {
-    pub(super) fn of(node: NodeName, visit: Visit, ok: bool) -> Self {
-        Self {
-            node,
-            visit,
-            ok,
-            attempts: None,
-            took_ms: None,
-            at: None,
-            index: None,
-            effect: None,
-            led_to: Vec::new(),
-            notes: None,
-            failure: None,
-            verdict: None,
-        }
-    }
 }

@@ -2,12 +2,13 @@
 
 use std::fmt::Write;
 
-use super::sentence::{Sentences, chain};
-use super::{Checkpoint, checkpoint, log_reader};
+use crate::checkpoint::{Checkpoint, checkpoint};
 use crate::error::Result;
 use crate::id::{NodeName, RunKey, Seq, Visit};
+use crate::log_reader;
 use crate::record::RecordHeader;
 use crate::record::body::{RecordEvent, StatusChange};
+use crate::sentence::{Sentences, chain};
 use crate::store::{At, CheckpointStore};
 use crate::wording::{count, duration, times};
 
@@ -25,11 +26,7 @@ pub struct TimelineEntry {
 }
 
 /// Returns the events of a run from a record on.
-pub(crate) async fn timeline(
-    store: &dyn CheckpointStore,
-    run: &RunKey,
-    from: Seq,
-) -> Result<Vec<TimelineEntry>> {
+pub async fn timeline(store: &dyn CheckpointStore, run: &RunKey, from: Seq) -> Result<Vec<TimelineEntry>> {
     let (mut all, mut sentences) = (Vec::new(), Sentences::default());
     for end in log_reader::segment_ends(store, run, At::Latest).await? {
         if end < from {
@@ -70,7 +67,7 @@ fn about(event: &RecordEvent) -> Option<(NodeName, Visit)> {
 }
 
 /// Writes a report of a run's history.
-pub(crate) async fn post_mortem(store: &dyn CheckpointStore, run: &RunKey) -> Result<String> {
+pub async fn post_mortem(store: &dyn CheckpointStore, run: &RunKey) -> Result<String> {
     let (mut now, _) = checkpoint(store, run, At::Latest).await?;
     now.hide_secrets();
     let sentences = Sentences::of_run(&now.secret);

@@ -3,13 +3,13 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::log_reader;
 use crate::engine::decide::ActivationEnd;
 use crate::engine::fold::missing;
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Graph, RouteContext};
 use crate::id::{HeadRef, NodeName, RunKey, Seq, Visit};
+use crate::past::log_reader;
 use crate::record::body::{NodeDone, NodesDone, RecordBase, RecordBody, RecordEvent, RunEnd};
 use crate::record::{Failure, FailureKind, RecordHeader};
 use crate::state::{Channels, Op, Patch, Reducer, State};

@@ -1,5 +1,6 @@
 //! Counts and lengths of time as people read them: the one place for units and plurals.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 /// Writes a count with its noun, as in `1 attempt` and `3 attempts`.
@@ -14,8 +15,8 @@ use std::time::Duration;
 /// assert_eq!(count(2, "reply"), "2 replies");
 /// ```
 #[must_use]
-pub fn count(number: usize, noun: &str) -> String {
-    if number == 1 { format!("1 {noun}") } else { format!("{number} {}", plural(noun)) }
+pub fn count<N: Display + PartialEq + From<u8>>(number: N, noun: &str) -> String {
+    if number == N::from(1) { format!("1 {noun}") } else { format!("{number} {}", plural(noun)) }
 }
 
 fn plural(noun: &str) -> String {

@@ -7,23 +7,23 @@ use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt as _};
 
-use super::log_reader::folded_at;
-use super::retention::{RetentionPolicy, count_prunable, prune_found};
-use super::run_tree::check_removal;
 use crate::clock::{Clock, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::RunKey;
+use crate::log_reader::folded_at;
 use crate::record::RecordKind;
+use crate::retention::{RetentionPolicy, count_prunable, prune_found};
+use crate::run_tree::check_removal;
 use crate::store::{At, CheckpointStore, Cursor, HeaderRange, Order, Page, Removed, RunHead, RunQuery};
 
 type Task<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Removes a run from the store, provided that it is unchanged since the listing.
-pub(crate) type Purge = dyn Fn(&RunHead) -> Task<'static, Result<Removed>> + Sync;
+pub type Purge = dyn Fn(&RunHead) -> Task<'static, Result<Removed>> + Sync;
 
 type SweepTarget<'a> = (&'a dyn CheckpointStore, &'a Purge);
 
-/// The limits of one [`sweep`](crate::runtime::Runtime::sweep) call.
+/// The limits of one call of `Runtime::sweep`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SweepLimits {
@@ -113,7 +113,7 @@ pub struct SweepReport {
 }
 
 /// Sweeps a part of the store's runs.
-pub(crate) async fn sweep(
+pub async fn sweep(
     swept: SweepTarget<'_>,
     policy: &RetentionPolicy,
     limits: SweepLimits,
@@ -159,7 +159,7 @@ pub(crate) async fn sweep(
 /// # Errors
 ///
 /// Returns [`ErrorKind::Invalid`] if the ratio is out of range.
-pub(crate) fn check_ratio(ratio: f64) -> Result<()> {
+pub fn check_ratio(ratio: f64) -> Result<()> {
     let most = SweepLimits::MAX_NICE_RATIO;
     if (0.0..=most).contains(&ratio) {
         return Ok(());
@@ -189,7 +189,8 @@ enum SweepOutcome {
 
 impl SweepReport {
     /// Adds the report of the next part. Returns the cursor at which the part after it begins.
-    pub(crate) fn add(&mut self, part: Self) -> Option<Cursor> {
+    #[doc(hidden)]
+    pub fn add(&mut self, part: Self) -> Option<Cursor> {
         self.runs += part.runs;
         self.pruned += part.pruned;
         self.purged += part.purged;

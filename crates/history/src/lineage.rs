@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::details::pairs;
+use crate::details::pairs;
 use crate::engine::fold::missing;
 use crate::error::{ErrorKind, Result};
 use crate::id::{NodeName, RunKey, Seq};
@@ -18,12 +18,12 @@ pub struct Ancestor {
     pub run: RunKey,
     /// The record at which this run was forked from the previous one. `None` for the first run.
     pub forked_at: Option<Seq>,
-    /// The status of the run. `None` if the run was purged, if another run now has its id, or if it cannot be loaded.
+    /// The status of the run. `None` if the run was purged, if another run now has its id, or if it cannot be read.
     pub status: Option<RunStatus>,
 }
 
 /// Lists a run and its ancestors, the oldest first.
-pub(crate) async fn lineage(store: &dyn CheckpointStore, run: &RunKey) -> Result<Vec<Ancestor>> {
+pub async fn lineage(store: &dyn CheckpointStore, run: &RunKey) -> Result<Vec<Ancestor>> {
     let mut head = store.head(run).await?.ok_or_else(|| missing(run))?;
     let (mut line, mut seen) = (Vec::new(), BTreeSet::from([run.clone()]));
     while let Some(parent) = &head.facts.parent {
@@ -57,9 +57,9 @@ pub(crate) async fn lineage(store: &dyn CheckpointStore, run: &RunKey) -> Result
 /// Maximum number of forks to follow back for the graph of a run.
 const FORKS: usize = 16;
 
-/// Reads the edges of the graph that a fork inherited. Returns `None` if the first run of the lineage is missing or cannot be loaded. This is not an
+/// Reads the edges of the graph that a fork inherited. Returns `None` if the first run of the lineage is missing or cannot be read. This is not an
 /// error, because the log of a fork is complete without its source.
-pub(super) async fn inherited_edges(
+pub(crate) async fn inherited_edges(
     store: &dyn CheckpointStore,
     fork: &RunKey,
 ) -> Result<Option<Vec<(NodeName, NodeName)>>> {
