@@ -18,7 +18,7 @@ use crate::store::{At, CheckpointStore, RunHead};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CheckedLog {
-    /// The number of records that were read.
+    /// The number of records in the checked part of the log.
     pub records: u64,
     /// The number of these records that are bases (records with the full state).
     pub bases: u64,
@@ -123,8 +123,8 @@ fn damage_error(what: &str) -> Error {
     Error::new(ErrorKind::Corrupt, message)
 }
 
-/// Returns whether two values differ only in ways in which a state type may change a value when it decodes and encodes it: fields that only one of
-/// the values has, and integers that became floats.
+/// Returns whether two values differ only as far as a state type may change a value when it decodes and encodes it. It may drop or add fields, and
+/// integers may become floats.
 fn is_equivalent(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Object(one), Value::Object(other)) => {

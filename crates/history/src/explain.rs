@@ -19,7 +19,7 @@ use crate::wording::count;
 const KNOWN: usize = 256;
 const SIZE: usize = 64 * 1024;
 
-/// The maximum number of children that are read one by one. If there are more, the children are read with a listing.
+/// The maximum number of children whose heads the code loads one by one. If there are more, it uses a listing.
 const SINGLE: usize = 20;
 
 /// The number of children of a run that an explanation covers. It is also the number of levels of the run tree.
@@ -38,7 +38,7 @@ pub struct RunExplanation {
 
 /// A cache of the data that explanations need from logs. An entry is valid while the head of its run stays the same.
 ///
-/// If a caller explains the same runs repeatedly, a log is read again only after the run has changed.
+/// If a caller explains the same runs repeatedly, a log is loaded again only after the run has changed.
 #[derive(Default)]
 pub struct ReasonCache(Mutex<VecDeque<KnownRun>>);
 
@@ -99,8 +99,7 @@ impl fmt::Debug for ReasonCache {
 ///
 /// # Errors
 ///
-/// Returns the errors of the store, and the errors of replaying the run itself. A child that cannot be read is reported as a reason and not as an
-/// error.
+/// Returns the errors of the store, and the errors of replaying the run itself. An unreadable child is reported as a reason and not as an error.
 pub async fn explain(
     store: &dyn CheckpointStore,
     head: &RunHead,

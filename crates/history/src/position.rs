@@ -41,7 +41,7 @@ pub enum Position {
 }
 
 impl Position {
-    /// Finds the record of the position. If a header names the activation and no later record is a signal, no bodies are read.
+    /// Finds the record of the position. If a header names the activation and no later record is a signal, the call loads no bodies.
     ///
     /// # Errors
     ///

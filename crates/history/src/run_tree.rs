@@ -26,7 +26,7 @@ pub enum ParentRelation {
     },
     /// The parent has recorded the run's result.
     Told,
-    /// The parent's log cannot be read, so the relation is unknown.
+    /// The parent's log is unreadable, so the relation is unknown.
     Unknown,
     /// The parent was purged, even if a new run has its id.
     Gone,
@@ -182,7 +182,7 @@ pub async fn check_purge(
 pub struct OpenQuestions {
     /// The questions. The run's own questions come first.
     pub questions: Vec<Question>,
-    /// The errors of descendants that could not be read. Their questions are missing. Each error names its [run](Error::run).
+    /// The errors of unreadable descendants. Their questions are missing. Each error names its [run](Error::run).
     pub unreadable: Vec<Error>,
 }
 
@@ -258,7 +258,8 @@ async fn machine_of(store: &dyn CheckpointStore, run: &RunKey) -> Result<Machine
     Ok(fold(run, &records, None)?.machine)
 }
 
-/// Returns whether a log is damaged or has a newer version. Such a run may be purged without a further check, because a purge is the only remedy.
+/// Returns whether a log is damaged or has a newer version. A run with such a log may be purged without a further check, because a purge is the only
+/// remedy.
 fn is_unreadable(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported)
 }

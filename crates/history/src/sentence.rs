@@ -22,8 +22,8 @@ use crate::wording::count;
 
 /// Describes records in words.
 ///
-/// If the run has secret channels, values that nodes and callers gave and that are not part of the state are shown as [`HIDDEN`], because such a
-/// value may enter a secret channel later. `yes` and `no` stay visible.
+/// If the run has secret channels, values of nodes and callers outside of the state are shown as [`HIDDEN`]. The reason is that such a value may
+/// enter a secret channel later. `yes` and `no` stay visible.
 #[derive(Default)]
 pub(crate) struct Sentences {
     /// Whether the run has secret channels. `None` if this is not known yet.
