@@ -19,7 +19,7 @@ use crate::store::{At, CheckpointStore};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Verified {
-    /// The number of records that were read.
+    /// The number of records that were loaded.
     pub records: u64,
     /// The number of activations for which the current graph was asked for its decision.
     pub checked: u64,
@@ -100,7 +100,7 @@ struct Replay<'a, S: State> {
     last: HeadRef,
 }
 
-/// Returns a divergence if the current graph starts elsewhere. A fork starts at its source's position.
+/// Returns a divergence if the current graph starts at another node. A fork is not checked, because it starts at the position of its source.
 fn began_elsewhere<S: State>(
     graph: &Graph<S>,
     header: &RecordHeader,
@@ -120,7 +120,7 @@ impl<'a, S: State> Replay<'a, S> {
         Ok(Self { graph, machine, channels, version, last: header.head() })
     }
 
-    /// Returns whether a record follows the replayed ones. If not, the run was pruned during the read, and the replay restarts.
+    /// Returns whether a record follows directly after the replayed records. If not, the run was pruned during the read, and the replay starts again.
     fn precedes(&self, header: &RecordHeader) -> bool {
         log_reader::is_continuous(Some(self.last), header)
     }
@@ -172,7 +172,7 @@ impl<'a, S: State> Replay<'a, S> {
         Ok(None)
     }
 
-    /// Returns the part of a decision that the current graph cannot make with any state.
+    /// Returns a description of the part of a recorded decision that the current graph cannot make with any state, if there is one.
     fn possible(&self, done: &NodeDone) -> Option<String> {
         let plan = self.graph.plan();
         let Some(index) = plan.find(done.node.as_str()) else {
@@ -185,7 +185,7 @@ impl<'a, S: State> Replay<'a, S> {
         Some(format!("the node led to {}, and no edge leads there today", stranger.to))
     }
 
-    /// Returns the channel that was written in a way that its current reducer would not write.
+    /// Returns a channel that was written in a way in which its current reducer does not write, if there is one.
     ///
     /// Channels of another version may have other names. An undeclared channel accepts any write.
     fn reducers(&self, patch: &Patch) -> Result<Option<String>> {
@@ -210,7 +210,7 @@ impl<'a, S: State> Replay<'a, S> {
         Ok(None)
     }
 
-    /// Returns the part of a decision that the current graph would make differently.
+    /// Returns a description of the part of a recorded decision that the current graph makes differently, if there is one.
     fn decided(&mut self, done: &NodeDone) -> Result<Option<String>> {
         let plan = self.graph.plan();
         let Some(index) = plan.find(done.node.as_str()) else {

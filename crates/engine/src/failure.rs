@@ -20,8 +20,8 @@ pub struct Failure {
     /// What happened, in one line.
     pub message: String,
     /// The chain of causes, with the outermost cause first. There are at most 20 causes of at most 500 bytes each. If the chain is longer, the first
-    /// 10 and the last 9 causes are kept, and a line between them has the number of omitted causes. If the kind is [`FailureKind::Replan`], the list
-    /// contains the replans instead.
+    /// 10 and the last 9 causes are retained, and a line between them has the number of omitted causes. If the kind is [`FailureKind::Replan`], the
+    /// list contains the replans instead.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<String>,
     /// The activation that failed, if the failure concerns one.
@@ -74,7 +74,7 @@ pub enum FailureKind {
     Expired,
 }
 
-/// The word by which it is stored, such as `max_visits`.
+/// Formats the kind as the word under which it is stored, such as `max_visits`.
 impl fmt::Display for FailureKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)
@@ -106,8 +106,8 @@ impl FailureKind {
 }
 
 impl Failure {
-    /// How many causes are kept from both ends of a chain: with the line between them, enough to name each run of a family of the greatest depth,
-    /// bounded in the log.
+    /// The number of causes that are retained from each end of a long chain. They are enough to name each run in a run tree of the greatest depth,
+    /// and limit the size of a failure in the log.
     const FIRST_CAUSES: usize = 10;
     const LAST_CAUSES: usize = 9;
     const CAUSE_BYTES: usize = 500;
@@ -141,7 +141,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What the line between the two ends of a chain of causes ends with.
+/// The end of the line that stands between the two ends of a shortened chain of causes.
 const LEFT_OUT: &str = " causes are left out";
 
 /// Keeps the first and the last causes of a chain.
@@ -169,7 +169,7 @@ fn keep_ends(causes: impl Iterator<Item = String>) -> Vec<String> {
     kept
 }
 
-/// Cuts a text to at most `most` bytes at a character's border.
+/// Shortens a text to at most `most` bytes without splitting a character.
 pub(crate) fn clip(mut text: String, most: usize) -> String {
     if text.len() > most {
         let end = (0..=most).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);

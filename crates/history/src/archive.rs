@@ -38,7 +38,7 @@ struct ArchiveHeader {
 #[derive(Serialize, Deserialize)]
 struct ArchiveLine {
     h: RecordHeader,
-    /// The body, if it is one line of JSON. This version writes only such bodies.
+    /// The body as JSON, if it has one line. This version of Ferrata writes only such bodies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     b: Option<Box<RawValue>>,
     /// The body as text, if it has several lines or contains terminal control characters.
@@ -46,7 +46,7 @@ struct ArchiveLine {
     t: Option<String>,
 }
 
-/// Number of attempts to export a run that callers purge and start again concurrently.
+/// The number of attempts to export a run. Several may be needed if the run is purged and started again at the same time.
 const ROUNDS: u32 = 32;
 
 /// Exports all stored records of a run, or only the records before `before`.
@@ -222,8 +222,8 @@ pub struct ImportedRun {
     pub is_same_id: bool,
 }
 
-/// Imports an exported run under its own key or another. No driver owns the imported run: the exporting executor drives another run. `prepare` may
-/// reject the run or add records. Returns the run with its last record.
+/// Imports an exported run under its own key or another key. The imported run has no owner, because the former owner drives the original run and not
+/// the copy. `prepare` may reject the run or add records. Returns the run with its last record.
 pub async fn import(
     store: &dyn CheckpointStore,
     text: &str,

@@ -18,7 +18,7 @@ use crate::store::{At, CheckpointStore, RunHead};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CheckedLog {
-    /// The number of records that were read.
+    /// The number of records in the checked part of the log.
     pub records: u64,
     /// The number of these records that are bases (records with the full state).
     pub bases: u64,
@@ -30,7 +30,7 @@ pub struct CheckedLog {
     pub last: Seq,
 }
 
-/// Reads a log and folds it twice: from its first base, and again from each further base. Both folds must be equal.
+/// Reads a log and replays it twice: once from its first base, and once from each further base. Both replays must have the same result.
 pub async fn check_log(store: &dyn CheckpointStore, run: &RunKey) -> Result<CheckedLog> {
     let mut head = store.head(run).await?.ok_or_else(|| missing(run))?;
     let mut ends = log_reader::segment_ends(store, run, At::Seq(head.seq)).await?;
@@ -93,12 +93,12 @@ async fn check_stretches(
     Ok(LogCheck::Whole(checked))
 }
 
-/// Returns whether a different program, with another state type, may write from this record on.
+/// Returns whether a program with another state type may have written this record and the following ones.
 fn changes_hands(record: &Record) -> bool {
     matches!(record.header.kind, RecordKind::Claim | RecordKind::Edit)
 }
 
-/// Compares the fold of the records before a base with the base.
+/// Compares a base with the result of replaying the records before it.
 fn compare(run: &RunKey, mut through: ReplayedRun, first: &Record, passed_on: bool) -> Result<()> {
     through.absorb(run, first)?;
     let base = codec::base(run, first)?;
@@ -123,8 +123,8 @@ fn damage_error(what: &str) -> Error {
     Error::new(ErrorKind::Corrupt, message)
 }
 
-/// Returns whether two values differ only by the changes that a state type makes when it writes back a value: fields that only one value has, and
-/// integers that became floats.
+/// Returns whether two values differ only as far as a state type may change a value when it decodes and encodes it. It may drop or add fields, and
+/// integers may become floats.
 fn is_equivalent(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Object(one), Value::Object(other)) => {

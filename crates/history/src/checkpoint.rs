@@ -1,4 +1,4 @@
-//! Checkpoints, which show a run as it was after one record, in a JSON form for people and other programs.
+//! Checkpoints, which show a run in its state after one record, in a JSON form for people and other programs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,7 +27,7 @@ use crate::record::{Failure, Labels, Parent, RecordKind, RunStatus};
 use crate::state::{Artifact, MemoryRead, Secrets};
 use crate::store::{At, CheckpointStore};
 
-/// A checkpoint: the run as it was after one record of its log.
+/// A checkpoint: the run in its state after one record of its log.
 ///
 /// It serializes to JSON with the names of these fields. The page `docs/reference/checkpoints.md` describes each field. If a newer version of Ferrata
 /// wrote further fields, `extra` contains them, and they are written back.
@@ -149,7 +149,7 @@ impl Checkpoint {
 }
 
 impl fmt::Debug for Checkpoint {
-    /// Shows the position and the status, and omits payloads.
+    /// Formats only the position and the status, and omits payloads.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Checkpoint")
             .field("run", &self.run)
@@ -394,8 +394,7 @@ pub(crate) fn pending(run: &RunKey, machine: &Machine, at: Timestamp) -> Result<
     going.chain(machine.stopped_at().iter().map(|(key, activation)| one((key, activation), true))).collect()
 }
 
-/// Lists the activations whose wait a message ends, to the extent that the log shows. If only one activation can wait for a message, no record
-/// names it.
+/// Lists the activations that wait for a message, as far as the log shows this. If only one activation can wait for a message, no record names it.
 fn receiving(machine: &Machine, at: Timestamp) -> Vec<ActivationKey> {
     if !machine.is_receiving() {
         return Vec::new();

@@ -14,12 +14,12 @@ use crate::state::{Artifact, MemoryRead};
 use crate::store::{At, CheckpointStore};
 use crate::verdict::Verdict;
 
-/// Details in the stored records that a fold drops.
+/// Details of the stored records that a replay does not keep.
 #[derive(Default)]
 pub(crate) struct RecordDetails {
     pub(crate) started: Option<StartRecord>,
     pub(crate) input: Option<String>,
-    /// The ends of each visit in order. A failed visit ends again after a retry.
+    /// The ends of each activation, in order. A failed activation may end again after a retry of the run.
     pub(crate) ended: BTreeMap<(NodeName, Visit), Vec<PastActivation>>,
     pub(crate) results: BTreeMap<NodeName, std::sync::Arc<str>>,
     pub(crate) failed: Vec<Diagnostic>,

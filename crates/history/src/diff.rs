@@ -25,14 +25,14 @@ pub struct Diff {
 pub enum Change {
     /// Adds a value.
     Add {
-        /// The JSON pointer.
+        /// The JSON pointer to the value.
         path: String,
         /// The new value.
         value: Value,
     },
     /// Replaces a value.
     Replace {
-        /// The JSON pointer.
+        /// The JSON pointer to the value.
         path: String,
         /// The new value.
         value: Value,
@@ -41,7 +41,7 @@ pub enum Change {
     },
     /// Removes a value.
     Remove {
-        /// The JSON pointer.
+        /// The JSON pointer to the value.
         path: String,
         /// The previous value.
         before: Value,
@@ -128,7 +128,7 @@ impl Diff {
 }
 
 impl fmt::Debug for Change {
-    /// Shows the operation and the channel, and omits payloads.
+    /// Formats only the operation and the channel, and omits payloads.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, path) = match self {
             Self::Add { path, .. } => ("Add", path),

@@ -15,14 +15,14 @@ use crate::record::parent_link::{CHILD, PARENT};
 use crate::store::{CheckpointStore, Page, RunHead, RunQuery};
 use crate::wording::count;
 
-/// Capacity of a cache in runs, and in bytes per run. A page shows tens of runs.
+/// The capacity of a cache in runs. The second constant is the maximum number of bytes for each run.
 const KNOWN: usize = 256;
 const SIZE: usize = 64 * 1024;
 
-/// Maximum number of children that are read one by one. More children are listed.
+/// The maximum number of children whose heads the code loads one by one. If there are more, it uses a listing.
 const SINGLE: usize = 20;
 
-/// Number of children of a run that an explanation covers, and number of levels.
+/// The number of children of a run that an explanation covers. It is also the number of levels of the run tree.
 const EXPLAINED: usize = 3;
 const LEVELS: usize = 6;
 
@@ -38,7 +38,7 @@ pub struct RunExplanation {
 
 /// A cache of the data that explanations need from logs. An entry is valid while the head of its run stays the same.
 ///
-/// If a caller explains the same runs repeatedly, a log is read again only after the run has changed.
+/// If a caller explains the same runs repeatedly, a log is loaded again only after the run has changed.
 #[derive(Default)]
 pub struct ReasonCache(Mutex<VecDeque<KnownRun>>);
 
@@ -99,7 +99,7 @@ impl fmt::Debug for ReasonCache {
 ///
 /// # Errors
 ///
-/// Returns store errors, and the errors of folding the run itself. An unreadable child is a reason, not an error.
+/// Returns the errors of the store, and the errors of replaying the run itself. An unreadable child is reported as a reason and not as an error.
 pub async fn explain(
     store: &dyn CheckpointStore,
     head: &RunHead,
@@ -124,7 +124,7 @@ struct AwaitedChild<'a> {
 }
 
 impl AwaitedChild<'_> {
-    /// Returns how urgently an operator must act on the child.
+    /// Returns a number that says how urgently an operator must act on the child.
     fn urgency(&self, now: Timestamp) -> u8 {
         let Some(head) = &self.head else { return 1 };
         match head.status {

@@ -18,7 +18,7 @@ pub struct Ancestor {
     pub run: RunKey,
     /// The record at which this run was forked from the previous one. `None` for the first run.
     pub forked_at: Option<Seq>,
-    /// The status of the run. `None` if the run was purged, if another run now has its id, or if it cannot be read.
+    /// The status of the run. `None` if the run was purged, if another run now has its id, or if it is unreadable.
     pub status: Option<RunStatus>,
 }
 
@@ -57,8 +57,8 @@ pub async fn lineage(store: &dyn CheckpointStore, run: &RunKey) -> Result<Vec<An
 /// Maximum number of forks to follow back for the graph of a run.
 const FORKS: usize = 16;
 
-/// Reads the edges of the graph that a fork inherited. Returns `None` if the first run of the lineage is missing or unreadable. A fork's log is
-/// complete without its source.
+/// Reads the edges of the graph that a fork inherited. Returns `None` if the first run of the lineage is missing or unreadable. This is not an error,
+/// because the log of a fork is complete without its source.
 pub(crate) async fn inherited_edges(
     store: &dyn CheckpointStore,
     fork: &RunKey,

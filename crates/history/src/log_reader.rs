@@ -14,11 +14,11 @@ use crate::record::{Record, RecordHeader, codec};
 use crate::state::Secrets;
 use crate::store::{At, CheckpointStore, HeaderRange, Listing, Order, Page, Paged};
 
-/// Lists a page of a run's headers. The cursor is the number of the last header.
+/// Lists a page of the headers of a run's records. The cursor is the number of the last header.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`] for a cursor of another run or order. Also the errors of [`CheckpointStore::headers`].
+/// Returns [`ErrorKind::Invalid`] for a cursor of another run or order. Also returns the errors of [`CheckpointStore::headers`].
 pub async fn page(store: &dyn CheckpointStore, run: &RunKey, page: &Page) -> Result<Paged<RecordHeader>> {
     let oldest_first = page.order == Order::OldestFirst;
     let order = if oldest_first { Order::OldestFirst } else { Order::NewestFirst };
@@ -45,11 +45,11 @@ pub async fn page(store: &dyn CheckpointStore, run: &RunKey, page: &Page) -> Res
     Ok(Paged { items, next })
 }
 
-/// Folds a run at a position.
+/// Replays a run up to a position.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::NotFound`] if there is no such run or position. Also the errors of [`fold`].
+/// Returns [`ErrorKind::NotFound`] if there is no such run or position. Also returns the errors of [`fold`].
 pub async fn folded_at(
     store: &dyn CheckpointStore,
     run: &RunKey,
@@ -60,7 +60,7 @@ pub async fn folded_at(
     fold(run, &records, plan)
 }
 
-/// Returns the secret channels of a run as of its newest record. No earlier record has more.
+/// Returns the secret channels of a run after its newest record. Earlier records never have more secret channels.
 ///
 /// # Errors
 ///
@@ -110,7 +110,7 @@ pub async fn segment_ends(store: &dyn CheckpointStore, run: &RunKey, at: At) -> 
     Ok(ends)
 }
 
-/// Reads the records of the segment that ends with a record. Returns `None` if it was pruned meanwhile.
+/// Reads the records of the segment that ends with a record. Returns `None` if the segment was pruned during the read.
 pub(crate) async fn segment_records(
     store: &dyn CheckpointStore,
     run: &RunKey,
@@ -123,8 +123,8 @@ pub(crate) async fn segment_records(
     }
 }
 
-/// Returns whether a segment follows the end of the previous one. It does not follow if the run was pruned between the two reads. The earlier
-/// records are then gone, and the segment starts with its own base.
+/// Returns whether a segment follows directly after the end of the previous segment. It does not if the run was pruned between the two reads. The
+/// earlier records are then removed, and the segment starts with a base of its own.
 pub fn is_continuous(before: Option<HeadRef>, first: &RecordHeader) -> bool {
     before.is_none_or(|last| first.seq == last.seq.next() && first.prev == Some(last.id))
 }

@@ -41,11 +41,11 @@ pub enum Position {
 }
 
 impl Position {
-    /// Resolves the position to a record. Reads no body if a header names the activation and no later record is a signal.
+    /// Finds the record of the position. If a header names the activation and no later record is a signal, the call loads no bodies.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] if no stored record ended the activation, or if the graph has no such node.
+    /// Returns [`ErrorKind::NotFound`] if no stored record ended the activation, or if the graph has no such node.
     #[doc(hidden)]
     pub async fn find(&self, store: &dyn CheckpointStore, run: &RunKey) -> Result<At> {
         let (node, visit) = match self {
@@ -112,7 +112,8 @@ impl Position {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::NotFound`] if the run does not exist, or if the graph has no such node. In the second case the message contains the closest name.
+/// Returns [`ErrorKind::NotFound`] if the run does not exist, or if the graph has no such node. In the second case the message contains the closest
+/// name.
 pub async fn find_node(store: &dyn CheckpointStore, run: &RunKey, name: &str) -> Result<NodeName> {
     let machine = log_reader::folded_at(store, run, At::Latest, None).await?.machine;
     let found = machine.names().find(|known| known.as_str() == name);
@@ -126,7 +127,7 @@ pub async fn find_node(store: &dyn CheckpointStore, run: &RunKey, name: &str) ->
 ///
 /// # Errors
 ///
-/// [`ErrorKind::NotFound`] if the run does not exist.
+/// Returns [`ErrorKind::NotFound`] if the run does not exist.
 pub async fn node_names(store: &dyn CheckpointStore, run: &RunKey) -> Result<Vec<NodeName>> {
     let machine = log_reader::folded_at(store, run, At::Latest, None).await?.machine;
     Ok(machine.names().cloned().collect())

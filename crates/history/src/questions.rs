@@ -28,7 +28,8 @@ fn doubt_text(why: Option<&Failure>) -> String {
     }
 }
 
-/// Returns the open questions of a run. An ended run has none, because it rejects answers. A retry reopens the questions of a failed run.
+/// Returns the open questions of a run. An ended run has no open questions, because it rejects answers. If a failed run is retried, its questions are
+/// open again.
 pub fn questions(machine: &Machine) -> Vec<Question> {
     if machine.status().is_finished() {
         return Vec::new();

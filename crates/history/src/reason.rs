@@ -99,7 +99,7 @@ fn last_failures<'a>(
     next.iter().filter(|pending| pending.failed > 0).filter_map(last).collect()
 }
 
-/// Why a run waits for its children.
+/// The reasons why a run waits for its children.
 #[derive(Debug, Default)]
 pub(crate) struct ChildReasons {
     pub(crate) reasons: Vec<RunReason>,
@@ -117,7 +117,7 @@ pub(crate) struct ReasonFacts {
     pub(crate) questions: Vec<Question>,
     /// The pending activations, without items and progress.
     pub(crate) next: Vec<PendingActivation>,
-    /// The last failure of each activation that failed before.
+    /// The last failure of each activation that has failed at least once.
     failed: Vec<(NodeName, Visit, String)>,
 }
 
@@ -321,7 +321,7 @@ impl ReasonFacts {
         })
     }
 
-    /// Returns which process owns the active run, or that no process does.
+    /// Returns a reason which says which process owns the active run, or that no process owns it.
     fn driver(&self, head: &RunHead) -> RunReason {
         let workflow = &head.facts.workflow;
         match head.owner {

@@ -14,8 +14,8 @@ use crate::store::{At, CheckpointStore, HeaderRange, PruneCut, RunHead};
 /// A retention policy: the rules by which old records and ended runs are removed.
 ///
 /// A run can always continue after old records were removed, because the oldest remaining record then contains the full state, with open questions,
-/// messages, timers and steps. If a policy has several limits, a record is kept if at least one limit keeps it. A policy without limits keeps every
-/// record.
+/// messages, timers and steps. If a policy has several limits, a record is retained if at least one limit keeps it. A policy without limits keeps
+/// every record.
 ///
 /// # Examples
 ///
@@ -83,7 +83,8 @@ impl RetentionPolicy {
         self
     }
 
-    /// Number of new records after which a live run is pruned again. Equal to the number of records kept.
+    /// Returns the number of new records after which an active run is pruned again. It equals the number of records that the policy keeps, but is at
+    /// least 16.
     #[doc(hidden)]
     pub fn stride(&self) -> Option<u64> {
         let limited = self.last.is_some() || self.age.is_some() || self.bytes.is_some();
@@ -105,7 +106,8 @@ impl RetentionPolicy {
         ages.min().filter(|_| status.is_finished())
     }
 
-    /// Returns whether the policy keeps a record, given the number of newer records and the bytes up to it.
+    /// Returns whether the policy keeps a record. `newer` is the number of newer records, and `bytes` is the size of all bodies from this record to
+    /// the newest.
     fn keeps_record(&self, header: &RecordHeader, newer: u64, bytes: u64, now: Timestamp) -> bool {
         self.last.is_some_and(|last| newer < u64::from(last))
             || self.age.is_some_and(|age| now.since(header.at) < age)
@@ -113,7 +115,7 @@ impl RetentionPolicy {
     }
 }
 
-/// Drops the records of one run that the policy does not keep. Returns the number of records and bytes.
+/// Removes the records of one run that the policy does not keep. Returns the numbers of removed records and bytes.
 ///
 /// # Errors
 ///
@@ -133,7 +135,7 @@ async fn first_of(store: &dyn CheckpointStore, run: &RunKey) -> Result<Seq> {
     Ok(store.head(run).await?.ok_or_else(|| missing(run))?.first)
 }
 
-/// As [`prune`], for a run whose head the caller just read.
+/// Removes records like [`prune`], for a run whose head the caller has just read.
 pub(crate) async fn prune_found(
     store: &dyn CheckpointStore,
     head: &RunHead,
@@ -187,8 +189,8 @@ pub(crate) async fn prune_found(
     carry_out(store, run, kept, PruneCut { at, base }).await
 }
 
-/// Plans a cut that keeps `records` records, from one load, and returns the record at the cut. Returns `None` if a later base exists, or if a pin
-/// blocks the cut.
+/// Plans a prune that keeps the last `records` records, and needs only one load for it. Returns the oldest record that is retained. Returns `None` if
+/// there is a later base, or if a pinned record prevents the prune.
 async fn plan_at_once(
     store: &dyn CheckpointStore,
     run: &RunKey,
@@ -206,7 +208,7 @@ async fn plan_at_once(
     Ok((!folded.machine.pins().iter().any(|pin| *pin < at)).then_some((id, PruneCut { at, base })))
 }
 
-/// Drops the records before a cut at the record `kept`. Returns the number of records and bytes.
+/// Removes the records before the record `kept`. Returns the numbers of removed records and bytes.
 async fn carry_out(
     store: &dyn CheckpointStore,
     run: &RunKey,
@@ -228,7 +230,7 @@ async fn is_pruned(store: &dyn CheckpointStore, run: &RunKey, record: RecordId) 
     }
 }
 
-/// The position at which a policy cuts a run.
+/// The position in a log before which a policy removes the records.
 struct PrunePoint {
     /// The oldest record to keep.
     at: Seq,
@@ -290,7 +292,7 @@ fn count_before(headers: &[RecordHeader], cut: Seq) -> (u64, u64) {
     before.fold((0, 0), |(records, bytes), header| (records + 1, bytes + u64::from(header.body_len)))
 }
 
-/// Returns the id of the record at the cut, and the record as a base unless it is one.
+/// Returns the id of the oldest record that is retained. If this record is not a base, it is also returned in the form of a base.
 async fn base_at(store: &dyn CheckpointStore, run: &RunKey, cut: Seq) -> Result<(RecordId, Option<Record>)> {
     let records = store.load(run, At::Seq(cut)).await?.ok_or_else(|| missing(run))?;
     let folded = fold(run, &records, None)?;

@@ -26,7 +26,7 @@ pub enum ParentRelation {
     },
     /// The parent has recorded the run's result.
     Told,
-    /// The parent's log cannot be read, so the relation is unknown.
+    /// The parent's log is unreadable, so the relation is unknown.
     Unknown,
     /// The parent was purged, even if a new run has its id.
     Gone,
@@ -40,7 +40,7 @@ pub enum ParentRelation {
 ///
 /// # Errors
 ///
-/// Returns store errors. An unreadable log is not an error.
+/// Returns the errors of the store. An unreadable log is not an error.
 pub async fn parent_of(
     store: &dyn CheckpointStore,
     run: &RunKey,
@@ -73,12 +73,12 @@ pub async fn parent_of(
     })
 }
 
-/// Checks that no other run needs a run that is to be removed: the removal orphans no child, and the parent does not wait for the result. The
-/// caller removes the runs in `before` first, so they need nothing.
+/// Checks that no other run needs a run that will be removed: no active child depends on it, and its parent does not wait for its result. The caller
+/// removes the runs in `before` first, so they are ignored.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::WrongStatus`] names the run that blocks the removal, and the remedy. Store errors pass through.
+/// Returns [`ErrorKind::WrongStatus`], which names the run that blocks the removal, and the remedy. Also returns the errors of the store.
 pub(crate) async fn check_removal(
     store: &dyn CheckpointStore,
     head: &RunHead,
@@ -182,7 +182,7 @@ pub async fn check_purge(
 pub struct OpenQuestions {
     /// The questions. The run's own questions come first.
     pub questions: Vec<Question>,
-    /// The errors of descendants that could not be read. Their questions are missing. Each error names its [run](Error::run).
+    /// The errors of unreadable descendants. Their questions are missing. Each error names its [run](Error::run).
     pub unreadable: Vec<Error>,
 }
 
@@ -190,7 +190,7 @@ pub struct OpenQuestions {
 ///
 /// # Errors
 ///
-/// Returns store errors, and the errors of [`fold`] for the run itself.
+/// Returns the errors of the store, and the errors of [`fold`] for the run itself.
 pub async fn questions_of_all(store: &dyn CheckpointStore, run: &RunKey) -> Result<OpenQuestions> {
     let mut found = OpenQuestions::default();
     let mut left = VecDeque::from([(run.clone(), String::new())]);
@@ -258,7 +258,8 @@ async fn machine_of(store: &dyn CheckpointStore, run: &RunKey) -> Result<Machine
     Ok(fold(run, &records, None)?.machine)
 }
 
-/// Returns whether a log is damaged or of a newer version. A purge is the remedy, and needs no further check.
+/// Returns whether a log is damaged or has a newer version. A run with such a log may be purged without a further check, because a purge is the only
+/// remedy.
 fn is_unreadable(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported)
 }

@@ -22,11 +22,11 @@ use crate::wording::count;
 
 /// Describes records in words.
 ///
-/// If the run has secret channels, values that nodes and callers gave outside the state appear as [`HIDDEN`]: such a value may end up in a secret
-/// channel. `yes` and `no` stay visible.
+/// If the run has secret channels, values of nodes and callers outside of the state are shown as [`HIDDEN`]. The reason is that such a value may
+/// enter a secret channel later. `yes` and `no` stay visible.
 #[derive(Default)]
 pub(crate) struct Sentences {
-    /// Whether the run has secret channels; `None` before that is known.
+    /// Whether the run has secret channels. `None` if this is not known yet.
     has_secrets: Option<bool>,
 }
 
@@ -141,7 +141,7 @@ impl Sentences {
     }
 }
 
-/// The name of an anonymous signaller.
+/// The name that is shown for a caller that gave no name.
 const SOMEBODY: &str = "somebody";
 
 fn failed_attempt(attempt: &AttemptFailed) -> String {
@@ -169,7 +169,7 @@ fn status(change: &StatusChange) -> String {
     }
 }
 
-/// Returns the text of a question, or `None` if its name is enough.
+/// Returns the text of a question, or `None` if only its name is shown.
 fn words(ask: &QuestionRequest) -> Option<String> {
     Some(prompt_of(ask.question.get())).filter(|words| words != "null")
 }
@@ -183,7 +183,7 @@ fn chunks(batch: &RawValue) -> String {
     texts.unwrap_or_else(json)
 }
 
-/// Describes a note about a child; `None` for any other name.
+/// Describes a memo about a child. Returns `None` for a memo with another name.
 fn child(name: &str, value: &RawValue) -> Option<String> {
     let (note, _, name) = parse_note_name(name)?;
     Some(match note {
@@ -268,7 +268,7 @@ fn describe_end(done: &NodeDone) -> String {
     text
 }
 
-/// Writes a failure with its causes. Names its node unless that is `named`.
+/// Describes a failure with its causes. The node of the failure is named, unless it is `named`.
 pub(crate) fn chain(failure: &Failure, named: Option<&NodeName>) -> String {
     let first = match &failure.node {
         node @ Some(_) if node.as_ref() == named => failure.message.clone(),

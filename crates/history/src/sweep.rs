@@ -44,7 +44,7 @@ pub struct SweepLimits {
 }
 
 impl Default for SweepLimits {
-    /// Checks a thousand runs from the first one, 16 concurrently, without a rest.
+    /// Returns limits for a thousand runs from the beginning of the store. 16 runs are processed at the same time, without pauses.
     fn default() -> Self {
         Self { runs: 1_000, cursor: None, at_once: NonZeroUsize::MIN.saturating_add(15), nice_ratio: 0.0 }
     }
@@ -158,7 +158,7 @@ pub async fn sweep(
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`] if the ratio is out of range.
+/// Returns [`ErrorKind::Invalid`] if the ratio is out of range.
 pub fn check_ratio(ratio: f64) -> Result<()> {
     let most = SweepLimits::MAX_NICE_RATIO;
     if (0.0..=most).contains(&ratio) {
@@ -168,7 +168,7 @@ pub fn check_ratio(ratio: f64) -> Result<()> {
     Err(Error::new(ErrorKind::Invalid, message))
 }
 
-/// Rests in proportion to the time worked.
+/// Pauses for a time in proportion to the time that the sweep has worked.
 async fn rest_after_work(clock: &dyn Clock, worked: Duration, ratio: f64) {
     let rest = Duration::try_from_secs_f64(worked.as_secs_f64() * ratio).unwrap_or(Duration::MAX);
     if !rest.is_zero() {
@@ -188,7 +188,7 @@ enum SweepOutcome {
 }
 
 impl SweepReport {
-    /// Adds the report of the next part. Returns the cursor of the part after that.
+    /// Adds the report of the next part. Returns the cursor at which the part after it begins.
     #[doc(hidden)]
     pub fn add(&mut self, part: Self) -> Option<Cursor> {
         self.runs += part.runs;

@@ -22,21 +22,21 @@ pub(crate) trait AnyGraph: Send + Sync {
     ///
     /// # Errors
     ///
-    /// The errors of [`Graph::migrated`].
+    /// Returns the errors of [`Graph::migrated`].
     fn migrated(&self, stored: &Channels, version: u32) -> Result<Channels>;
 
     /// Migrates a change of stored channels from `version` to the current version of the state's type.
     ///
     /// # Errors
     ///
-    /// The errors of [`Graph::migrated_patch`].
+    /// Returns the errors of [`Graph::migrated_patch`].
     fn migrated_patch(&self, stored: &Channels, version: u32, patch: &Patch) -> Result<Patch>;
 
     /// Decodes channels as the state's type, encodes the state again, and returns the result.
     ///
     /// # Errors
     ///
-    /// The errors of [`State::from_channels`] and [`State::to_channels_json`].
+    /// Returns the errors of [`State::from_channels`] and [`State::to_channels_json`].
     fn rewritten(&self, channels: Channels) -> Result<Channels>;
 }
 

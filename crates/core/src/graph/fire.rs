@@ -11,12 +11,12 @@ use crate::graph::{Route, RouteContext, RoutePart};
 use crate::state::{State, as_stored};
 
 impl<S: State> Graph<S> {
-    /// Returns the edges that fire, like [`fire`](Self::fire), for the state as it is stored. If the node has only one edge and this edge always
-    /// fires, no function is called.
+    /// Returns the edges that fire, like [`fire`](Self::fire), for the stored state. If the node has only one edge and this edge always fires, no
+    /// function is called.
     ///
     /// # Errors
     ///
-    /// The errors of [`fire`](Self::fire).
+    /// Returns the errors of [`fire`](Self::fire).
     pub(crate) fn fires(&self, node: NodeIx, state: &S, cx: &RouteContext<'_>) -> Result<FiredEdges> {
         match self.plan().node(node).sole {
             Some(edge) if self.route_fn(node).is_none() => Ok(FiredEdges::Sole(edge)),
@@ -31,7 +31,7 @@ impl<S: State> Graph<S> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] with the node's name, if its route chose a node outside of its targets, or an item that JSON cannot represent.
+    /// Returns [`ErrorKind::Invalid`] with the node's name, if its route chose a node outside of its targets, or an item that JSON cannot represent.
     pub(crate) fn fire(&self, node: NodeIx, state: &S, cx: &RouteContext<'_>) -> Result<Vec<EdgeToken>> {
         let plan = self.plan();
         let holds = |edge: &EdgeIx| {

@@ -117,7 +117,7 @@ impl<S: State> Graph<S> {
     ///
     /// # Errors
     ///
-    /// The errors of [`migrated`](Self::migrated), and [`ErrorKind::Corrupt`] if the change does not fit the stored channels.
+    /// Returns the errors of [`migrated`](Self::migrated), and [`ErrorKind::Corrupt`] if the change does not fit the stored channels.
     pub(crate) fn migrated_patch(&self, stored: &Channels, version: u32, patch: &Patch) -> Result<Patch> {
         let before = self.migrated(stored, version)?;
         let mut changed = stored.clone();

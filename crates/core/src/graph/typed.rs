@@ -35,7 +35,7 @@ pub(crate) struct NodeFunctions<S: State> {
 ///
 /// The fingerprint of a node covers its name, its effect, its join, the kinds and targets of its outgoing edges, its revision, and whether it is a
 /// goal gate. It does not cover retries, timeout, visits, checkpoints, the retry target, the order of edge declarations, or the node's code. The
-/// fingerprint of the graph covers those of its nodes, its entry, its version, and the channels, reducers and version of the state.
+/// fingerprint of the graph covers the fingerprints of its nodes, its entry, its version, and the channels, reducers and version of the state.
 ///
 /// # Examples
 ///
@@ -145,7 +145,7 @@ impl<S: State> Graph<S> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`]: the graph has no such node. The error message suggests the node with the closest name.
+    /// Returns [`ErrorKind::NotFound`] if the graph has no such node. The error message suggests the node with the closest name.
     ///
     /// # Examples
     ///

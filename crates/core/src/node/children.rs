@@ -83,7 +83,7 @@ pub(crate) struct NotedChild {
 }
 
 impl NodeContext {
-    /// Returns the note of the child with this name.
+    /// Returns the recorded child with this name.
     pub(crate) fn known_child(&self, name: &str) -> Option<ActivationChild> {
         self.scope.memos.child(name)
     }
@@ -135,7 +135,7 @@ impl NodeContext {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) if this process no longer drives the run,
+    /// Returns [`ErrorKind::Closed`](crate::ErrorKind::Closed) if this process no longer drives the run,
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in an `External` node.
     pub(crate) async fn record_child(&self, name: &str, round: u32, note: ChildNote) -> Result<NotedChild> {
         self.request(child(round, name), NodeRequest::Record(to_raw(&note)?)).await?;
@@ -275,7 +275,7 @@ impl NodeContext {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the name is in use or is not valid.
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the name is in use or is not valid.
     pub(crate) fn claim_child(&self, name: &str) -> Result<()> {
         self.claim(name.to_owned()).map(|_| ())
     }

@@ -96,7 +96,7 @@ pub(crate) struct NodeScope {
     pub(crate) outputs: Mutex<LeftBehind>,
     /// Whether the attempt requested a resource that is not registered. Another attempt would not find the resource either, so none follows.
     pub(crate) lacks_resource: AtomicBool,
-    /// For an `External` node: checks whether its process owns the run.
+    /// The check whether this process owns the run. It is present for an `External` node.
     pub(crate) ownership: Option<Arc<dyn Ownership>>,
     /// Whether the work was not begun, because this process may no longer own the run.
     pub(crate) is_not_begun: AtomicBool,
@@ -104,7 +104,7 @@ pub(crate) struct NodeScope {
 }
 
 impl NodeScope {
-    /// Adds to the outputs of the attempt. Returns false if the attempt has ended, because its outputs have already been read.
+    /// Adds to the outputs of the attempt. Returns false if the attempt has ended, because the driver has already collected its outputs.
     fn add_output(&self, add: impl FnOnce(&mut AttemptOutputs)) -> bool {
         let mut left = self.lock_outputs();
         if !left.has_ended {
@@ -492,7 +492,7 @@ impl NodeContext {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Closed`]: the attempt has ended.
+    /// Returns [`ErrorKind::Closed`] if the attempt has ended.
     pub fn artifact(&self, artifact: Artifact) -> Result<()> {
         self.add_output(|left| left.noted.artifacts.push(artifact))
     }

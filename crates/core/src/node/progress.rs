@@ -20,7 +20,7 @@ impl NodeContext {
     /// The next attempt of the activation can [read](Self::last_progress) the value, even in another process. The command `ferrata show` and watchers
     /// of the run show the value. It is removed when the activation ends.
     ///
-    /// The call returns before the record is durable; the run appends it before all later records. To wait until it is durable, call
+    /// The call returns before the record is durable. The run appends this record before all later records. To wait until it is durable, call
     /// [`checkpoint`](Self::checkpoint). Each call writes a record, so call this method every few seconds and not for every row. Use a
     /// [`step`](Self::step) for work that must not be repeated.
     ///

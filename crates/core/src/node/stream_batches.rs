@@ -32,7 +32,7 @@ impl NodeContext {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the name is in use or is not valid.
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the name is in use or is not valid.
     pub(crate) fn claim_stream(&self, name: &str) -> Result<()> {
         self.claim(name.to_owned()).map(|_| ())
     }
@@ -51,7 +51,7 @@ impl NodeContext {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) if this process no longer drives the run, or the attempt has ended.
+    /// Returns [`ErrorKind::Closed`](crate::ErrorKind::Closed) if this process no longer drives the run, or the attempt has ended.
     pub(crate) fn send_batch(
         &self,
         name: String,

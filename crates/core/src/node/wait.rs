@@ -17,12 +17,12 @@ impl NodeContext {
     /// returns at once. The code before the call therefore runs twice: make it repeatable, or put it into a [`step`](Self::step).
     ///
     /// If the node waits for several events at once, for example in a `select!`, the run records which wait ends first. The same wait ends first
-    /// whenever the activation runs again. The first call of `sleep` in an activation finds the first recorded timer, and so on; the order in which
-    /// the futures are polled does not matter.
+    /// whenever the activation runs again. The first call of `sleep` in an activation finds the first recorded timer, the second call finds the
+    /// second timer, and so on. The order in which the futures are polled does not matter.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) if this process no longer drives the run, and
+    /// Returns [`ErrorKind::Closed`](crate::ErrorKind::Closed) if this process no longer drives the run, and
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in an `External` node.
     ///
     /// # Cancel safety
@@ -54,8 +54,8 @@ impl NodeContext {
     ///
     /// # Errors
     ///
-    /// The errors of [`sleep`](Self::sleep), and [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the name is used twice or is not a valid step
-    /// name.
+    /// Returns the errors of [`sleep`](Self::sleep), and [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the name is used twice or is not a
+    /// valid step name.
     ///
     /// # Cancel safety
     ///
@@ -126,8 +126,8 @@ impl NodeContext {
     ///
     /// # Errors
     ///
-    /// The errors of [`sleep`](Self::sleep), and [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the name is used twice or is not a valid step
-    /// name.
+    /// Returns the errors of [`sleep`](Self::sleep), and [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the name is used twice or is not a
+    /// valid step name.
     ///
     /// # Cancel safety
     ///

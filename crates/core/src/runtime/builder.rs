@@ -35,7 +35,7 @@ const MAX_PENDING: usize = 1_024;
 /// The default limit of waiting messages in a run.
 const MAX_WAITING_MESSAGES: usize = 1_000;
 
-/// The number of events that are kept for a slow subscriber. If a subscriber is further behind, it misses events.
+/// The number of events that are retained for a slow subscriber. If a subscriber is further behind, it misses events.
 const EVENTS: usize = 4_096;
 
 /// The shortest allowed heartbeat TTL. A process on a busy machine may pause for a part of this time without being dead.
@@ -122,8 +122,8 @@ impl RuntimeBuilder {
     /// attempt, the message is set aside for an operator.
     ///
     /// The sink receives a message after the record with the message is durable. It receives each message at least once, with the same
-    /// [key](crate::runtime::OutboxMessage::key) each time. The messages of one run and topic arrive in order. A process without a sink for a topic
-    /// does not deliver the messages of this topic; another process does. A process that [serves](crate::runtime::Runtime::serve) a workflow also
+    /// [key](crate::runtime::OutboxMessage::key) each time. The messages of one run and topic arrive in order. If a process has no sink for a topic,
+    /// another process that has one delivers the messages of this topic. A process that [serves](crate::runtime::Runtime::serve) a workflow also
     /// delivers the messages of runs that are idle or ended in another process.
     #[must_use]
     pub fn sink(self, topic: impl Into<String>, sink: impl OutboxSink) -> Self {
@@ -261,7 +261,7 @@ impl RuntimeBuilder {
 
     /// Sets how many runs the runtime claims at the same time during recovery, and how many bytes of their logs it reads at the same time. The
     /// defaults are 128 runs and 64 MiB. With higher limits, recovery is faster, but it uses more memory and slows down other users of the store. A
-    /// log that is larger than the limit is read when no other log is being read.
+    /// log that is larger than the limit is loaded when no other log is being loaded.
     #[must_use]
     pub fn recover_at_once(mut self, runs: u32, bytes: u64) -> Self {
         (self.limits.recovered_at_once, self.limits.recovered_bytes) = (runs.clamp(1, 10_000), bytes);
@@ -304,7 +304,7 @@ impl RuntimeBuilder {
     ///
     /// A read that exceeds the limit fails with [`Unavailable`](crate::ErrorKind::Unavailable). An append that exceeds the limit has an unknown
     /// outcome ([`Indeterminate`](crate::ErrorKind::Indeterminate)). The runtime repeats such an append up to the number of
-    /// [`store_retries`](Self::store_retries); the repetition shows whether the first append was stored. If the store stops answering, a run waits at
+    /// [`store_retries`](Self::store_retries). The repetition shows whether the first append was stored. If the store stops answering, a run waits at
     /// most this time for each call, so a longer limit delays it more. If the limit is too short, calls of a slow store fail. Most stores have
     /// shorter limits of their own. This limit applies to every store.
     #[must_use]

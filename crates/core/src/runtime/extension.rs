@@ -188,7 +188,7 @@ impl Runtime {
 
     /// Reports that runs wait, each with the start time of its wait and an error that describes the wait. The report replaces the previous report
     /// under the same `name`. [`stalled`](Self::stalled) lists the waits that are longer than the [heartbeat
-    /// TTL](super::RuntimeBuilder::heartbeat_ttl). The report is kept in memory, so pass at most about a hundred runs.
+    /// TTL](super::RuntimeBuilder::heartbeat_ttl). The report is retained in memory, so pass at most about a hundred runs.
     pub fn report_waits(&self, name: &str, waits: impl IntoIterator<Item = (RunKey, Timestamp, Error)>) {
         self.shared().recovery.report_waits(name, waits, self.shared().clock.now());
     }

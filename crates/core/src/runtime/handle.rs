@@ -74,7 +74,7 @@ pub(crate) enum OutcomeSource<S: State> {
     Here(OnceReceiver<Box<DriverEnd<S>>>),
     /// The run waits in line in this process. The channel yields a handle when the run is claimed, or the error of the claim.
     Queued(watch::Receiver<Option<Result<RunHandle<S>>>>),
-    /// The run is active in another process or idle, so its outcome is read from the store.
+    /// The run is active in another process or idle, so its outcome is loaded from the store.
     Elsewhere,
 }
 
@@ -139,10 +139,10 @@ impl<S: State> RunHandle<S> {
 
     /// Waits until the run ends or becomes idle. The records that the result depends on are durable, unless checkpoints are disabled.
     ///
-    /// If the run is active in another process, the handle watches the store. If the owner of the run dies or releases it, and no process claims it
-    /// within [`heartbeat_ttl`](super::RuntimeBuilder::heartbeat_ttl), the wait ends with [`ErrorKind::Closed`], or with the reason why this process
-    /// cannot claim the run. If this runtime [serves](super::Runtime::serve) the workflow and has the [tags](super::RuntimeBuilder::tags) that the
-    /// run requires, it claims the run in time, and the wait continues.
+    /// If the run is active in another process, the handle watches the store. The owner of the run may die or release the run. If no process then
+    /// claims it within [`heartbeat_ttl`](super::RuntimeBuilder::heartbeat_ttl), the wait ends with [`ErrorKind::Closed`], or with the reason why
+    /// this process cannot claim the run. If this runtime [serves](super::Runtime::serve) the workflow and has the
+    /// [tags](super::RuntimeBuilder::tags) that the run requires, it claims the run in time, and the wait continues.
     ///
     /// The wait also continues while the run waits in line in this process. If the run waits in line in another process, or was unpaused before its
     /// first claim, the wait can end with [`ErrorKind::Closed`], because the store does not show that the run waits in line. A failed wait does not

@@ -127,8 +127,8 @@ impl Runtime {
         past::timeline(&**self.store(), run, from).await
     }
 
-    /// Returns the run as it was at a position of its log: its state, its frontier and its history. The result contains secrets;
-    /// [`Checkpoint::hide_secrets`] removes them. The call reads the whole remaining log.
+    /// Returns the run at a position of its log: its state, its frontier and its history. The result contains secrets; [`Checkpoint::hide_secrets`]
+    /// removes them. The call reads the whole remaining log.
     ///
     /// # Errors
     ///
@@ -173,7 +173,7 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`checkpoint`](Self::checkpoint). A child that cannot be read is reported as a reason and not as an error.
+    /// Returns the errors of [`checkpoint`](Self::checkpoint). A child that cannot be loaded is reported as a reason and not as an error.
     ///
     /// # Cancel safety
     ///
@@ -208,8 +208,8 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::NotFound`] if the run does not exist or its graph has no such node; the message then suggests the closest name. Also
-    /// returns [`ErrorKind::Corrupt`] and [`ErrorKind::Unavailable`].
+    /// Returns [`ErrorKind::NotFound`] if the run does not exist or its graph has no such node. In the second case, the message suggests the closest
+    /// name. Also returns [`ErrorKind::Corrupt`] and [`ErrorKind::Unavailable`].
     ///
     /// # Cancel safety
     ///
@@ -277,7 +277,7 @@ impl Runtime {
 
     /// Describes the history of a run in Markdown: each record with its content, and the reason for what the run did next.
     ///
-    /// The text omits the values of [secret](Self::secrets) channels but contains the rest of the state, so protect it like the data of the run.
+    /// The text contains the values of all channels except [secret](Self::secrets) ones, so protect it like the data of the run.
     ///
     /// # Errors
     ///
@@ -350,9 +350,10 @@ impl Runtime {
     }
 
     /// Checks the whole remaining log of a run for consistency, without application code. It verifies all checksums and links, that each record
-    /// follows from the records before it, and that each base (a record with the full state) matches the records before it. There is one exception:
-    /// if a program with another state type claimed the run or edited its state since the previous base, fields that only one of the two states has
-    /// are ignored, because a state type writes only its own fields. If the log is pruned during the check, the check covers the remaining records.
+    /// follows from the records before it, and that each base (a record with the full state) matches the records before it. There is one exception.
+    /// If a program with another state type claimed the run or edited its state since the previous base, the check ignores fields that only one of
+    /// the two states has. The reason is that a state type writes only its own fields. If the log is pruned during the check, the check covers the
+    /// remaining records.
     ///
     /// # Errors
     ///
@@ -505,7 +506,8 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`purge`](Self::purge), and [`ErrorKind::Conflict`] if the run has changed since `head`; then nothing is removed.
+    /// Returns the errors of [`purge`](Self::purge), and [`ErrorKind::Conflict`] if the run has changed since `head`. In the second case, nothing is
+    /// removed.
     ///
     /// # Cancel safety
     ///

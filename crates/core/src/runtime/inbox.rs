@@ -36,7 +36,7 @@ impl Message {
 }
 
 impl std::fmt::Debug for Message {
-    /// Omits the content.
+    /// Formats the message without its content.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Message")
             .field("number", &self.number)

@@ -16,7 +16,7 @@ use crate::id::Fingerprint;
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`] if the input cannot be parsed, for example because embedded raw text is not JSON.
+/// Returns [`ErrorKind::Invalid`] if the input cannot be parsed, for example because embedded raw text is not JSON.
 pub(super) fn input_print(text: &RawValue) -> Result<Fingerprint> {
     in_order(text.get()).map(|sorted| Fingerprint::of(sorted.as_bytes()))
 }
@@ -25,7 +25,7 @@ pub(super) fn input_print(text: &RawValue) -> Result<Fingerprint> {
 ///
 /// # Errors
 ///
-/// The errors of [`input_print`].
+/// Returns the errors of [`input_print`].
 pub(super) fn in_order(text: &str) -> Result<String> {
     sorted(text)
         .map_err(|source| Error::new(ErrorKind::Invalid, "the input cannot be read back").with_source(source))

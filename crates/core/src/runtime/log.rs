@@ -118,7 +118,7 @@ impl LogWriter {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the record cannot be encoded.
+    /// Returns [`ErrorKind::Invalid`] if the record cannot be encoded.
     pub(crate) fn record_without_base(
         &mut self,
         event: &RecordEvent,

@@ -94,7 +94,7 @@ impl DriverRegistry {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Conflict`] if this process drives the run already.
+    /// Returns [`ErrorKind::Conflict`] if this process drives the run already.
     pub(crate) fn enter(&self, run: &RunKey, is_recovered: bool) -> Result<Receiver<DriverCommand>> {
         let (sender, control) = queue();
         let mut active = self.active();

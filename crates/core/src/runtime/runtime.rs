@@ -280,7 +280,7 @@ impl Runtime {
     }
 
     /// Moves an idle run to other nodes, where it then continues. Unfinished activations, questions, timers and inputs that wait at joins are
-    /// dropped. The state stays the same; use [`edit`](Self::edit) to change it. The log records the move and its reason, and a
+    /// dropped. The state stays the same. Use [`edit`](Self::edit) to change it. The log records the move and its reason, and a
     /// [checkpoint](Self::checkpoint) lists the move among the replans. The move does not count towards replan limits.
     ///
     /// If the run is active, [pause](Self::pause) it first. Messages that a dropped activation had taken are lost. A node that runs again repeats its
@@ -384,7 +384,7 @@ impl Runtime {
         Ok(self.open_questions(run).await?.questions)
     }
 
-    /// Returns the [`questions`](Self::questions) of a run, and a list of the descendants that could not be read.
+    /// Returns the [`questions`](Self::questions) of a run, and a list of the descendants that could not be loaded.
     ///
     /// # Errors
     ///

@@ -239,8 +239,8 @@ impl RuntimeInner {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Conflict`] if this process drives it already, [`ErrorKind::Closed`] if the runtime is ending, [`ErrorKind::Unavailable`]
-    /// while the heartbeats of this process are lost, [`ErrorKind::Invalid`] if it is an operator's.
+    /// Returns [`ErrorKind::Conflict`] if this process already drives the run, and [`ErrorKind::Closed`] if the runtime is shutting down. Returns
+    /// [`ErrorKind::Unavailable`] while the heartbeats of this process are lost, and [`ErrorKind::Invalid`] if the runtime is an operator's.
     pub(crate) fn enter(
         self: &Arc<Self>,
         run: &RunKey,
@@ -259,7 +259,7 @@ impl RuntimeInner {
     ///
     /// # Errors
     ///
-    /// The errors of [`enter`](Self::enter), except for a run that this process drives.
+    /// Returns the errors of [`enter`](Self::enter), except for a run that this process drives.
     pub(crate) fn takes(&self, run: &RunKey) -> Result<(u64, u64)> {
         self.check_drives().map_err(|error| error.with_run(run))?;
         if self.is_closing() {
@@ -273,7 +273,7 @@ impl RuntimeInner {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`] while heartbeats are lost.
+    /// Returns [`ErrorKind::Unavailable`] while heartbeats are lost.
     pub(crate) fn may_start(&self, run: &RunKey) -> Result<(u64, u64)> {
         self.heartbeat.check_alive().map_err(|error| error.with_run(run))
     }
@@ -343,7 +343,7 @@ impl RuntimeInner {
     ///
     /// # Errors
     ///
-    /// The errors of [`CheckpointStore::purge`].
+    /// Returns the errors of [`CheckpointStore::purge`].
     pub(crate) async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
         // An unreadable run is purged, too. Libraries then notice by themselves.
         let head = match self.registry.has_listeners() {
@@ -373,7 +373,7 @@ impl RuntimeInner {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::WrongStatus`] if this process drives it.
+    /// Returns [`ErrorKind::WrongStatus`] if this process drives it.
     pub(crate) fn check_not_driven(&self, run: &RunKey) -> Result<()> {
         if self.driver(run).is_none() {
             return Ok(());
@@ -406,7 +406,7 @@ impl DriverRegistration {
     ///
     /// # Errors
     ///
-    /// The errors of [`Committer::append`]; [`ErrorKind::Unavailable`] once heartbeats are lost. The run is deregistered then.
+    /// Returns the errors of [`Committer::append`], and [`ErrorKind::Unavailable`] if heartbeats are lost. After an error, the run is deregistered.
     pub(crate) async fn claim(mut self, append: RunAppend, tenure: ClaimId) -> Result<(Self, HeadRef)> {
         self.expect_claim(Some(tenure));
         match self.shared.committer.append(append.clone(), Some(self.term)).await {

@@ -37,7 +37,7 @@ where
 ///
 /// # Errors
 ///
-/// The errors of the request; [`ErrorKind::Closed`] if it panicked, or if the tokio runtime ended first.
+/// Returns the errors of the request. Returns [`ErrorKind::Closed`] if it panicked, or if the tokio runtime ended first.
 ///
 /// # Cancel safety
 ///
@@ -66,7 +66,7 @@ fn unfinished(ended: JoinError) -> Error {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Closed`] if it panicked.
+/// Returns [`ErrorKind::Closed`] if it panicked.
 pub(crate) async fn caught<F: Future + ?Sized>(run: &RunKey, mut future: Pin<Box<F>>) -> Result<F::Output> {
     let ended = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
         Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),

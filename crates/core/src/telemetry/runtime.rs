@@ -23,7 +23,7 @@ const TRIED: [HeartbeatResult; 4] =
 pub(crate) struct Telemetry {
     by_node: bool,
     workflows: Mutex<HashMap<WorkflowName, RunMeter>>,
-    /// For each queue: the number of waiters, the number of granted slots, and the longest wait.
+    /// The gauges of each queue: the number of waiters, the number of granted slots, and the longest wait.
     queues: Mutex<HashMap<String, [Gauge; 3]>>,
     /// The meter for workflows after the maximum number, and for workflows that this process does not know.
     other: RunMeter,

@@ -13,7 +13,7 @@ use crate::id::{NodeName, RunKey, Visit, WorkflowName};
 use crate::record::RunStatus;
 
 /// Creates the span of a start, which is the parent of the run's spans in all processes. The span ends when the start is recorded, so it is not lost
-/// if the process is killed later. If `parent` is given, it is the parent of the span. The span exists only if traces cross processes.
+/// if the process is killed later. If `parent` is present, it is the parent of the span. The span exists only if traces cross processes.
 pub(crate) fn start(
     workflow: &WorkflowName,
     context: Option<&dyn TraceContext>,

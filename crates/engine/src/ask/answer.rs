@@ -54,11 +54,11 @@ impl Answer {
         Self::Cancel(reason.into())
     }
 
-    /// Returns the answer in its stored form: decodable JSON in the canonical spelling of records.
+    /// Checks the value of the answer, and returns the answer in its stored form, which has the canonical spelling of records.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if a value cannot be stored, see [`strict`].
+    /// Returns [`ErrorKind::Invalid`] if a value cannot be stored, see [`strict`].
     pub(crate) fn into_stored(self) -> Result<Self> {
         match self {
             Self::Accept(value) => Self::accept(value),

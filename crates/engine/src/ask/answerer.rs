@@ -10,9 +10,9 @@ use crate::id::RunKey;
 
 /// Code that answers the questions of the active runs in this process. Register it with `RuntimeBuilder::answerer`.
 ///
-/// The runtime passes a question to the answerer when a node asks it, when the run asks again because the answer could not be decoded, and when a
-/// process claims the run while the question is open. The run stays in memory until the answerer has decided. The answerer does not receive questions
-/// about activations with unknown outcome, because a person must decide these.
+/// The runtime passes a question to the answerer when a node asks it, and when a process claims the run while the question is open. It also does so
+/// when the run asks again because the answer could not be decoded. The run stays in memory until the answerer has decided. The answerer does not
+/// receive questions about activations with unknown outcome, because a person must decide these.
 #[async_trait]
 pub trait Answerer: fmt::Debug + Send + Sync + 'static {
     /// Answers the question. If it returns `None`, or an answer that does not fit, the question stays open for other answers.

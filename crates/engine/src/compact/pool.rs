@@ -6,13 +6,13 @@ use std::cell::Cell;
 
 use bytes::{Bytes, BytesMut};
 
-/// Size of the blocks that small bodies share.
+/// The size of the blocks that small bodies share.
 ///
 /// Large enough that few bodies need a new block, small enough that one long-lived body does not retain much.
 const BLOCK: usize = 4 * 1024;
 
 thread_local! {
-    /// Room for the next small bodies.
+    /// The free memory of the current block, for the next small bodies.
     static ROOM: Cell<BytesMut> = Cell::new(BytesMut::new());
 }
 

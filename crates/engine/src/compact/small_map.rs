@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 /// empty.
 #[derive(Clone, Debug)]
 pub struct FewMap<K, V> {
-    /// The only entry. `None` whenever `many` has entries.
+    /// The only entry of the map. It is `None` if `many` has entries.
     one: Option<(K, V)>,
     many: BTreeMap<K, V>,
 }
@@ -125,7 +125,7 @@ impl<K, V> IntoIterator for FewMap<K, V> {
 }
 
 impl<K: Ord, V: PartialEq> PartialEq for FewMap<K, V> {
-    /// Equal if the entries are, in either form.
+    /// Compares the entries, in whichever form the maps are.
     fn eq(&self, other: &Self) -> bool {
         self.iter().eq(other.iter())
     }

@@ -122,7 +122,7 @@ impl<'a, T> IntoIterator for &'a SmallVec<T> {
 }
 
 impl<T: PartialEq> PartialEq for SmallVec<T> {
-    /// Equal if the items are, in either form.
+    /// Compares the items, in whichever form the lists are.
     fn eq(&self, other: &Self) -> bool {
         **self == **other
     }

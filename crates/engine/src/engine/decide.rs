@@ -17,8 +17,8 @@ use crate::id::NodeName;
 use crate::record::RunStatus;
 use crate::record::body::{ActivationStart, FanOutItem, FiredEdge, NodeDone, RunEnd, TokenChanges};
 
-/// Maximum number of returns of a run to a retry target without its own visit limit, whichever node failed. A goal that is never met must not keep
-/// a service busy forever.
+/// The maximum number of times that a run returns to a retry target that has no visit limit, whichever node failed. Without it, a goal that is never
+/// met would keep the run active forever.
 const MAX_RETURNS: u32 = 10;
 
 /// The end of an activation, without the user's types.
@@ -147,7 +147,7 @@ impl Machine {
         (settled, failure)
     }
 
-    /// Lists the edges that did not fire, and the nodes that can therefore never run.
+    /// Lists the edges that did not fire, and the nodes that can never run because of this.
     fn bypass(
         &self,
         plan: &GraphPlan,
@@ -173,7 +173,8 @@ impl Machine {
         }
     }
 
-    /// Collects the nodes after bypassed edges and dropped tokens that never ran and that no live token can reach.
+    /// Collects the nodes that can never run. They come after edges that did not fire or after dropped tokens, have never run, and no live token can
+    /// reach them.
     fn never(&self, plan: &GraphPlan, node: NodeIx, done: &NodeDone) -> Vec<NodeName> {
         let unseen = |at: NodeIx| {
             let state = self.node(at.get());
@@ -355,7 +356,8 @@ impl Machine {
         }
     }
 
-    /// Returns the retry target for a failure or unmet goal of `cause`: its own, or otherwise the graph's, if its limit allows.
+    /// Returns the retry target for the node `cause`, which failed or whose goal is not met. This is a target of the node or else of the graph, if
+    /// the limits allow another return.
     fn return_target(&self, cause: NodeIx) -> Option<NodeIx> {
         let plan = self.graph();
         let targets = plan.node(cause).returns.iter().copied().chain(plan.retry_target);
@@ -371,7 +373,7 @@ impl Machine {
         }
     }
 
-    /// Counts the activations that waiting and arriving tokens of a node form.
+    /// Counts the activations that the waiting and the arriving tokens of a node start.
     fn count_made<'a>(&self, at: NodeIx, each: bool, arriving: impl Iterator<Item = &'a FiredEdge>) -> u64 {
         let waiting = self.tokens().get(&at.get()).map_or(&[][..], |tokens| tokens);
         let mut items = waiting.iter().filter(|token| token.item.is_some()).count();

@@ -13,7 +13,7 @@ use crate::record::body::{RecordEvent, Signal, SignalKind};
 use crate::record::{Record, RecordHeader, RunStatus, codec};
 use crate::state::Channels;
 
-/// A run as it was after one record, without the user's state type.
+/// A run in its state after one record, without the user's state type.
 #[derive(Clone, Debug)]
 pub struct ReplayedRun {
     pub machine: Machine,
@@ -56,7 +56,7 @@ pub fn fold(run: &RunKey, records: &[Record], plan: Option<&Arc<GraphPlan>>) -> 
 }
 
 impl ReplayedRun {
-    /// Absorbs the next records.
+    /// Applies the next records of the log.
     pub fn follow(&mut self, run: &RunKey, records: &[Record]) -> Result<()> {
         for record in records {
             record.verify(run)?;
@@ -65,7 +65,7 @@ impl ReplayedRun {
         Ok(())
     }
 
-    /// Absorbs the next record.
+    /// Applies the next record of the log.
     pub fn absorb(&mut self, run: &RunKey, record: &Record) -> Result<()> {
         if record.header.seq != self.last.seq.next() || record.header.prev != Some(self.last.id) {
             return Err(Error::new(

@@ -14,7 +14,7 @@ use crate::id::Visit;
 use crate::record::memo::Memos;
 use crate::record::{Failure, Resolution};
 
-/// Maximum number of tokens whose memory is reused. A wide join must not keep its memory for the rest of the run.
+/// The maximum number of tokens whose memory is reused. A join of many edges must not keep its memory for the rest of the run.
 const SPARE: usize = 8;
 
 /// The number of a node in the machine. For nodes of the graph, it is the index in the graph. Nodes that only the log knows have further numbers.
@@ -73,7 +73,7 @@ impl Activation {
     }
 }
 
-/// The last overwrite of a channel: time and activation.
+/// The last overwrite of a channel, with its position in time and its activation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Overwrite {
     pub(crate) tick: u64,
@@ -81,7 +81,7 @@ pub(crate) struct Overwrite {
     pub(crate) visit: Visit,
 }
 
-/// An edge of the plan, as liveness counts it.
+/// An edge of the plan, with what liveness needs to know about it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LiveEdge {
     pub(super) to: NodeIx,
@@ -91,22 +91,23 @@ pub(super) struct LiveEdge {
 
 /// The unfinished part of a run, and its live tokens for the join rule.
 ///
-/// Liveness derives from activations in flight and waiting tokens. Both change only in this type, together.
+/// Liveness is computed from unfinished activations and waiting tokens. Only this type changes them, and it always updates the liveness too.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Frontier {
     in_flight: FewMap<ActivationKey, Activation>,
     /// Activations that failed the run. A retry starts them again.
     stopped_at: Vec<(ActivationKey, Activation)>,
     tokens: FewMap<Local, Vec<Token>>,
-    /// Overwrites that an activation in flight cannot have seen.
+    /// Overwrites of channels that at least one unfinished activation cannot have seen.
     overwrites: BTreeMap<String, Overwrite>,
-    /// Ended activations with a declared interrupt after them. An answer releases their successors.
+    /// Ended activations after which the graph declares a question. Their successors wait until the question is answered.
     holds: BTreeSet<ActivationKey>,
-    /// Future activations that must not be repeated and had started in records that the store lost. They become unknown when they are created.
+    /// Activations that do not exist yet, but that must not be repeated and had already started according to records that the store lost. When such
+    /// an activation is created, its outcome is unknown.
     begun: BTreeSet<ActivationKey>,
-    /// The empty input list of the last ended activation, for the next tokens.
+    /// The emptied input list of the last ended activation. Its memory is reused for the next tokens.
     spare: Vec<Token>,
-    /// Present only with a plan.
+    /// The liveness for the join rule. It is present only if the machine has a plan.
     live: Option<Liveness>,
 }
 
@@ -189,7 +190,7 @@ impl Frontier {
         Some(activation)
     }
 
-    /// Ends the only activation of the run and starts another, like a token from `from` to `to` that is taken at once.
+    /// Ends the only activation of the run and starts another. The effect is that of a token from `from` to `to` that starts its target at once.
     pub(super) fn step(&mut self, (from, to): (NodeIx, NodeIx), next: ActivationKey, activation: Activation) {
         self.in_flight.clear();
         self.in_flight.insert(next, activation);
@@ -198,7 +199,7 @@ impl Frontier {
         }
     }
 
-    /// Takes the inputs of an activation, emptied, for the token that replaces them.
+    /// Takes the input list of an activation and empties it, so that its memory can be used for the next token.
     pub(super) fn take_inputs(&mut self, key: &ActivationKey) -> Vec<Token> {
         let Some(activation) = self.in_flight.get_mut(key) else { return Vec::new() };
         let mut inputs = std::mem::take(&mut activation.inputs);
@@ -296,13 +297,13 @@ impl Frontier {
         self.begun.remove(key)
     }
 
-    /// Drops every unfinished part except the marks of activations that had started elsewhere.
+    /// Drops all activations and tokens. The marks of activations that had started according to lost records are retained.
     pub(super) fn clear(&mut self, live: Option<Liveness>) {
         let begun = std::mem::take(&mut self.begun);
         *self = Self { begun, live, ..Self::default() };
     }
 
-    /// Takes the frontier apart for another run: the activations in flight, the stopped ones, and the tokens.
+    /// Splits the frontier into its parts for another run: the unfinished activations, the activations that failed the run, and the tokens.
     pub(super) fn take_apart(&mut self, live: Option<Liveness>) -> FrontierParts {
         let old = std::mem::take(self);
         (self.live, self.overwrites, self.holds) = (live, old.overwrites, old.holds);

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::pause::{MessageKey, MessageRecord};
 
-/// Number of keys to remember in addition to those of waiting messages: at most some KiB per base, and enough for a sender that retries within
-/// minutes.
+/// The number of keys that a run remembers in addition to the keys of waiting messages. It is enough for a sender that retries within minutes, and
+/// adds only a few KiB to each base.
 const KEYS: usize = 256;
 
 static NONE: VecDeque<MessageRecord> = VecDeque::new();
@@ -37,8 +37,8 @@ impl RunInbox {
         self.0.as_ref().map_or(&[], |messages| &messages.keys)
     }
 
-    /// Remembers the key of the last message. Drops all but the newest [`KEYS`] keys and one more for each waiting message, so that no waiting
-    /// message loses its key.
+    /// Remembers the key of the last message. The newest [`KEYS`] keys are retained, and one more for each waiting message, so that the keys of
+    /// waiting messages are always retained. Older keys are dropped.
     pub(super) fn remember(&mut self, key: MessageKey) {
         let Messages { waiting, keys, .. } = &mut **self.0.get_or_insert_default();
         keys.push(key);
@@ -65,7 +65,7 @@ impl RunInbox {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Corrupt`] if no waiting message has this number.
+    /// Returns [`ErrorKind::Corrupt`] if no waiting message has this number.
     pub(super) fn take(&mut self, number: u64) -> Result<MessageRecord> {
         let at = self.waiting().iter().position(|message| message.number == number);
         let waiting = self.0.as_mut().map(|messages| &mut messages.waiting);

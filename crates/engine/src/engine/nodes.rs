@@ -31,23 +31,23 @@ pub struct NodeState {
     pub left: u32,
 }
 
-/// The nodes of a run. Nodes of the plan have its numbers; nodes that only the log knows follow.
+/// The nodes of a run. Nodes of the plan have the numbers of the plan. Nodes that only the log knows have the numbers after them.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeTable {
     plan: Option<Arc<GraphPlan>>,
-    /// The nodes that only the log knows. Absent if there are none.
+    /// The nodes that only the log knows, if there are any.
     strangers: Option<Box<UnknownNodes>>,
     /// The fingerprint of each node in the graph that last drove the run.
     graph: Arc<Prints>,
     states: Vec<NodeState>,
-    /// Whether any node was ever spent. Otherwise no node needs a check.
+    /// Whether any node with `Join::AtLeast` has ever run. If not, such nodes need no check.
     counts: bool,
 }
 
 /// The nodes that only the log knows.
 #[derive(Clone, Debug, Default)]
 struct UnknownNodes {
-    /// In the order of their numbers.
+    /// The names of the nodes, in the order of their numbers.
     names: Vec<NodeName>,
     locals: HashMap<NodeName, Local>,
 }
@@ -76,13 +76,13 @@ impl NodeTable {
         self.states[node as usize] = state;
     }
 
-    /// Sets whether a node ran with its full count of tokens in the current round.
+    /// Sets whether a node with `Join::AtLeast` has run in the current round of its loop.
     pub(super) fn set_spent(&mut self, node: Local, spent: bool) {
         self.counts |= spent;
         self.states[node as usize].spent = spent;
     }
 
-    /// Returns the nodes of the plan that ran with their full count of tokens in the current round.
+    /// Returns the nodes of the plan with `Join::AtLeast` that have run in the current round of their loop.
     pub(super) fn spent(&self) -> impl Iterator<Item = NodeIx> + '_ {
         let planned = self.plan.as_ref().map_or(0, |plan| plan.nodes.len());
         let looked_at = if self.counts { planned } else { 0 };
@@ -116,7 +116,8 @@ impl NodeTable {
         self.strangers.as_ref()?.locals.get(name).copied()
     }
 
-    /// As [`find`](Self::find), for a probable target of `from`, by the edge at `place` or soon after it.
+    /// Finds a node like [`find`](Self::find). It first tries the targets of `from`, beginning with the edge at `place`, which is faster for edges
+    /// that fired in order.
     pub(super) fn find_after(&self, from: Local, name: &NodeName, place: usize) -> Option<Local> {
         match (&self.plan, self.index(from)) {
             (Some(plan), Some(from)) => {
@@ -127,7 +128,7 @@ impl NodeTable {
         }
     }
 
-    /// As [`find`](Self::find), for a node that an earlier record must name.
+    /// Finds a node like [`find`](Self::find), and returns an error if no earlier record has named it.
     pub(super) fn known(&self, name: &NodeName) -> Result<Local> {
         self.find(name.as_str()).ok_or_else(|| never_reached(name))
     }

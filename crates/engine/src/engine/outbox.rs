@@ -13,11 +13,12 @@ use crate::id::{NodeName, Visit};
 use crate::record::body::NodeDone;
 use crate::record::outbox::LetterChange;
 
-/// How long after its last record the writer of a run keeps its waiting messages. Longer than one delivery attempt may take.
+/// The lease of waiting messages: for this time after the last record of a run, only the process that wrote the record delivers its messages. It is
+/// longer than one delivery attempt may take.
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
-/// The wake time of a run with only rejected messages: the last time that RFC 3339 can express. Such messages need an operator, and the run stays
-/// in the listing of runs with messages.
+/// The wake time of a run that has only rejected messages. It is the last time that RFC 3339 can express. Such messages need an operator. With this
+/// wake time, the run stays in the listing of runs with messages.
 const NEVER: i64 = 253_402_300_799_999;
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -48,14 +49,14 @@ pub struct UndeliveredMessage {
 /// The outbox messages of a run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct OutboxState {
-    /// Number of messages sent, and number of the last one.
+    /// The number of messages that were sent, which is also the number of the last message.
     sent: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     waiting: Vec<UndeliveredMessage>,
 }
 
 impl OutboxState {
-    /// Checks the content of a base: messages in order, and no number above `sent`.
+    /// Checks the messages of a base: they must be in order, and no number may be larger than `sent`.
     pub(super) fn is_sound(&self) -> bool {
         let ordered = self.waiting.windows(2).all(|two| two[0].number < two[1].number);
         ordered && self.waiting.last().is_none_or(|last| last.number <= self.sent) && self.sent < u64::MAX / 2
@@ -103,8 +104,8 @@ impl OutboxState {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::WrongStatus`] if the change is recorded already or was overtaken. [`ErrorKind::NotFound`] if an operator names a message that
-    /// does not wait, or was not rejected.
+    /// Returns [`ErrorKind::WrongStatus`] if the change is already recorded or a later change has made it obsolete. Returns [`ErrorKind::NotFound`]
+    /// if an operator names a message that does not wait or was not rejected.
     pub(crate) fn check(&self, change: &LetterChange) -> Result<()> {
         let overtaken = || Err(Error::new(ErrorKind::WrongStatus, "the outbox message is no longer waiting"));
         let find = |number: &u64| self.waiting.iter().find(|letter| letter.number == *number);
@@ -139,7 +140,7 @@ impl OutboxState {
         }
     }
 
-    /// Applies a change. A change that no longer applies has no effect: of two delivering processes, one is later.
+    /// Applies a change. If two processes deliver the same message, the later change no longer applies, and has no effect.
     pub(super) fn change(&mut self, change: &LetterChange, at: Timestamp) {
         match change {
             LetterChange::Taken => {

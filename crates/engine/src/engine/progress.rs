@@ -6,7 +6,7 @@ use super::history::EndedActivation;
 use super::replan::{KEPT, Replan};
 use crate::record::body::{RecordEvent, StatusChange};
 
-/// The progress of a run.
+/// The counters that describe the progress of a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RunProgress {
     /// Number of ended activations.
@@ -51,7 +51,7 @@ impl RunProgress {
         self.claims
     }
 
-    /// Counts a claim, or resets the count if the event is progress.
+    /// Counts a claim. If the event is progress of the run, the count of claims starts again at 0.
     pub(super) fn count_event(&mut self, event: &RecordEvent) {
         match event {
             RecordEvent::Claim(_) => self.claims = self.claims.saturating_add(1),

@@ -25,7 +25,7 @@ pub enum QuestionSubject {
     After,
 }
 
-/// An answered or expired question, kept for an error message after its activation has ended.
+/// A question that was answered or has expired. It is retained after its activation has ended, so that a late answer gets a precise error.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct ClosedQuestion {
     pub(crate) id: String,

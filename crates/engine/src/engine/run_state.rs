@@ -5,7 +5,7 @@ use crate::clock::Timestamp;
 use crate::record::pause::ChildPolls;
 use crate::record::{Failure, RunStatus};
 
-/// The reasons of a pause: the run's own and the parent's. Each is independent of the other.
+/// The reasons for which a run is paused: one pause of the run itself, and one by its parent. The two do not affect each other.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PauseReasons {
     pub(crate) own: Option<String>,
@@ -19,14 +19,14 @@ pub(crate) struct RunState {
     failure: Option<Box<Failure>>,
     /// The reason of a cancellation request.
     cancel: Option<String>,
-    /// Present if the run was ever paused: its children may then be paused with it.
+    /// The reasons of the pause. They are present if the run was ever paused, because its children may then still be paused.
     pauses: Option<Box<PauseReasons>>,
-    /// Whether a message moves the idle run.
+    /// Whether the idle run continues when a message arrives.
     receiving: bool,
-    /// The activations that waited for a message when the run last became idle with several, with the names of their waits. The longest wait comes
-    /// first.
+    /// The activations that waited for a message when the run last became idle, with the names of their waits, if there were several. The longest
+    /// wait comes first.
     receivers: Vec<(ActivationKey, String)>,
-    /// When time moves the idle run.
+    /// The time at which the idle run continues if no event arrives earlier.
     wake: Option<Timestamp>,
     /// When the idle run polls its children.
     looks: Option<ChildPolls>,
@@ -93,7 +93,7 @@ impl RunState {
         self.looks
     }
 
-    /// Records the activations that wait for a message. A record without any does not know them.
+    /// Sets the activations that wait for a message. If the list is empty, the record does not contain this information.
     pub(super) fn set_receivers(&mut self, receivers: Vec<(ActivationKey, String)>) {
         if !receivers.is_empty() {
             self.receivers = receivers;
@@ -150,7 +150,7 @@ impl RunState {
         }
     }
 
-    /// Ends a pause: the parent ends only its own, any other signaller both.
+    /// Ends a pause. If the parent unpauses the run, only the pause by the parent ends. In all other cases both pauses end.
     pub(super) fn unpause(&mut self, of_parent: bool) {
         if let Some(pauses) = &mut self.pauses {
             pauses.of_parent = None;
@@ -161,7 +161,7 @@ impl RunState {
         self.wake_up();
     }
 
-    /// Allows a claim of an idle run with a cancellation request.
+    /// Makes an idle run claimable because its cancellation was requested.
     pub(super) fn allow_stop(&mut self) {
         let is_told = self.cancel.is_some() || self.paused().is_some();
         if is_told && matches!(self.status, RunStatus::Interrupted | RunStatus::AwaitingInput) {

@@ -23,7 +23,8 @@ impl Machine {
             && plan.max_steps.is_none_or(|most| self.started() < most.get())
     }
 
-    /// As [`is_single_step`](Self::is_single_step), for the only fired edge of several: the usual step of a loop.
+    /// Returns the same as [`is_single_step`](Self::is_single_step) for a node that has several edges and fired only one. This is the usual step of a
+    /// loop.
     pub(super) fn fired_straight(&self, plan: &GraphPlan, from: NodeIx, done: &NodeDone) -> bool {
         let [fired] = &*done.fired else { return false };
         let to = plan.find_after(from, &fired.to, 0).filter(|_| fired.is_plain() && done.skipped.is_empty());

@@ -5,7 +5,7 @@ use crate::graph::node_set::NodeIx;
 /// The neighbors of each node in one direction, in one allocation.
 #[derive(Debug)]
 pub(crate) struct Adjacency {
-    /// The start of each node's list, with one extra entry at the end.
+    /// The index at which each node's list starts, with an extra entry at the end.
     starts: Box<[u32]>,
     neighbours: Box<[NodeIx]>,
 }

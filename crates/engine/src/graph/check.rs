@@ -214,7 +214,8 @@ impl Checker<'_> {
         closest(name, self.outline.nodes.iter().map(|node| &*node.name))
     }
 
-    /// Returns the node of a name, even if the name is misspelled. A single slip must not cause further mistakes.
+    /// Returns the node with a name, or the most similar node if the name is misspelled. So one misspelled name does not cause further mistakes in
+    /// the list.
     fn guess(&self, name: &str) -> Option<usize> {
         self.by_name.get(name).or_else(|| self.by_name.get(self.suggest(name)?)).copied()
     }
@@ -223,7 +224,7 @@ impl Checker<'_> {
         self.outline.edges.iter().map(|edge| (self.guess(&edge.from), self.guess(&edge.to))).collect()
     }
 
-    /// Returns the targets of jumps, from one node or from anywhere.
+    /// Returns the retry targets and the fallback as pairs of source and target. The source is `None` if the run can jump from any node.
     fn guessed_jumps(&self) -> Vec<(Option<usize>, usize)> {
         let nodes = self.outline.nodes.iter().enumerate();
         let own = nodes.flat_map(|(at, node)| {

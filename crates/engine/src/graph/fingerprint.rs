@@ -9,8 +9,8 @@ use crate::record::effect::Effect;
 
 /// The input of a node's fingerprint. Fields are in the order of their names, for a canonical text.
 ///
-/// A change of any of these changes the fingerprint. Settings for retries and observation do not: retries, timeout, visits, replans, checkpoints,
-/// retry target. The order of edge declarations does not either. The node's code is not visible; use the revision for it.
+/// If one of these fields changes, the fingerprint changes. The fingerprint does not depend on retries, timeout, visits, replans, checkpoints, the
+/// retry target, or the order of edge declarations. It also does not depend on the code of the node. If the code changes, change the revision.
 #[derive(Serialize)]
 struct NodeText<'a> {
     /// Kind and target of each edge that leaves the node, sorted.
@@ -55,7 +55,7 @@ pub(crate) fn of_nodes(outline: &GraphOutline) -> Vec<Fingerprint> {
     outline.nodes.iter().map(of_node).collect()
 }
 
-/// Returns the fingerprint of the graph; `nodes` are those of its nodes, in the order of declaration.
+/// Returns the fingerprint of the graph. `nodes` are the fingerprints of its nodes, in the order of declaration.
 pub(crate) fn of_graph(outline: &GraphOutline, entry: &str, nodes: &[Fingerprint]) -> Fingerprint {
     let mut nodes: Vec<_> = outline.nodes.iter().map(|node| &*node.name).zip(nodes.iter().copied()).collect();
     nodes.sort_unstable();

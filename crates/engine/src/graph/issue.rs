@@ -39,7 +39,7 @@ impl GraphIssue {
         Self { location: Location::Edge(from.into(), to.into()), message: message.into() }
     }
 
-    /// Returns the name of the node that has the mistake, as it was written.
+    /// Returns the name of the node that has the mistake, in the spelling of the definition.
     pub fn node_name(&self) -> Option<&str> {
         match &self.location {
             Location::Node(name) => Some(name),
@@ -47,7 +47,7 @@ impl GraphIssue {
         }
     }
 
-    /// Returns the source and the target of the edge that has the mistake, as they were written.
+    /// Returns the source and the target of the edge that has the mistake, in the spelling of the definition.
     pub fn edge_ends(&self) -> Option<(&str, &str)> {
         match &self.location {
             Location::Edge(from, to) => Some((from, to)),

@@ -21,7 +21,7 @@ impl WaitingTokens {
         self.forward + self.back
     }
 
-    /// Returns the count of back-edge tokens, or of the others.
+    /// Returns the count of tokens from back edges if `back` is true, or else the count of other tokens.
     fn of(&mut self, back: bool) -> &mut u32 {
         if back { &mut self.back } else { &mut self.forward }
     }
@@ -32,7 +32,7 @@ impl WaitingTokens {
     }
 }
 
-/// The live parts of one node.
+/// The activations and tokens of one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct AtNode {
     in_flight: u32,
@@ -46,13 +46,13 @@ struct AtNode {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Liveness {
     order: Arc<WeakOrder>,
-    /// By node.
+    /// The activations and tokens of each node, by node index.
     at: Box<[AtNode]>,
-    /// Active nodes and nodes with tokens, by position in the order.
+    /// The nodes that have activations or tokens, by their position in the order.
     live: NodeSet,
     /// Nodes with tokens, by position in the order.
     waiting: NodeSet,
-    /// Active nodes and nodes with a token of the current round. They block every node that they can reach in this round.
+    /// The nodes that have activations or tokens of the current round. They block every node that they can reach in this round.
     blocking: NodeSet,
     /// Nodes with tokens from back edges only.
     returning: NodeSet,
@@ -96,7 +96,7 @@ impl Liveness {
         self.started(to);
     }
 
-    /// Adds a token at the node; `back` if it arrived on a back edge.
+    /// Adds a token at the node. `back` says whether the token arrived on a back edge.
     pub(crate) fn arrived(&mut self, node: NodeIx, back: bool) {
         self.change(node, |at| *at.tokens.of(back) += 1);
     }
@@ -119,7 +119,7 @@ impl Liveness {
         self.change(node, |at| std::mem::take(&mut at.tokens))
     }
 
-    /// Returns tokens that were taken.
+    /// Puts back tokens that were taken from the node.
     fn put_back(&mut self, node: NodeIx, tokens: WaitingTokens) {
         self.change(node, |at| at.tokens = tokens);
     }
@@ -179,9 +179,9 @@ fn one_less(count: u32, why: &str) -> u32 {
     count.checked_sub(1).expect(why)
 }
 
-/// Tentative changes, which are reverted on drop.
+/// Tentative changes of a liveness. When this value is dropped, the changes are undone.
 ///
-/// A copy would cost each end of an activation as much as all live nodes of the run.
+/// The liveness is not copied, because a copy at each end of an activation would cost time in proportion to all live nodes of the run.
 #[derive(Debug)]
 pub(crate) struct LivenessTrial<'a> {
     live: &'a mut Liveness,
@@ -201,29 +201,29 @@ impl<'a> LivenessTrial<'a> {
         Self { live, changes: Vec::new() }
     }
 
-    /// Like [`Liveness::started`].
+    /// Adds an active activation of the node tentatively, like [`Liveness::started`].
     pub(crate) fn started(&mut self, node: NodeIx) {
         self.live.started(node);
         self.changes.push(TrialChange::Started(node));
     }
 
-    /// Like [`Liveness::finished`].
+    /// Removes an active activation of the node tentatively, like [`Liveness::finished`].
     ///
     /// # Panics
     ///
-    /// As [`Liveness::finished`].
+    /// Panics in the same case as [`Liveness::finished`].
     pub(crate) fn finished(&mut self, node: NodeIx) {
         self.live.finished(node);
         self.changes.push(TrialChange::Finished(node));
     }
 
-    /// Like [`Liveness::arrived`] for several tokens.
+    /// Adds several tokens at the node tentatively, like [`Liveness::arrived`].
     pub(crate) fn arrived(&mut self, node: NodeIx, back: bool, tokens: usize) {
         (0..tokens).for_each(|_| self.live.arrived(node, back));
         self.changes.push(TrialChange::Arrived(node, back, tokens));
     }
 
-    /// Like [`Liveness::take`].
+    /// Takes all tokens of the node tentatively, like [`Liveness::take`].
     pub(crate) fn take(&mut self, node: NodeIx) {
         let tokens = self.live.take(node);
         self.changes.push(TrialChange::Took(node, tokens));

@@ -20,8 +20,8 @@ use crate::record::node_data::{ByNode, Prints};
 /// The reason that a checked name is valid.
 const CHECKED: &str = "every name was checked";
 
-/// The default limit of deliberate returns to a node. A plan that failed three times rarely succeeds the fourth time, and each round costs as much as
-/// the first.
+/// The default limit of replans to a node. A plan that has failed three times rarely succeeds at the fourth time, and each round costs as much as the
+/// first.
 const MAX_REPLANS: u32 = 2;
 
 /// Checks the outline (the unchecked declarations) of a graph.
@@ -126,8 +126,8 @@ pub fn lower(outline: &GraphOutline) -> Result<GraphPlan, GraphError> {
 /// The default limit of activations of a graph with a loop. It exceeds most finite loops, and stops an endless loop before it fills a store.
 const MAX_STEPS: NonZeroU64 = NonZeroU64::new(10_000).expect("it is not zero");
 
-/// Returns the limit of activations. Only a loop can continue forever; jumps without a loop have limits of their own. A conversation continues only
-/// while signallers send messages.
+/// Returns the limit of activations. Only a graph with a loop has a default limit, because only a loop can continue forever. Retry targets have
+/// limits of their own, and a conversation continues only while it receives messages.
 fn max_steps(outline: &GraphOutline, topology: &Topology, edges: &[EdgePlan]) -> Option<NonZeroU64> {
     match outline.max_steps {
         _ if outline.unlimited => None,

@@ -12,11 +12,11 @@ impl NodeIx {
         Self(index)
     }
 
-    /// Wraps a position in a list of nodes.
+    /// Creates the index of the node at a position in a list of nodes.
     ///
     /// # Panics
     ///
-    /// Panics if the index does not fit: no graph of four billion nodes fits into memory.
+    /// Panics if the position is too large. This cannot happen, because a graph of four billion nodes does not fit into memory.
     pub(crate) fn from_usize(index: usize) -> Self {
         Self(u32::try_from(index).expect("a graph has fewer than 2^32 nodes"))
     }

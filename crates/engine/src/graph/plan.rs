@@ -26,11 +26,11 @@ const NEAR: usize = 4;
 pub struct EdgeIx(u32);
 
 impl EdgeIx {
-    /// Wraps a position in a list of edges.
+    /// Creates the index of the edge at a position in a list of edges.
     ///
     /// # Panics
     ///
-    /// Panics if the index does not fit: no graph of four billion edges fits into memory.
+    /// Panics if the position is too large. This cannot happen, because a graph of four billion edges does not fit into memory.
     pub(crate) fn from_usize(index: usize) -> Self {
         Self(u32::try_from(index).expect("a graph has fewer than 2^32 edges"))
     }

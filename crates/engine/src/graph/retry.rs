@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-/// The maximum delay of every preset: long for a waiting user, and short for a recovering service.
+/// The maximum delay of every preset. It is a compromise: it is long for a user who waits, and short for a service that recovers.
 const CAP: Duration = Duration::from_secs(60);
 
-/// The jitter of every preset: delays are between half and one and a half times the plain delay.
+/// The jitter of every preset. Delays are between half and one and a half times the delay without jitter.
 const JITTER: f64 = 0.5;
 
 /// A retry policy: the maximum number of attempts of an activation, and the delay after each failed attempt.
@@ -119,7 +119,8 @@ impl RetryPolicy {
 
     /// Returns the delay after the attempt with number `attempt_failed` (the first is 1).
     ///
-    /// The same policy, number and seed give the same delay, in every process and on every machine. The delay is in whole milliseconds, like timers.
+    /// For the same policy, attempt and seed, the delay is the same in every process and on every machine. The delay has whole milliseconds, like
+    /// timers.
     pub fn delay(&self, attempt_failed: u32, seed: u64) -> Duration {
         if self.delay.is_zero() {
             return Duration::ZERO;

@@ -197,11 +197,11 @@ pub struct RouteContext<'a> {
     replans: &'a [(NodeName, u32)],
     /// The number of earlier visits that ended a conversation without a message.
     left: u32,
-    /// Whether this visit ends one.
+    /// Whether this visit ends a conversation without a message.
     is_left: bool,
     /// The length in bytes of the path of the route's graph within the node's name.
     within: usize,
-    /// The entries of that graph's subgraphs.
+    /// The entry nodes of the subgraphs of the route's graph.
     entries: Option<&'a HashMap<String, String>>,
 }
 

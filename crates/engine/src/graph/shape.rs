@@ -10,9 +10,10 @@ use crate::graph::node_set::{NodeIx, NodeSet};
 use crate::graph::outline::GraphOutline;
 use crate::graph::weak_order::WeakOrder;
 
-/// Adds the mistakes in the shape to `issues`.
+/// Adds mistakes such as unreachable nodes to `issues`.
 ///
-/// An end of an edge is `None` if its name is unknown and has no close match. `jumps` are retry targets, from one node or from anywhere.
+/// An end of an edge is `None` if its name is unknown and no similar name exists. `jumps` are the retry targets and the fallback, whose source is
+/// `None`.
 pub(crate) fn check(
     outline: &GraphOutline,
     entry: Option<usize>,

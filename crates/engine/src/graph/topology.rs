@@ -1,12 +1,12 @@
 //! The topology of a graph: its loops, which nodes can reach which, and the join rule.
 //!
-//! **The join rule.** A node with tokens waits for every branch that can still reach it in the current round of their common loop. Precisely, `v`
-//! waits for a live `u` if a path leads from `u` to `v` that does not pass through `v`, and that takes no back edge of the smallest loop with both or
-//! of an enclosing loop. Two additions apply. A head with tokens from back edges only also waits along the back edges into it, because it waits for
-//! its round to end. Such tokens belong to the next round, so nodes inside that loop do not wait for them.
+//! **The join rule.** A node that has tokens (edges to it have fired) waits for every branch that can still reach it in the current round of their
+//! common loop. Precisely, `v` waits for a live `u` if a path leads from `u` to `v` that does not pass through `v`, and that takes no back edge of
+//! the smallest loop with both or of an enclosing loop. Two additions apply. A head with tokens from back edges only also waits along the back edges
+//! into it, because it waits for its round to end. Such tokens belong to the next round, so nodes inside that loop do not wait for them.
 //!
-//! **Invariant:** the first waiting node in the order waits for no other waiting node; back-edge tokens count as the end of their loop. So no
-//! deadlock is possible, whatever the tokens and their origins are.
+//! **Invariant:** the first waiting node in the order waits for no other waiting node. For this rule, a node that has only tokens from back edges
+//! counts at the position of the end of its loop. So the nodes cannot wait for each other in a circle, whatever tokens exist.
 
 use std::sync::{Arc, OnceLock};
 
@@ -23,9 +23,9 @@ pub struct Topology {
     successors: Adjacency,
     predecessors: Adjacency,
     order: Arc<WeakOrder>,
-    /// Per node, the nodes that it waits for if a token belongs to this round.
+    /// For each node, the nodes for which it waits if at least one of its tokens belongs to the current round.
     forward: Box<[OnceLock<NodeSet>]>,
-    /// Per head, the nodes that it waits for if all tokens arrived on back edges.
+    /// For each head of a loop, the nodes for which it waits if all its tokens arrived on back edges.
     returning: Box<[OnceLock<NodeSet>]>,
     reach: Box<[OnceLock<NodeSet>]>,
 }
@@ -94,8 +94,8 @@ impl Topology {
 
     /// Returns the nodes for which `node` waits while they are live. Pass `all_back` if all its tokens arrived on back edges.
     ///
-    /// The set never includes the node itself. See the [module](self) for the rule. Its one exception depends on the tokens of the other node, and
-    /// [`Topology::ready`] applies it.
+    /// The set never includes the node itself. See the [module](self) for the rule. The rule has one exception, which depends on the tokens of the
+    /// other node. [`Topology::ready`] applies this exception.
     pub fn waits_for(&self, node: NodeIx, all_back: bool) -> &NodeSet {
         match self.order.headed_by(node).filter(|_| all_back) {
             None => self.forward[node.as_usize()].get_or_init(|| self.before(node)),
@@ -110,7 +110,7 @@ impl Topology {
         }
     }
 
-    /// Returns whether a node with tokens may run; `all_back` if its tokens all arrived on back edges.
+    /// Returns whether a node with tokens may run. Pass `all_back` if all its tokens arrived on back edges.
     pub(crate) fn ready(&self, node: NodeIx, all_back: bool, live: &Liveness) -> bool {
         // A node waits only for nodes before it, or in the loop that it heads. A run without branches always returns at this point.
         let position = self.position(node);

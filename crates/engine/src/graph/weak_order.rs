@@ -1,8 +1,9 @@
 //! The weak topological order of a graph (Bourdoncle 1993): an order of its nodes with nested loops.
 //!
-//! A loop is a strongly connected part of the graph. Its head is the member that a search from the entry visits first. Without the head, the rest
-//! splits into smaller parts, which are split in the same way. In the order, a loop is a contiguous range that starts with its head. Every edge leads
-//! forward or to the head of an enclosing loop. Nodes that no edge orders are in the declaration order of their incoming edges.
+//! A loop is a strongly connected part of the graph. Its head is the member that a search from the entry visits first. Without the head, the
+//! remaining nodes of the loop split into smaller parts, which are ordered in the same way. In the order, a loop is a contiguous range that starts
+//! with its head. Every edge leads forward or to the head of an enclosing loop. Nodes that no edge orders are in the declaration order of their
+//! incoming edges.
 //!
 //! The algorithm does not recurse, because a chain of 100,000 nodes must not overflow the stack. Building takes time proportional to the number of
 //! edges times the nesting depth of the loops.
@@ -21,7 +22,7 @@ pub(crate) struct LoopRange {
     pub(crate) first: u32,
     /// The position of the last member.
     pub(crate) last: u32,
-    /// The loop around this one.
+    /// The loop that directly encloses this loop, if there is one.
     pub(crate) parent: Option<LoopIx>,
 }
 
@@ -35,7 +36,7 @@ pub(crate) struct WeakOrder {
 }
 
 impl WeakOrder {
-    /// Computes the order. Unreachable nodes follow as if they were entered after the entry, by index.
+    /// Computes the order. Unreachable nodes come after the nodes that the entry can reach, ordered by index.
     pub(crate) fn new(nodes: usize, entry: NodeIx, successors: &Adjacency) -> Self {
         Builder::new(nodes, entry, successors).build()
     }

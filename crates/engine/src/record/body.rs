@@ -164,7 +164,7 @@ pub struct NodesDone<P = Patch> {
     pub patch: P,
 }
 
-/// Reads an optional field: a `null` in it is a value, not its absence.
+/// Decodes an optional field in which `null` is a value and does not mean that the field is absent.
 pub(crate) fn present<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(
     d: D,
 ) -> Result<Option<T>, D::Error> {
@@ -197,7 +197,7 @@ impl FiredEdge {
         Self { to, items: None, back: false, reason: None }
     }
 
-    /// Returns whether this is a single token for its target, without any extras.
+    /// Returns whether the edge has no items, no reason and no other data, so that it is one plain token for its target.
     pub(crate) fn is_plain(&self) -> bool {
         self.items.is_none() && !self.back && self.reason.is_none()
     }
@@ -343,7 +343,7 @@ pub enum SignalKind {
     /// A message for the next node that receives.
     Message {
         body: Arc<RawValue>,
-        /// The idempotency key of the message.
+        /// The idempotency key of the message, if the sender set one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         key: Option<MessageKey>,
     },
@@ -368,7 +368,7 @@ pub enum SignalKind {
     GoTo { nodes: Vec<NodeName>, reason: String },
     /// Retries a failed run: its unfinished activations run again, with attempts counted from zero.
     Retry {
-        /// Tokens that start.
+        /// Tokens that start activations.
         #[serde(default, skip_serializing_if = "is_default")]
         settled: TokenChanges,
     },

@@ -100,7 +100,7 @@ pub struct ActivationChild {
     pub began: bool,
     /// The end of the child, if it is recorded.
     pub told: Option<Arc<RawValue>>,
-    /// Whether an operator retried the run since.
+    /// Whether the run was retried after the child was started.
     again: bool,
 }
 
@@ -153,12 +153,12 @@ pub fn child(round: u32, name: &str) -> String {
     format!("{CHILD}{round}.{name}")
 }
 
-/// Returns the name of the note after the start.
+/// Returns the name of the memo that is recorded after the start.
 pub(crate) fn began(round: u32, name: &str) -> String {
     format!("{BEGAN}{round}.{name}")
 }
 
-/// Returns the name of the note about the end, and of the wait for it.
+/// Returns the name of the memo with the end of the child, which is also the name of the wait for it.
 pub(crate) fn end_note_name(round: u32, name: &str) -> String {
     format!("{TOLD}{round}.{name}")
 }
@@ -212,7 +212,7 @@ impl Memos {
         }
     }
 
-    /// Returns the child with this run id, from any of its starts.
+    /// Returns the child with this run id, even if the id belongs to an earlier start of the child.
     pub(crate) fn child_that_is(&self, run: &RunId) -> Option<ActivationChild> {
         let notes = self.range(CHILD.to_owned()..).take_while(|(text, _)| text.starts_with(CHILD));
         let of = notes.filter_map(|(text, memo)| {
@@ -241,7 +241,7 @@ impl Memos {
         Some(self.child_of(name, round, serde_json::from_str(note.get()).ok()?))
     }
 
-    /// Returns whether a note announces a new run, and not a further attempt with the same run.
+    /// Returns whether a memo announces a new run, and not another attempt that continues with the same run.
     pub(crate) fn is_start(&self, text: &str, memo: &Memo) -> bool {
         let (Some((round, name)), Memo::Result(note)) = (split(text, CHILD), memo) else { return false };
         if round < 2 {
@@ -262,7 +262,7 @@ impl Memos {
         notes.filter_map(|(text, _)| split(text, CHILD))
     }
 
-    /// Marks the incomplete children as older than a retry, so that failed ones restart.
+    /// Marks the children that did not complete as started before a retry of the run, so that failed children are started again.
     ///
     /// # Errors
     ///

@@ -14,7 +14,7 @@ use crate::id::RunKey;
 use crate::state::text::on_desk;
 use crate::state::{FoldedChange as Folding, Patch};
 
-/// Extra capacity for an event next to a base: more than most events need.
+/// The extra capacity for an event in a body with a base. It is more than most events need.
 const EVENT: usize = 4 * 1024;
 
 #[derive(Serialize)]
@@ -25,7 +25,7 @@ struct EventWithBase<'a, T> {
     base: Option<&'a RecordBase>,
 }
 
-/// Only the base of a body of any kind.
+/// A body of any kind. Only its base is decoded.
 #[derive(Deserialize)]
 struct BaseOf {
     base: Option<RecordBase>,
@@ -100,7 +100,7 @@ fn with<T: Serialize>(event: &T, base: Option<&RecordBase>, body: &mut Vec<u8>) 
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Corrupt`], with run and record, if the body does not match its kind, or a base lacks its state.
+/// Returns [`ErrorKind::Corrupt`] with run and record, if the body does not match its kind, or a base lacks its state.
 pub fn decode(run: &RunKey, record: &Record) -> Result<RecordBody> {
     let event = match record.header.kind {
         RecordKind::Start => RecordEvent::Start(read(run, record)?),
@@ -125,8 +125,8 @@ pub fn decode(run: &RunKey, record: &Record) -> Result<RecordBody> {
     Ok(RecordBody { event, base })
 }
 
-/// Decodes the body of a record whose checksum was verified, for a fold. Returns the state change of nodes next to the event, whose own patch is
-/// empty. The text of the change is parsed once; [`decode`] leaves it unparsed.
+/// Decodes the body of a record for a replay. The caller has verified the checksum. The state change of ended nodes is returned separately in parsed
+/// form, and the patch in the event is empty. [`decode`] does not parse the change.
 ///
 /// # Errors
 ///
@@ -192,7 +192,7 @@ fn damaged_record(run: &RunKey, record: &Record, source: serde_json::Error) -> E
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`] if the value cannot be expressed in JSON.
+/// Returns [`ErrorKind::Invalid`] if the value cannot be expressed in JSON.
 pub fn to_raw<T: Serialize>(value: &T) -> Result<Box<RawValue>> {
     serde_json::value::to_raw_value(value).map_err(|source| {
         Error::new(ErrorKind::Invalid, "cannot encode the value as JSON").with_source(source)

@@ -68,7 +68,7 @@ pub struct RareFields {
     pub end: Option<RunEnd>,
 }
 
-/// The rare fields of an activation without any.
+/// The values that rare fields have by default.
 static NOTHING: RareFields = RareFields {
     failure: None,
     notes: None,
@@ -105,7 +105,7 @@ impl NodeDone {
             && *settled == NOTHING.settled
     }
 
-    /// Returns whether it has no rare fields.
+    /// Returns whether all rare fields have their default values.
     pub(super) fn is_usual(&self) -> bool {
         self.rare.is_none()
     }
@@ -237,7 +237,7 @@ impl<'de> Visitor<'de> for StoredDone {
     }
 }
 
-/// The same fields, for serialization by serde.
+/// The fields of an ended activation in the form that serde writes.
 #[cfg(test)]
 #[derive(serde::Serialize)]
 pub(super) struct Fields {

@@ -29,8 +29,8 @@ pub enum Effect {
     /// The node writes data outside of the run. A repeated write with the same idempotency key is safe.
     #[default]
     Write,
-    /// The node does work that must not be repeated. If an attempt ends with an error, a timeout, a panic or the death of its process, another
-    /// attempt follows only if the node reported that nothing was done, or if an operator decides so.
+    /// The node does work that must not be repeated. An attempt may end with an error, a timeout, a panic or the death of its process. Then another
+    /// attempt follows only if the node reported that its work had no effect, or if an operator decides so.
     External,
     /// The node asks a person.
     Human,

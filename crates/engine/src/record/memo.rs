@@ -57,11 +57,11 @@ pub const PROGRESS: &str = "#progress";
 /// graph would know this.
 pub const CLEANUP: &str = "#cleanup";
 
-/// The prefix of the memos that record the ends of waits. A number of [`ENDED_DIGITS`] digits follows, so that the names sort by it.
+/// The prefix of the names of memos that record which wait ended. A number with [`ENDED_DIGITS`] digits follows, so the names sort by this number.
 const ENDED: &str = "#ended";
 const ENDED_DIGITS: usize = 10;
 
-/// The first name after those of the ends of waits.
+/// The first name that sorts after all names with this prefix.
 const AFTER_ENDED: &str = "#endee";
 
 /// Returns the position among the ended waits that a memo's name contains.
@@ -85,7 +85,7 @@ impl Memos {
         self.ends().next().is_some()
     }
 
-    /// Lists the notes of ended waits, in the order of their ends.
+    /// Lists the memos that record which wait ended, in the order in which the waits ended.
     fn ends(&self) -> impl DoubleEndedIterator<Item = (&String, &Memo)> {
         let bounds = (Bound::Excluded(ENDED), Bound::Excluded(AFTER_ENDED));
         self.range::<str, _>(bounds).inspect(|_| visits::count())
@@ -108,14 +108,14 @@ impl Memos {
         format!("{ENDED}{:0ENDED_DIGITS$}", last.saturating_add(1))
     }
 
-    /// Drops the memo with this name, and the note of its end.
+    /// Drops the memo with this name, and the memo which says that its wait ended.
     pub(crate) fn remove_memo(&mut self, name: &str) {
         if self.contains_key(name) {
             self.remove_memos(|known, _| known == name);
         }
     }
 
-    /// Drops all memos that match `gone`, and the notes of their ends.
+    /// Drops all memos for which `gone` returns true, and the memos which say that their waits ended.
     pub(crate) fn remove_memos(&mut self, gone: impl Fn(&str, &Memo) -> bool) {
         if !self.iter().any(|(name, memo)| gone(name, memo)) {
             return;
@@ -173,7 +173,7 @@ impl Reply {
         matches!(self, Self::Open)
     }
 
-    /// Returns whether the node received a value. Otherwise an operator's retry asks again.
+    /// Returns whether the question was answered with a value. If it was not, a retry of the run asks it again.
     pub(crate) fn is_good(&self) -> bool {
         matches!(self, Self::Open | Self::Answered { answer: Answer::Accept(_), .. })
     }

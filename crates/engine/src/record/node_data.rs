@@ -20,7 +20,7 @@ pub type EdgeTargets = ByNode<BTreeSet<NodeName>>;
 #[derive(Clone, Debug)]
 pub struct ByNode<T> {
     by_name: BTreeMap<NodeName, T>,
-    /// As JSON for the first record of every run. `None` for decoded data, which is not written again.
+    /// The data as JSON text, for the first record of every run. `None` if the data was decoded from a log, because it is not written again.
     text: Option<OnceLock<Box<RawValue>>>,
 }
 

@@ -42,16 +42,16 @@ pub enum LetterChange {
         tries: u32,
         /// The error.
         why: String,
-        /// Time of the next delivery. Absent if the message is rejected.
+        /// The time of the next attempt. Absent if the message is rejected.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retry_at: Option<Timestamp>,
     },
-    /// The rejected messages with these numbers are retried, or all rejected messages if no number is given.
+    /// The rejected messages with these numbers are retried, or all rejected messages if the list is empty.
     Retry {
         /// The numbers of the messages.
         numbers: Vec<u64>,
     },
-    /// The messages with these numbers are dropped, or all rejected messages if no number is given.
+    /// The messages with these numbers are dropped, or all rejected messages if the list is empty.
     Drop {
         /// The numbers of the messages.
         numbers: Vec<u64>,

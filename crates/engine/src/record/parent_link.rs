@@ -57,7 +57,7 @@ pub struct ChildRef {
 }
 
 impl Hash for ChildRef {
-    /// By the start alone: only the rounds of one child share it.
+    /// Hashes only the identity of the start. Only repeated starts of the same child have the same identity.
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.start.hash(state);
     }
@@ -121,7 +121,7 @@ pub fn child_id(name: &str, start: &str) -> Result<RunId> {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`] if a label is reserved.
+/// Returns [`ErrorKind::Invalid`] if a label is reserved.
 pub fn refuse_reserved(labels: &[(String, String)]) -> Result<()> {
     match labels.iter().find(|(key, _)| RESERVED.contains(&&**key)) {
         None => Ok(()),

@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// The untyped state of a run: the JSON value of every channel, sorted by the channel's name.
 ///
-/// If you apply the patches in the log of a run to the state in a base (a record with the full state), you get the later state without any code of
+/// A base is a record with the full state. If you apply the patches of the later records to this state, you get the later state without any code of
 /// the user.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -30,7 +30,7 @@ impl Channels {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Corrupt`] if the text is not a JSON object.
+    /// Returns [`ErrorKind::Corrupt`] if the text is not a JSON object.
     pub fn from_json(text: impl AsRef<[u8]>) -> Result<Self> {
         serde_json::from_slice(text.as_ref()).map_err(|source| {
             Error::new(ErrorKind::Corrupt, format!("not a state: {source}")).with_source(source)
@@ -50,8 +50,8 @@ impl Channels {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Corrupt`] if the patch is damaged or does not fit: an append to a value other than an array, or a merge into a value other than
-    /// an object. The operations before the failed one have then changed the state, so do not use the state any more.
+    /// Returns [`ErrorKind::Corrupt`] if the patch is damaged or does not fit: an append to a value other than an array, or a merge into a value
+    /// other than an object. The operations before the failed one have then changed the state, so do not use the state any more.
     pub fn apply(&mut self, patch: &Patch) -> Result<()> {
         let text = patch.as_raw_json()?;
         self.fold(serde_json::from_str(text.get()).map_err(corrupt)?)
@@ -67,7 +67,7 @@ impl Channels {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Corrupt`] if the patch is damaged.
+    /// Returns [`ErrorKind::Corrupt`] if the patch is damaged.
     ///
     /// # Examples
     ///
@@ -118,7 +118,7 @@ impl Channels {
     ///
     /// # Errors
     ///
-    /// The errors of [`Channels::apply`].
+    /// Returns the errors of [`Channels::apply`].
     pub fn apply_op(&mut self, op: Op) -> Result<()> {
         self.fold_one(op.into())
     }

@@ -83,7 +83,7 @@ pub trait State: Clone + Serialize + DeserializeOwned + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::GraphChanged`] with the name of the channel that does not fit the type.
+    /// Returns [`ErrorKind::GraphChanged`] with the name of the channel that does not fit the type.
     fn from_channels(channels: Channels, schema: &Schema) -> Result<Self> {
         let mut state: Self = decode::decode(channels, schema)?;
         state.bind(schema);

@@ -66,7 +66,7 @@ impl<S: State> Draft<S> {
     ///
     /// # Errors
     ///
-    /// The errors of [`State::diff`].
+    /// Returns the errors of [`State::diff`].
     pub(crate) fn into_changes(self) -> Result<Option<S::Update>> {
         self.after.map(|after| S::diff(&self.before, *after)).transpose()
     }

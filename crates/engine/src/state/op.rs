@@ -42,7 +42,7 @@ impl Op {
     }
 }
 
-/// An operation to be folded. Its channel name borrows from the text if it needs no unescaping.
+/// An operation that is about to be applied. The name of its channel is borrowed from the text, if it contains no escapes.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum FoldedChange<'a> {

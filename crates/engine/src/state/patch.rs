@@ -52,7 +52,7 @@ impl Patch {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if a value cannot be stored, see [`strict`](super::strict).
+    /// Returns [`ErrorKind::Invalid`] if a value cannot be stored, see [`strict`](super::strict).
     pub fn from_ops(ops: &[Op]) -> Result<Self> {
         let mut parts = SmallVec::new();
         for op in ops {
@@ -65,7 +65,7 @@ impl Patch {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the text is not such an array.
+    /// Returns [`ErrorKind::Invalid`] if the text is not such an array.
     pub fn from_json(text: &str) -> Result<Self> {
         let bad = |source: serde_json::Error| {
             Error::new(ErrorKind::Invalid, format!("not a patch: {source}; see `Op` for its form"))
@@ -83,7 +83,7 @@ impl Patch {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Corrupt`] if the text is not a list of operations.
+    /// Returns [`ErrorKind::Corrupt`] if the text is not a list of operations.
     pub fn ops(&self) -> Result<Vec<Op>> {
         match &self.0 {
             Repr::Text(text) => serde_json::from_str(text.get()).map_err(corrupt),
@@ -106,7 +106,7 @@ impl Patch {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Corrupt`] if the patch is a merge with a patch that had a damaged value.
+    /// Returns [`ErrorKind::Corrupt`] if the patch is a merge with a patch that had a damaged value.
     pub(crate) fn as_raw_json(&self) -> Result<Cow<'_, RawValue>> {
         match &self.0 {
             Repr::Text(text) => Ok(Cow::Borrowed(text)),
@@ -121,7 +121,7 @@ impl Patch {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Corrupt`] if the text of a patch is not a list of operations, or has a value that cannot be stored.
+    /// Returns [`ErrorKind::Corrupt`] if the text of a patch is not a list of operations, or has a value that cannot be stored.
     pub fn merge(self, later: Self) -> Result<Self> {
         if let (Repr::Parts(none), Repr::Parts(SmallVec::One(_))) = (&self.0, &later.0)
             && none.is_empty()
@@ -139,7 +139,7 @@ impl Patch {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Corrupt`] if the text is not a list of operations, [`ErrorKind::Invalid`] if a value in it cannot be stored.
+    /// Returns [`ErrorKind::Corrupt`] if the text is not a list of operations, [`ErrorKind::Invalid`] if a value in it cannot be stored.
     #[doc(hidden)]
     pub fn into_stored(self) -> Result<Self> {
         let Repr::Text(text) = &self.0 else { return Ok(self) };
@@ -174,7 +174,7 @@ impl Patch {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Corrupt`] if the text is not a list of operations.
+    /// Returns [`ErrorKind::Corrupt`] if the text is not a list of operations.
     #[doc(hidden)]
     pub fn hiding(&self, secrets: &Secrets) -> Result<Self> {
         if secrets.is_empty() {

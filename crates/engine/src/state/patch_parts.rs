@@ -1,4 +1,4 @@
-//! Patches that consist of parts. Values are kept as encoded text, and no text is copied when two patches are combined.
+//! Patches that consist of parts. Values are retained as encoded text, and no text is copied when two patches are combined.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -23,9 +23,9 @@ pub(super) struct PatchPart {
 #[derive(Clone)]
 pub(super) enum EncodedChange {
     Set(JsonText),
-    /// Arrays with items to append in order.
+    /// Items to append in order. Each text is an array of items.
     Append(SmallVec<JsonText>),
-    /// Objects to merge in order; later entries win.
+    /// Objects to merge in order. A later entry replaces an earlier entry with the same key.
     Merge(SmallVec<JsonText>),
     /// At least one key.
     RemoveKeys(Vec<String>),
@@ -108,7 +108,7 @@ impl std::fmt::Debug for PatchPart {
 }
 
 impl PatchPart {
-    /// Appends the output of [`Serialize`], without a scan of values that are already text.
+    /// Appends the JSON text to `out`. The result is the same as with [`Serialize`], but values that are already text are not scanned again.
     pub(super) fn write(&self, out: &mut Vec<u8>) -> serde_json::Result<()> {
         let (verb, value): (&[u8], _) = match &self.change {
             EncodedChange::Set(value) => (b"{\"set\":[", value),
@@ -137,7 +137,7 @@ impl EncodedChange {
     }
 }
 
-/// Appends an operation, and drops the operations that it supersedes.
+/// Appends an operation, and drops earlier operations that have no effect any more.
 pub(super) fn join(parts: &mut SmallVec<PatchPart>, later: PatchPart) {
     if let EncodedChange::Set(_) | EncodedChange::RemoveChannel = later.change {
         parts.retain(|part| part.channel != later.channel);

@@ -7,7 +7,7 @@ use super::contract::State;
 use super::schema::Schema;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Decodes an encoded state, as it is done after a restart, and checks the result.
+/// Decodes an encoded state like after a restart, and checks the result.
 ///
 /// # Errors
 ///

@@ -24,20 +24,19 @@ pub enum Reducer {
     Append,
     /// The entries of the update are put into the map. An entry replaces an existing entry with the same key.
     Merge,
-    /// The greater of the two values is kept.
+    /// The greater of the two values is retained.
     Max,
-    /// The lesser of the two values is kept.
+    /// The lesser of the two values is retained.
     Min,
     /// The update is added to the current number.
     Sum,
     /// The items of the update that the channel does not contain yet are added after the current items.
     Union,
-    /// The first written value is kept.
+    /// The first written value is retained.
     First,
     /// A function of the application joins the update and the current value.
     Custom {
-        /// The path of the function, as it is written in the code. It is part of the fingerprint of a graph. The function is not looked up by this
-        /// path.
+        /// The path of the function in the code. It is part of the fingerprint of a graph. It is never used to find the function.
         with: Cow<'static, str>,
     },
 }

@@ -10,15 +10,16 @@ use serde_json::value::RawValue;
 
 /// JSON text of one value.
 ///
-/// Like a `RawValue`, without the two copies of making a shared one.
+/// It is similar to a `RawValue`, but the two copies that are needed to make a shared `RawValue` are avoided.
 #[derive(Clone)]
 pub(crate) struct JsonText(Arc<str>);
 
-/// The buffer capacity to keep for the next value. A large value must not retain its memory permanently.
+/// The capacity of the buffer that is retained for the next value. Memory for a larger value is freed.
 const KEPT: usize = 16 * 1024;
 
 thread_local! {
-    /// The buffer for a value before its length is known. Taken out while in use, because an encoder may encode other values.
+    /// The buffer for a value whose length is not known yet. It is taken out of this variable while it is used, because an encoder may encode other
+    /// values.
     static DESK: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 

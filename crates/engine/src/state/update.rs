@@ -293,7 +293,7 @@ impl SentOut {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the topic is not valid, or the payload cannot be expressed in JSON.
+    /// Returns [`ErrorKind::Invalid`] if the topic is not valid, or the payload cannot be expressed in JSON.
     pub fn new(topic: &str, payload: &impl Serialize) -> Result<Self> {
         if topic.is_empty() || topic.len() > 128 || topic.chars().any(char::is_control) {
             let message = "a topic has 1 to 128 bytes and no control character";

@@ -103,7 +103,7 @@ impl PatchWriter {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid) if the value cannot be stored, see [`strict`]. The call then writes nothing.
+    /// Returns [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid) if the value cannot be stored, see [`strict`]. The call then writes nothing.
     pub fn set<T: ?Sized + Serialize>(&mut self, channel: &ChannelId, value: &T, write: Write) -> Result<()> {
         self.put(channel, write, |name| {
             let text = strict::channel_to_text(name, value)?;
@@ -115,7 +115,7 @@ impl PatchWriter {
     ///
     /// # Errors
     ///
-    /// The errors of [`PatchWriter::set`].
+    /// Returns the errors of [`PatchWriter::set`].
     pub fn append<T: Serialize>(&mut self, channel: &ChannelId, items: &[T]) -> Result<()> {
         if items.is_empty() {
             return Ok(());
@@ -130,7 +130,7 @@ impl PatchWriter {
     ///
     /// # Errors
     ///
-    /// The errors of [`PatchWriter::set`].
+    /// Returns the errors of [`PatchWriter::set`].
     pub fn merge<K: Serialize, V: Serialize>(
         &mut self,
         channel: &ChannelId,
@@ -149,7 +149,7 @@ impl PatchWriter {
     ///
     /// # Errors
     ///
-    /// The errors of [`PatchWriter::set`].
+    /// Returns the errors of [`PatchWriter::set`].
     pub fn remove_keys<K: Serialize>(&mut self, channel: &ChannelId, keys: &[K]) -> Result<()> {
         if keys.is_empty() {
             return Ok(());

@@ -94,7 +94,7 @@ impl<S: State> GraphBuilder<S> {
     ///
     /// `key` returns everything that the work depends on, as a value that is compared by its JSON. It receives the state and the context, so it may
     /// read the item, the inputs and the tenant. Put everything that may differ between tenants into the key. The cache belongs to this graph and its
-    /// clones, and so to one version of the code; it ends with them.
+    /// clones, and so to one version of the code. It is dropped when the graph and all its clones are dropped.
     ///
     /// If the cache has a result for the key, the activation ends with this result. The run records the update, the output and the notes as usual,
     /// and a resume, a replay or a fork reads them from the record. The node does not run, so it makes no calls on its context. The cached update is

@@ -86,8 +86,8 @@ impl GraphBuilder<Context> {
         self
     }
 
-    /// Makes a channel of the context secret, like `#[state(secret)]` on a field: views show `…` instead of the channel's values. If the channel
-    /// needs a reducer, [declare](Self::channel) it before this call. This call itself declares a channel that is not declared yet.
+    /// Makes a channel of the context secret, like `#[state(secret)]` on a field: displays of the state show `…` instead of the channel's values. If
+    /// the channel needs a reducer, [declare](Self::channel) it before this call. This call itself declares a channel that is not declared yet.
     pub fn secret(mut self, name: impl Into<String>) -> Self {
         self.outline.schema = self.outline.schema.with_secret(name.into());
         self

@@ -21,7 +21,7 @@ impl<'a> ChildBackoff<'a> {
         Self { shared, run, pause: shared.limits.poll }
     }
 
-    /// Waits before the next retry.
+    /// Waits for the current delay before the next retry.
     ///
     /// # Errors
     ///

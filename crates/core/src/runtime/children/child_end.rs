@@ -66,7 +66,7 @@ pub(super) enum ChildStand {
 ///
 /// # Errors
 ///
-/// Returns store errors, and the errors of [`fold`].
+/// Returns the errors of the store, and the errors of [`fold`].
 pub(super) async fn read_child_state(shared: &RuntimeInner, child: &ChildRef) -> Result<ChildStand> {
     let run = &child.run;
     let gone = || Ok(ChildStand::Ended(ChildEnd::Gone));
@@ -120,7 +120,7 @@ pub(super) async fn read_end_with_retries(
     }
 }
 
-/// Returns whether a cancellation of the child is recorded. Also returns true if the child was purged; the next check then reports the purge.
+/// Returns whether a cancellation of the child is recorded. Also returns true if the child was purged. The next check then reports the purge.
 async fn is_ending(shared: &RuntimeInner, child: &ChildRef) -> Result<bool> {
     let Some(records) = shared.store.load(&child.run, At::Latest).await? else { return Ok(true) };
     Ok(fold(&child.run, &records, None)?.machine.cancel().is_some())

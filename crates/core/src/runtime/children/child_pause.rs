@@ -29,7 +29,7 @@ pub(crate) async fn set_pause(shared: &Arc<RuntimeInner>, child: &ChildRef, pare
 ///
 /// # Errors
 ///
-/// Returns store errors.
+/// Returns the errors of the store.
 pub(super) async fn hold_once(
     shared: &Arc<RuntimeInner>,
     child: &ChildRef,
@@ -54,7 +54,7 @@ pub(super) async fn hold_once(
 ///
 /// # Errors
 ///
-/// Returns store errors.
+/// Returns the errors of the store.
 pub(super) async fn unpause_child(
     shared: &Arc<RuntimeInner>,
     child: &ChildRef,

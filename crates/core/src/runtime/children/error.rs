@@ -32,7 +32,7 @@ pub enum ChildError {
         /// The key of the child.
         run: RunKey,
     },
-    /// The child cannot be started, or its result cannot be read.
+    /// The child cannot be started, or its result cannot be loaded.
     Refused(Error),
 }
 

@@ -41,7 +41,7 @@ pub(super) struct ChildGather<S: State, I> {
     noting: Option<Boxed<Result<Vec<NotedChild>>>>,
     /// The starts in progress. This collection polls only futures that were woken. Otherwise each wake would poll all futures.
     starting: FuturesUnordered<Boxed<(usize, Result<ChildHandle<S>>)>>,
-    /// Active children, by the names of the waits for their ends.
+    /// The active children, by the names of the waits for their ends.
     open: HashMap<String, (usize, ChildHandle<S>)>,
     ends: Option<Boxed<Result<ChildEnds>>>,
 }

@@ -92,7 +92,7 @@ impl<S: State> GraphBuilder<S> {
     /// Adds a node that starts a child run, like [`child`](Self::child). Its function also receives the error if the child fails, or is cancelled or
     /// purged. The function can then write the failure to the state, so that the node succeeds.
     ///
-    /// If the child cannot be started, or its end cannot be read, the node still fails.
+    /// If the child cannot be started, or its end cannot be loaded, the node still fails.
     pub fn child_with<C, I, U, R>(
         self,
         name: impl Into<String>,

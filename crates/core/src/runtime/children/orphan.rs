@@ -31,7 +31,7 @@ enum ParentState {
 ///
 /// # Errors
 ///
-/// Returns store errors.
+/// Returns the errors of the store.
 pub(crate) async fn is_wanted(shared: &Arc<RuntimeInner>, run: &RunKey, facts: &RunFacts) -> Result<bool> {
     match parent_link(run, facts).filter(|link| link.bond == ParentBond::Cancel) {
         Some(link) => Ok(!matches!(cancel_orphan(shared, run, &link, true).await?, ParentState::Told)),
@@ -67,7 +67,7 @@ async fn check_parent(shared: &Arc<RuntimeInner>, run: &RunKey, link: &ParentLin
     cancel_orphan(shared, run, link, is_there).await
 }
 
-/// Cancels a run if its parent no longer waits for it. The caller says whether the run existed before the parent's log was read. If it did, the
+/// Cancels a run if its parent no longer waits for it. The caller says whether the run existed before the parent's log was loaded. If it did, the
 /// parent's log contains or contained the run. If it did not, the next owner of the parent may have started it after the read.
 async fn cancel_orphan(
     shared: &Arc<RuntimeInner>,

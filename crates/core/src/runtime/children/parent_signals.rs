@@ -1,5 +1,5 @@
 //! Signals that a parent sends to a child. A signal reaches only this child, even if the id of the child belongs to another run after a purge. The
-//! signal is written only if the parent has not changed in a way that makes the signal obsolete.
+//! signal is appended only if the parent has not changed in a way that makes the signal obsolete.
 
 use std::sync::Arc;
 
@@ -15,14 +15,14 @@ use crate::runtime::requests::run_writer::{RunWriter, WritePrecondition};
 use crate::runtime::requests::signal::send_if;
 use crate::runtime::shared::RuntimeInner;
 
-/// The condition under which a signal to a child is written.
+/// The condition under which a signal to a child is appended.
 #[derive(Clone, Copy)]
 pub(crate) enum SendCondition<'a> {
     /// The signal is always written, because no later record of the parent can make it obsolete.
     Always,
-    /// The signal is written only while this process certainly owns the parent.
+    /// The signal is appended only while this process certainly owns the parent.
     Owned(&'a RunScope),
-    /// The signal is written only if the parent's head is still this record.
+    /// The signal is appended only if the parent's head is still this record.
     At(&'a RunKey, HeadRef),
 }
 
@@ -30,7 +30,8 @@ pub(crate) enum SendCondition<'a> {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::NotFound`] if there is no such child, [`ErrorKind::Fenced`] if the parent's state changed. Also the errors of a signal.
+/// Returns [`ErrorKind::NotFound`] if there is no such child, [`ErrorKind::Fenced`] if the parent's state changed. Also returns the errors of a
+/// signal.
 pub(super) async fn send_signal(
     shared: &Arc<RuntimeInner>,
     child: &ChildRef,

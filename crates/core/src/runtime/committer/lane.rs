@@ -55,8 +55,7 @@ impl CommitLane {
         term.is_some_and(|term| self.committer.0.heartbeat.late_count_if_certain(term).is_none())
     }
 
-    /// Sends one append, and ends the lane. If the append is refused, has an unknown outcome or is held back, it is handled like an append of a
-    /// batch.
+    /// Sends one append, and ends the lane. If the append is refused, has an unknown outcome or is delayed, it is handled like an append of a batch.
     pub(super) async fn send_alone(self, append: RunAppend, term: Option<u64>) -> Result<HeadRef> {
         let origin = spans::origin();
         let sent = match self.may_be_dead(term) {

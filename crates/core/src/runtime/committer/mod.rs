@@ -89,7 +89,7 @@ impl Committer {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`CheckpointStore::append`] after all retries. [`ErrorKind::Fenced`] if the term is over.
+    /// Returns the errors of [`CheckpointStore::append`] after all retries. Returns [`ErrorKind::Fenced`] if the term is over.
     pub(crate) async fn append(&self, append: RunAppend, term: Option<u64>) -> Result<HeadRef> {
         self.begin(append, term).answer().await
     }
@@ -172,8 +172,8 @@ impl Committer {
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Indeterminate`] if the log cannot be read, or if the log was pruned beyond the position of the record, so that the answer
-    /// is lost.
+    /// Returns [`ErrorKind::Indeterminate`] if the log cannot be loaded, or if the log was pruned beyond the position of the record, so that the
+    /// answer is lost.
     pub(crate) async fn is_on_record(&self, run: &RunKey, record: HeadRef) -> Result<bool> {
         let in_doubt = |message: &str| Error::new(ErrorKind::Indeterminate, message.to_owned()).with_run(run);
         let unread = |error: Error| {

@@ -19,7 +19,7 @@ const MAX_RUNS: usize = 256;
 /// The maximum total size of the bodies in a batch. A batch with a single run may be larger.
 const MAX_BYTES: usize = 4 * 1024 * 1024;
 
-/// The number of queued appends for which memory is always kept after a burst.
+/// The number of queued appends for which memory is always retained after a burst.
 const ROOM: usize = 16;
 
 /// A submitted append of one run, until its result is certain.
@@ -137,7 +137,7 @@ impl AppendQueue {
         (batch, opens)
     }
 
-    /// Stops counting `held` appends as pending, because they are held back. If `takes_next` is set, their lane takes the next batch.
+    /// Stops counting `held` appends as pending, because they are delayed. If `takes_next` is set, their lane takes the next batch.
     pub(super) fn hold_back(&mut self, held: usize, takes_next: bool) {
         self.sent -= held;
         self.taking |= takes_next;

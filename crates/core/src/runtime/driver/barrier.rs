@@ -126,7 +126,7 @@ impl<S: State> RunDriver<S> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Fenced`](crate::ErrorKind::Fenced) if the run is lost.
+    /// Returns [`ErrorKind::Fenced`](crate::ErrorKind::Fenced) if the run is lost.
     pub(super) async fn may_act(&mut self) -> Result<bool> {
         let (mut tries, mut pause) = (LOOKS, FIRST_PAUSE);
         loop {

@@ -57,7 +57,7 @@ enum DeliveryKind {
     Message,
     /// No message arrived before the timeout of the wait.
     Idle,
-    /// Nothing can be delivered yet, because the expiry of the question must become durable first.
+    /// The delivery must wait, because the expiry of the question must become durable first.
     Pending,
 }
 

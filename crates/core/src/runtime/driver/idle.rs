@@ -169,7 +169,7 @@ impl<S: State> RunDriver<S> {
         times.into_iter().flatten().min()
     }
 
-    /// Records that the run is idle, whatever its checkpoint policy is, together with the records that were held back. So the log shows every wait of
+    /// Records that the run is idle, whatever its checkpoint policy is, together with the records that were delayed. So the log shows every wait of
     /// the run to other processes.
     fn write_idle(&mut self, rested: IdleRecord) -> Result<()> {
         self.note_cleanups()?;

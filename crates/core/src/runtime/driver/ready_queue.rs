@@ -215,7 +215,7 @@ impl<S: State> ReadyQueue<S> {
         self.input_states.remove(&key);
     }
 
-    /// Returns the state with which an activation starts. If further attempts may follow, the state is kept.
+    /// Returns the state with which an activation starts. If further attempts may follow, the state is retained.
     pub(super) fn state_of(&mut self, key: ActivationKey, is_last: bool) -> Option<Arc<S>> {
         if is_last { self.input_states.remove(&key) } else { self.input_states.get(&key).cloned() }
     }
@@ -331,14 +331,14 @@ impl<S: State> ReadyQueue<S> {
         self.running.get_mut(&key)
     }
 
-    /// Returns whether at least one running attempt does more than wait for an event that would be kept if the attempt were dropped. `waits` returns
-    /// whether an activation waits for such an event.
+    /// Returns whether at least one running attempt does more than wait for an event that would be retained if the attempt were dropped. `waits`
+    /// returns whether an activation waits for such an event.
     pub(super) fn is_at_work(&self, waits: impl Fn(ActivationKey) -> bool) -> bool {
         self.running.iter().any(|(&key, running)| !(running.scope.waits.is_parked() && waits(key)))
     }
 
     /// Returns whether an activation only waits. It may wait for a time or for a slot of its node. If it is running and `awaits` is set, it waits for
-    /// an event that would be kept if the attempt were dropped.
+    /// an event that would be retained if the attempt were dropped.
     pub(super) fn waits(&self, key: ActivationKey, awaits: bool) -> bool {
         match self.running.get(&key) {
             Some(running) => awaits && running.scope.waits.is_parked(),

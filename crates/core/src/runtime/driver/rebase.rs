@@ -67,7 +67,7 @@ impl<S: State> RunDriver<S> {
         Ok(())
     }
 
-    /// Continues from the log after the run failed there. It failed because records were held back and the state became too large for a record.
+    /// Continues from the log after the run failed there. It failed because records were delayed and the state became too large for a record.
     ///
     /// # Errors
     ///
@@ -122,8 +122,8 @@ impl<S: State> RunDriver<S> {
         Ok((folded, lost))
     }
 
-    /// Replaces the run in the driver by the run as it is in the log. Returns the events that no acknowledged record contains, each with the inputs
-    /// of its activation.
+    /// Replaces the run in the driver by the run from the log. Returns the events that no acknowledged record contains, each with the inputs of its
+    /// activation.
     pub(super) fn replace_run(
         &mut self,
         folded: ReplayedRun,

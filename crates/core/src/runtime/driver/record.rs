@@ -28,14 +28,14 @@ impl<S: State> RunDriver<S> {
         Ok(())
     }
 
-    /// Writes all events that were held back. If `whole` is set, it writes a checkpoint even if no record was ever written.
+    /// Writes all events that were delayed. If `whole` is set, it writes a checkpoint even if no record was ever written.
     pub(super) fn flush(&mut self, whole: bool) -> Result<()> {
         self.journal.flush(whole, &mut self.machine, &self.state)?;
         self.mark_sent_messages();
         Ok(())
     }
 
-    /// Applies an event to the machine, and writes it after all events that were held back.
+    /// Applies an event to the machine, and writes it after all events that were delayed.
     pub(super) fn write_event(
         &mut self,
         event: &RecordEvent,

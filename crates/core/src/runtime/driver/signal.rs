@@ -172,7 +172,7 @@ pub(super) fn reply_to_signaller(said: Result<Result<()>>, reply: oneshot::Sende
 }
 
 /// Returns the error for a caller whose signal was being written when the process lost the run. If the caller sends the signal again, the next owner
-/// may refuse it because the first signal was written after all.
+/// may refuse it because the first signal was appended after all.
 fn unknown_outcome_error(error: &Error) -> Error {
     let message = format!(
         "the process lost the run during the write, so its outcome is unknown; read the run before you repeat the call ({})",

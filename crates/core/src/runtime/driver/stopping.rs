@@ -14,7 +14,7 @@ pub(super) struct StopDeadlines {
     stop_signal: OnceSender<()>,
     /// The deadline of the run, by the monotonic clock.
     deadline: Option<Duration>,
-    /// The same deadline by the wall clock, for other processes.
+    /// The deadline of the run by the wall clock. It is recorded for other processes.
     deadline_at: Option<Timestamp>,
     /// The end of the grace period of a cancellation or a shutdown, by the monotonic clock.
     grace: Option<Duration>,

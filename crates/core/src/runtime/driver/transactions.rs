@@ -164,7 +164,7 @@ impl<S: State> RunDriver<S> {
     }
 
     /// Starts an activation again because of another transaction, or because no transaction could begin. Returns false if the first reason has
-    /// occurred too often. The second reason is not limited, because it is not a fault of the node: if the store stays unavailable, the heartbeat of
+    /// occurred too often. The second reason is not limited, because it is not a fault of the node. If the store stays unavailable, the heartbeat of
     /// the process expires, and the run stops in this process.
     pub(super) fn restart_for_transaction(&mut self, key: ActivationKey, not_begun: bool) -> bool {
         match self.next_beginning(key, not_begun) {

@@ -21,8 +21,8 @@ use crate::telemetry::QueueMeter;
 /// The limits on the number of active runs in one runtime: in total, for each workflow, for each tenant, and for each value of a label.
 ///
 /// An idle run, which waits for an answer, a message or a distant time, does not count. If a start would exceed a limit, the run is recorded and
-/// waits in line in this process. The line serves tenants and label values in turn, and for each of them the oldest run first. Any other process with
-/// capacity may claim the run earlier. A run that you [resume](crate::runtime::Runtime::resume) never waits in line, but it counts.
+/// waits in line in this process. The line serves each tenant and label value one after another, and for each of them the oldest run first. Any other
+/// process with capacity may claim the run earlier. A run that you [resume](crate::runtime::Runtime::resume) never waits in line, but it counts.
 ///
 /// ```
 /// use ferrata_core::runtime::RunLimits;

@@ -106,8 +106,8 @@ impl HeartbeatMonitor {
         beat.is_doubted
     }
 
-    /// Waits until a driver needs a heartbeat to continue. If the previous heartbeat was sent for the same reason, a delay is added: if the wall
-    /// clock jumps repeatedly, heartbeats cannot clear the doubt and would be sent without pause.
+    /// Waits until a driver needs a heartbeat to continue. If the previous heartbeat was sent for the same reason, a delay is added. Without it,
+    /// heartbeats would be sent without pause if the wall clock jumps repeatedly.
     pub(crate) async fn wait_until_wanted(&self) {
         self.wanted.notified().await;
         let asked = self.beat().requested_at;
@@ -227,7 +227,7 @@ impl HeartbeatMonitor {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`] while heartbeats are lost.
+    /// Returns [`ErrorKind::Unavailable`] while heartbeats are lost.
     pub(crate) fn check_alive(&self) -> Result<(u64, u64)> {
         let beat = self.beat();
         match &beat.lost {
@@ -251,7 +251,7 @@ impl HeartbeatMonitor {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Fenced`] if the claims of this term are lost.
+    /// Returns [`ErrorKind::Fenced`] if the claims of this term are lost.
     ///
     /// # Cancel safety
     ///

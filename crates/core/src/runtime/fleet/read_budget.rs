@@ -1,4 +1,4 @@
-//! Limits how many bytes of logs are read at the same time.
+//! Limits how many bytes of logs are loaded at the same time.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,8 +7,8 @@ use tokio::sync::Notify;
 /// The size that is assumed for the first log.
 const FIRST_GUESS: u64 = 64 * 1024;
 
-/// Limits how many bytes of logs are read at the same time. The size of a log is unknown until it is read. Until then, the log counts with about the
-/// size of the largest log that was read recently.
+/// Limits how many bytes of logs are loaded at the same time. The size of a log is unknown until it is loaded. Until then, the log counts with about
+/// the size of the largest log that was loaded recently.
 pub(crate) struct ReadBudget {
     most: u64,
     reserved: Mutex<ReservedReads>,
@@ -37,7 +37,7 @@ impl ReadBudget {
         self.reserved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until another log may be read. If no other log is being read, a log of any size may be read.
+    /// Waits until another log may be loaded. If no other log is being loaded, a log of any size may be loaded.
     pub(crate) async fn reserve(self: &Arc<Self>) -> ReadReservation {
         loop {
             {
@@ -55,7 +55,7 @@ impl ReadBudget {
 }
 
 impl ReadReservation {
-    /// Sets the actual size of the log after it was read.
+    /// Sets the actual size of the log after it was loaded.
     pub(crate) fn resize(&mut self, bytes: u64) {
         let mut reserved = self.budget.lock();
         reserved.bytes = reserved.bytes.saturating_sub(self.bytes).saturating_add(bytes);

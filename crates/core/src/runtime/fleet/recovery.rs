@@ -55,6 +55,7 @@ pub struct StalledRun {
     /// The key of the run.
     pub run: RunKey,
     /// The error of the last attempt to claim the run.
+    ///
     /// - [`ErrorKind::GraphChanged`]: the graph that this process serves does not fit the run.
     /// - [`ErrorKind::Unsupported`]: this process does not serve the workflow or lacks a [tag](super::super::RuntimeBuilder::tags), and no other
     ///   process has claimed the run.
@@ -292,7 +293,7 @@ impl Drop for ClaimGuard {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::AlreadyExists`] if this process serves the workflow with another graph.
+/// Returns [`ErrorKind::AlreadyExists`] if this process serves the workflow with another graph.
 pub(crate) fn serve<S: State>(
     shared: &Arc<RuntimeInner>,
     graph: &Graph<S>,
@@ -305,7 +306,7 @@ pub(crate) fn serve<S: State>(
 ///
 /// # Errors
 ///
-/// The errors of [`serve`], except [`ErrorKind::AlreadyExists`].
+/// Returns the errors of [`serve`], except [`ErrorKind::AlreadyExists`].
 pub(crate) fn replace_served<S: State>(
     shared: &Arc<RuntimeInner>,
     graph: &Graph<S>,

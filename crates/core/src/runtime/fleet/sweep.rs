@@ -1,11 +1,11 @@
 //! Finds runs without a driver in the store and claims them: orphans (runs of dead processes), idle runs that were answered, and idle runs whose
 //! timer has expired.
 //!
-//! A process without work sends one query in each interval. It queries orphans and due runs in turn. If a query finds a run, or a signal reports
-//! work, the process sends both queries and continues page by page. It tries to claim the runs of each page in a random order. If other processes
-//! work on the same page, the process skips a random number of pages, and returns to the skipped pages at the end. So several processes share the
-//! work without communication. On the last page no page can be skipped. There the process tries only a share of the runs, which depends on its
-//! success with the previous last page. Without this rule, each of a thousand processes would try to claim each run.
+//! A process without work sends one query in each interval. One query is for orphans, the next for due runs, and so on. If a query finds a run, or a
+//! signal reports work, the process sends both queries and continues page by page. It tries to claim the runs of each page in a random order. If
+//! other processes work on the same page, the process skips a random number of pages, and returns to the skipped pages at the end. So several
+//! processes share the work without communication. On the last page no page can be skipped. There the process tries only a share of the runs, which
+//! depends on its success with the previous last page. Without this rule, each of a thousand processes would try to claim each run.
 //!
 //! A run never waits for the claim of a run in another [part](crate::store::CheckpointStore::part) (shard) of the store: slow claims continue while
 //! the next page is processed.

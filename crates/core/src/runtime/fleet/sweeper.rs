@@ -84,7 +84,7 @@ impl SweeperOptions {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid): the nice ratio is out of range.
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the nice ratio is out of range.
     pub(crate) fn check(&self) -> Result<()> {
         sweep::check_ratio(self.limits.nice_ratio)
     }
@@ -94,7 +94,7 @@ impl SweeperOptions {
 ///
 /// # Errors
 ///
-/// The errors of [`Runtime::sweep`](super::super::Runtime::sweep).
+/// Returns the errors of [`Runtime::sweep`](super::super::Runtime::sweep).
 pub(crate) async fn sweep_part(
     shared: &Arc<RuntimeInner>,
     policy: &RetentionPolicy,

@@ -32,7 +32,7 @@ impl ProcessTags {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`] if a tag is invalid.
+/// Returns [`ErrorKind::Invalid`] if a tag is invalid.
 pub(crate) fn label(tags: &BTreeSet<String>) -> Result<String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     match tags.iter().find(|tag| !(1..=LONGEST).contains(&tag.len()) || !tag.chars().all(fits)) {

@@ -81,7 +81,7 @@ impl OutboxRegistry {
         self.count.subscribe()
     }
 
-    /// Takes the next messages of a lane. Returns `None` if the lane is empty; the lane then ends.
+    /// Takes the next messages of a lane. Returns `None` if the lane is empty, which ends the lane.
     fn next(&self, key: &LaneKey) -> Option<Vec<OutboxMessage>> {
         let mut lines = self.lines();
         let line = lines.get_mut(key)?;

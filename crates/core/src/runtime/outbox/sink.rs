@@ -91,7 +91,7 @@ impl OutboxMessage {
 }
 
 impl fmt::Debug for OutboxMessage {
-    /// Omits the payload.
+    /// Formats the message without its payload.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "outbox message {} of {} to {}", self.number, self.run, self.topic)
     }

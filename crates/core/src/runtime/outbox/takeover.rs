@@ -16,8 +16,8 @@ use crate::store::RunHead;
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Unsupported`] if this process has no sink for any of the messages. [`ErrorKind::Conflict`] if another writer was first. Store
-/// errors pass through.
+/// Returns [`ErrorKind::Unsupported`] if this process has no sink for any of the messages. Returns [`ErrorKind::Conflict`] if another writer was
+/// first. Also returns the errors of the store.
 pub(crate) async fn take(shared: &Arc<RuntimeInner>, tip: &mut RunWriter) -> Result<()> {
     if !has_work(shared, &tip.folded.machine)? {
         return Ok(());

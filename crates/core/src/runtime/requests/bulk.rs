@@ -138,7 +138,7 @@ impl RunsRequest {
 ///
 /// # Errors
 ///
-/// Returns the errors of the listing if the first page cannot be read. Later errors are in the [report](BulkReport).
+/// Returns the errors of the listing if the first page cannot be loaded. Later errors are in the [report](BulkReport).
 ///
 /// # Cancel safety
 ///

@@ -26,7 +26,7 @@ pub(crate) struct DriverInput<S> {
     pub(crate) state: S,
     pub(crate) log: LogWriter,
     pub(crate) outbox: PendingRecords,
-    /// The content of the first record, if this record is written later.
+    /// The content of the first record, if this record is appended later.
     pub(crate) first: Option<FirstRecord>,
     pub(crate) facts: Arc<RunFacts>,
 }

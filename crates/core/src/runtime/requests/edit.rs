@@ -101,7 +101,7 @@ impl IntoFuture for EditRequest {
 }
 
 impl std::fmt::Debug for EditRequest {
-    /// Omits the values.
+    /// Formats the request without the values of the patch.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("EditRequest").field("run", &self.run).field("by", &self.by).finish_non_exhaustive()
     }

@@ -113,12 +113,12 @@ impl ForkRequest {
     }
 
     /// Makes this process drive the new run with `graph`. The graph must have the workflow of the source, but may otherwise differ from the graph of
-    /// the source. Before anything is written, the state, the edits and the nodes are checked against the graph.
+    /// the source. Before anything is appended, the state, the edits and the nodes are checked against the graph.
     pub fn drive<S: State>(self, graph: &Graph<S>) -> DriveRequest<S> {
         DriveRequest { fork: self, graph: graph.clone(), state: None, policy: CheckpointPolicy::default() }
     }
 
-    /// Writes the new run, with the graph that will drive it and the initial state, if they are given. Returns the new run, or the existing run of
+    /// Writes the new run, with the graph that will drive it and the initial state, if they are present. Returns the new run, or the existing run of
     /// the same earlier fork.
     async fn write(self, graph: Option<&dyn AnyGraph>, state: Option<Channels>) -> Result<ClaimTarget> {
         let (shared, source) = (&self.shared, &self.source);
@@ -296,7 +296,7 @@ impl<S: State> DriveRequest<S> {
         self
     }
 
-    /// Sets when the new run writes checkpoints. The default is after every node.
+    /// Sets when the new run writes checkpoints. By default it writes a checkpoint after every node.
     pub fn checkpoints(mut self, policy: CheckpointPolicy) -> Self {
         self.policy = policy;
         self
@@ -381,7 +381,7 @@ impl<S: State> IntoFuture for DriveRequest<S> {
 }
 
 impl std::fmt::Debug for ForkRequest {
-    /// Omits values.
+    /// Formats the request without values of the state.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ForkRequest")
             .field("source", &self.source)
@@ -392,7 +392,7 @@ impl std::fmt::Debug for ForkRequest {
 }
 
 impl<S: State> std::fmt::Debug for DriveRequest<S> {
-    /// Omits values.
+    /// Formats the request without values of the state.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("DriveRequest")
             .field("fork", &self.fork)

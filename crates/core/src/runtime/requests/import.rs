@@ -22,7 +22,7 @@ use crate::runtime::shared::RuntimeInner;
 ///
 /// # Errors
 ///
-/// The errors of [`past::import`], and of [`check_copy`] for a queue or a schedule under another id.
+/// Returns the errors of [`past::import`], and of [`check_copy`] for a queue or a schedule under another id.
 pub(crate) async fn import(shared: &Arc<RuntimeInner>, text: &str, run: Option<RunKey>) -> Result<RunKey> {
     let mut held = None;
     let prepare = |imported: &mut ImportedRun| {

@@ -56,7 +56,7 @@ impl<S: State> ResumeRequest<S> {
     }
 
     /// Allows the resume even if unfinished nodes of the run differ between the graph and the recorded graph. Without it, the resume fails with
-    /// [`ErrorKind::GraphChanged`](crate::ErrorKind::GraphChanged).
+    /// [`ErrorKind::GraphChanged`].
     pub fn allow_changed_graph(mut self) -> Self {
         self.terms.allow_changed_graph = true;
         self
@@ -68,7 +68,7 @@ impl<S: State> ResumeRequest<S> {
         self
     }
 
-    /// Sets when the run writes checkpoints. The default is after every node.
+    /// Sets when the run writes checkpoints. By default it writes a checkpoint after every node.
     pub fn checkpoints(mut self, policy: CheckpointPolicy) -> Self {
         self.policy = policy;
         self
@@ -159,10 +159,10 @@ fn classify_failure(error: &Error) -> LostClaim {
     }
 }
 
-/// What a caller that claims a run already knows about the run.
+/// The knowledge about a run that a caller already has when it claims the run.
 pub(crate) struct ClaimTarget {
     pub(crate) head: RunHead,
-    /// The run as it is at this head, if this process has just written the head.
+    /// The run in its state at this head, if this process has just written the head.
     pub(crate) tip: Option<Box<RunWriter>>,
 }
 

@@ -31,11 +31,11 @@ impl ConflictRetries {
         Self(RACES)
     }
 
-    /// Counts a conflict, and yields to the other writer.
+    /// Counts a conflict, and yields so that the other writer can finish.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`] if no retries remain.
+    /// Returns [`ErrorKind::Unavailable`] if no retries remain.
     pub(crate) async fn count_conflict(&mut self, run: &RunKey) -> Result<()> {
         self.0 = self.0.saturating_sub(1);
         if self.0 == 0 {
@@ -84,8 +84,9 @@ pub(crate) enum WriterRole<'a> {
 ///
 /// # Errors
 ///
-/// The errors of `decide` and of the precondition. [`ErrorKind::NotFound`]: no such run. [`ErrorKind::Unavailable`]: the store failed, or all
-/// retries met conflicts. [`ErrorKind::Indeterminate`]: the events may be recorded. [`ErrorKind::Fenced`]: the owner's term has ended.
+/// Returns the errors of `decide` and of the precondition. Returns [`ErrorKind::NotFound`] if the run does not exist. Returns
+/// [`ErrorKind::Unavailable`] if the store failed, or all retries met conflicts. Returns [`ErrorKind::Indeterminate`] if the events may be recorded.
+/// Returns [`ErrorKind::Fenced`] if the owner's term has ended.
 pub(crate) async fn amend(
     shared: &Arc<RuntimeInner>,
     run: &RunKey,
@@ -139,7 +140,7 @@ fn is_untold(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Fenced | ErrorKind::Closed)
 }
 
-/// A run as it is at its head, to which records can be appended.
+/// A run in its state at its head, to which records can be appended.
 pub(crate) struct RunWriter {
     pub(crate) folded: ReplayedRun,
     pub(crate) log: LogWriter,
@@ -154,7 +155,7 @@ impl RunWriter {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`], and the errors of [`fold`] and the store.
+    /// Returns [`ErrorKind::NotFound`], and the errors of [`fold`] and the store.
     pub(crate) async fn load(
         shared: &RuntimeInner,
         run: &RunKey,
@@ -179,7 +180,7 @@ impl RunWriter {
     ///
     /// # Errors
     ///
-    /// The errors of [`fold`]; the writer is unusable after an error.
+    /// Returns the errors of [`fold`]. After an error, the writer must not be used any more.
     pub(crate) fn take_in(&mut self, shared: &RuntimeInner, records: &[Record]) -> Result<Option<Vec<Op>>> {
         let run = self.log.run.clone();
         let (mut ops, mut is_whole) = (Vec::new(), !is_news(self.folded.last.head(), records));
@@ -211,7 +212,7 @@ impl RunWriter {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`] if the epoch would overflow.
+    /// Returns [`ErrorKind::Unsupported`] if the epoch would overflow.
     pub(crate) fn claim(&mut self, executor: ExecutorId) -> Result<()> {
         self.log.epoch = next_epoch(self.folded.last.epoch)?;
         (self.log.executor, self.is_owned) = (executor, true);
@@ -227,7 +228,7 @@ impl RunWriter {
     ///
     /// # Errors
     ///
-    /// The errors of [`fold`].
+    /// Returns the errors of [`fold`].
     pub(crate) fn with_plan(mut self, plan: &Arc<GraphPlan>) -> Result<Self> {
         self.folded.attach_plan(plan)?;
         Ok(self)
@@ -237,7 +238,7 @@ impl RunWriter {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::GraphChanged`] if it does not fit the type.
+    /// Returns [`ErrorKind::GraphChanged`] if it does not fit the type.
     pub(crate) fn state<S: State>(&self, graph: &Graph<S>) -> Result<S> {
         graph
             .migrated(&self.folded.channels, self.folded.version)
@@ -252,7 +253,7 @@ impl RunWriter {
     }
 
     /// Replaces the channels by `channels`, which have the version of the graph's state. If the log has an older version, the machine is migrated
-    /// too, and the next record becomes a base. Until then, the log keeps the original. The next record also becomes a base if a channel is new: the
+    /// too, and the next record becomes a base. Until then, the log keeps the original. The next record also becomes a base if a channel is new. The
     /// default of a new field may not be empty, so a later append to it would not describe the complete value.
     pub(crate) fn migrate(&mut self, graph: &dyn AnyGraph, channels: Channels) {
         if bring_forward(&mut self.folded, graph, channels) {
@@ -266,7 +267,7 @@ impl RunWriter {
     ///
     /// # Errors
     ///
-    /// The errors of [`append`](Self::append), and [`ErrorKind::Invalid`] if the change does not fit.
+    /// Returns the errors of [`append`](Self::append), and [`ErrorKind::Invalid`] if the change does not fit.
     pub(crate) async fn change(
         &mut self,
         shared: &RuntimeInner,
@@ -292,7 +293,7 @@ impl RunWriter {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::TooLarge`], [`ErrorKind::Invalid`]: a record cannot be built; the writer is unusable after an error.
+    /// Returns [`ErrorKind::TooLarge`] or [`ErrorKind::Invalid`] if a record cannot be built. After an error, the writer must not be used any more.
     pub(crate) fn record(&mut self, events: &[RecordEvent]) -> Result<RunAppend> {
         let expected = Some(self.folded.last.head());
         let mut records = Vec::with_capacity(events.len());
@@ -318,7 +319,7 @@ impl RunWriter {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Conflict`] if another writer was first. After an error the writer is unusable.
+    /// Returns [`ErrorKind::Conflict`] if another process has written to the run. After an error, the writer must not be used any more.
     pub(crate) async fn append(
         &mut self,
         shared: &RuntimeInner,

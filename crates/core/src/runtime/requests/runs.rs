@@ -1,4 +1,4 @@
-//! Listings of runs, which read no logs. A listing can also be turned into a watch of the selected runs.
+//! Listings of runs, which read no logs.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};

@@ -15,7 +15,7 @@ use crate::store::At;
 ///
 /// # Errors
 ///
-/// The errors of the store; [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: the first record is damaged, or of a newer version.
+/// Returns the errors of the store, [`ErrorKind::Corrupt`] if the first record is damaged, and [`ErrorKind::Unsupported`] if it has a newer version.
 pub(super) async fn has_same_input<S: State>(
     shared: &RuntimeInner,
     graph: &Graph<S>,

@@ -129,7 +129,7 @@ impl IntoFuture for SendRequest {
 }
 
 impl std::fmt::Debug for SendRequest {
-    /// Omits the content.
+    /// Formats the request without the content of the message.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SendRequest")
             .field("run", &self.run)

@@ -33,6 +33,7 @@ use crate::runtime::tasks::finish;
 /// # Errors
 ///
 /// Returns the errors of the method that created the request, and these errors:
+///
 /// - [`ErrorKind::Unavailable`]: the signal was not sent.
 /// - [`ErrorKind::Indeterminate`]: the signal may be recorded, because the store did not answer or this process lost the run during the write. Check
 ///   the run before you repeat the signal.
@@ -153,7 +154,7 @@ impl IntoFuture for SignalRequest {
 }
 
 impl std::fmt::Debug for SignalRequest {
-    /// Omits the content.
+    /// Formats the request without the content of the signal.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SignalRequest").field("run", &self.run).field("by", &self.by).finish_non_exhaustive()
     }

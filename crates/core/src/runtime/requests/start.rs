@@ -168,7 +168,7 @@ impl<S: State> StartRequest<S> {
         self
     }
 
-    /// Sets when the run writes checkpoints. The default is after every node.
+    /// Sets when the run writes checkpoints. By default it writes a checkpoint after every node.
     pub fn checkpoints(mut self, policy: CheckpointPolicy) -> Self {
         self.policy = policy;
         self
@@ -184,7 +184,7 @@ impl<S: State> StartRequest<S> {
     ///
     /// # Errors
     ///
-    /// The errors of the request.
+    /// Returns the errors of the request.
     pub(crate) async fn execute(self) -> Result<RunHandle<S>> {
         let span = self.span();
         async move { self.validate()?.start().await }.instrument(span).await
@@ -270,7 +270,7 @@ pub(super) struct ValidatedStart<S: State> {
 }
 
 impl<S: State> ValidatedStart<S> {
-    /// Starts the run, or finds the existing run. If the existing run is purged before it is read, the start is tried again.
+    /// Starts the run, or finds the existing run. If the existing run is purged before it is loaded, the start is tried again.
     async fn start(mut self) -> Result<RunHandle<S>> {
         let mut pause = FIRST_LOOK;
         for _ in 0..LOOKS {

@@ -114,7 +114,7 @@ impl StateCell {
         self.undone.clear();
     }
 
-    /// Returns the maximum size of the channels as JSON, in bytes, at which loads stay cheap: up to this size, a load reads at most data in
+    /// Returns the maximum size of the channels as JSON, in bytes, at which loads stay cheap. Up to this size, a load reads at most data in
     /// proportion to the size. It equals the [`max_body`](super::super::RuntimeBuilder::max_body) of this process.
     pub fn size_limit(runtime: &Runtime) -> usize {
         runtime.shared().limits.max_body
@@ -123,7 +123,7 @@ impl StateCell {
     /// Appends a change of the loaded state. After an error, the next [`load`](Self::load) undoes the change in the cell and returns the changes of
     /// other processes.
     ///
-    /// A state that is larger than its [`size_limit`](Self::size_limit) still accepts changes, because otherwise nobody could make it smaller. Each
+    /// A state that is larger than its [`size_limit`](Self::size_limit) still accepts changes, because otherwise it could never become smaller. Each
     /// load then reads more and more of the log, so the caller must make no changes that add data.
     ///
     /// # Errors
@@ -165,7 +165,7 @@ impl StateCell {
 }
 
 impl fmt::Debug for StateCell {
-    /// Omits the state.
+    /// Formats the cell without its state.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StateCell").field("run", &self.run).finish_non_exhaustive()
     }

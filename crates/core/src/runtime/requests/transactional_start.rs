@@ -160,7 +160,8 @@ impl<S: State> TransactionalStart<S> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`]: the transaction has not committed. Also returns the errors of [`Runtime::resume`](crate::runtime::Runtime::resume).
+    /// Returns [`ErrorKind::NotFound`] if the transaction has not committed. Also returns the errors of
+    /// [`Runtime::resume`](crate::runtime::Runtime::resume).
     ///
     /// # Cancel safety
     ///

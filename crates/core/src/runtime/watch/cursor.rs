@@ -165,7 +165,7 @@ impl FromStr for WatchCursor {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if it is neither.
+    /// Returns [`ErrorKind::Invalid`] if it is neither.
     fn from_str(text: &str) -> Result<Self, Error> {
         let mut parts = text.split(',');
         let root = parts.next().unwrap_or_default().parse()?;

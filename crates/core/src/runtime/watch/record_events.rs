@@ -54,7 +54,7 @@ impl WatchedRecord {
     ///
     /// # Errors
     ///
-    /// The errors of [`codec::decode`].
+    /// Returns the errors of [`codec::decode`].
     pub(super) fn of(run: &RunKey, record: Record, before: Option<RunStatus>) -> Result<Self> {
         record.verify(run)?;
         let body = codec::decode(run, &record)?;

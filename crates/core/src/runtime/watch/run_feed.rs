@@ -21,14 +21,14 @@ use crate::store::{At, HeaderRange};
 /// The maximum number of records in one read. It limits the memory of a watcher that reads old records.
 const BATCH: u32 = 64;
 
-/// The maximum size of the bodies in one read. At least one record is read.
+/// The maximum size of the bodies in one read. At least one record is loaded.
 const BATCH_BYTES: u64 = 1024 * 1024;
 
 /// The maximum number of records, and the maximum number of bytes, that are cached for further watchers.
 const KEPT: usize = 256;
 const KEPT_BYTES: u64 = 4 * 1024 * 1024;
 
-/// The number of live events that are kept for a slow watcher.
+/// The number of live events that are retained for a slow watcher.
 const LAG: usize = 1_024;
 
 /// The maximum number of times that a read starts again because the log was pruned during it.

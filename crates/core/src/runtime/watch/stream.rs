@@ -105,7 +105,7 @@ impl Watch {
     /// # Errors
     ///
     /// - [`ErrorKind::NotFound`]: the run was purged, even if a new run has its id.
-    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: a record cannot be read. The cursor is at the record before it.
+    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: a record cannot be loaded. The cursor is at the record before it.
     /// - [`ErrorKind::Unavailable`]: the store failed. Call it again: no event is lost.
     ///
     /// # Cancel safety
@@ -356,7 +356,7 @@ impl Watch {
         Ok(found.collect())
     }
 
-    /// Starts to follow a child that an earlier watch followed. The path to the child is read from its labels.
+    /// Starts to follow a child that an earlier watch followed. The labels of the child contain its path.
     async fn find_again(&mut self, root: &RunKey, child: RunId, place: LogCursor) -> Result<()> {
         let key = RunKey::new(root.tenant.clone(), child);
         let (mut path, mut at, mut parent) = (String::new(), key.clone(), None);

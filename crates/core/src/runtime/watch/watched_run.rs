@@ -44,7 +44,7 @@ pub(super) struct WatchedRun {
     pub(super) is_ending: bool,
     /// The parent of the run. `None` for the watched run itself.
     pub(super) parent: Option<RunId>,
-    /// The state of the run, as far as it is known.
+    /// The known part of the run's state.
     known: MemberState,
 }
 
@@ -129,7 +129,7 @@ impl WatchedRun {
         Some(what)
     }
 
-    /// Reads the next records. If dropped, the next call reads them again.
+    /// Reads the next records. If the future is dropped, the next call reads them again.
     pub(super) async fn read(&mut self, shared: &RuntimeInner, want: &WatchFilter) -> Result<TailRead> {
         self.wakeups.mark_unchanged();
         let read = self.feed.read(shared, &self.cursor, shared.watch_pause() / 2).await?;

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::{IntegerType, Shape, ShapeForm};
 
-/// The maximum length of a message in characters: enough for a path and an expectation, whatever an answer's keys are.
+/// The maximum length of a message in characters. It is enough for the path and the expected shape, whatever keys an answer has.
 const MESSAGE: usize = 400;
 /// The maximum length of a key in a pointer, in characters.
 const KEY: usize = 60;
@@ -41,7 +41,7 @@ impl Shape {
     }
 }
 
-/// The first difference; the path is built from its end.
+/// The first difference between an answer and a shape. Its path is built from the end.
 struct ShapeMismatch {
     path: Vec<String>,
     what: String,
@@ -119,7 +119,7 @@ impl ShapeForm {
         }
     }
 
-    /// Checks an object. A tag of the object may already be consumed.
+    /// Checks the entries of an object. If the object has a tag, the tag may already be removed.
     fn entries(&self, entries: &[Entry<'_>]) -> Result<(), ShapeMismatch> {
         match self {
             // Fields next to the tag of a variant without content do not matter.
@@ -207,7 +207,7 @@ impl ShapeForm {
         }
     }
 
-    /// Checks each item, and returns how many there are.
+    /// Checks each item of a list, and returns the number of items.
     fn items<'a>(&self, text: &str, form: impl Fn(usize) -> &'a Self) -> Result<usize, ShapeMismatch> {
         let Some(items) = read::<Vec<&RawValue>>(text) else {
             return self.expect(false, text).map(|()| 0);
@@ -267,7 +267,7 @@ impl IntegerType {
 
 type Entry<'a> = (String, &'a RawValue);
 
-/// The entries of an object with undecoded values. Duplicate keys stay duplicated.
+/// The entries of an object, with values that are not decoded. If a key occurs twice, both entries are retained.
 struct ObjectEntries<'a>(Vec<Entry<'a>>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for ObjectEntries<'a> {

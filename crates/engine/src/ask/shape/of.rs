@@ -6,9 +6,9 @@ use serde::de::DeserializeOwned;
 
 use super::{Shape, ShapeField, ShapeForm};
 
-/// The nesting limits of recursive types: the first for most types, the lower ones for types that become too wide.
+/// The nesting limits of recursive types. The first limit is for most types. If the shape of a type becomes too large, the lower limits are tried.
 const LEVELS: [usize; 4] = [8, 4, 2, 1];
-/// The maximum number of types in one shape. Each question's record contains the shape, which must not outgrow the question.
+/// The maximum number of types in one shape. The record of each question contains the shape, so the shape must not become too large.
 pub(super) const PLACES: usize = 400;
 
 /// A type that can be the answer to a question, because it describes the shape of its JSON.

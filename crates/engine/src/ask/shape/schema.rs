@@ -16,8 +16,8 @@ impl Shape {
     /// # Guarantees
     ///
     /// [`check`](Self::check) accepts every JSON value that fits the schema, with three exceptions: an integer with a fraction or an exponent
-    /// (`7.0`), an integer beyond 64 bits, and a duplicate field. The schema has only the name for a variant without content; `check` also accepts
-    /// `{"name": null}`.
+    /// (`7.0`), an integer beyond 64 bits, and a duplicate field. For a variant without content, the schema accepts only the name of the variant,
+    /// while `check` also accepts `{"name": null}`.
     ///
     /// # Examples
     ///
@@ -49,7 +49,7 @@ impl Shape {
     }
 }
 
-/// Tags of an object that are already consumed, with their texts.
+/// The tags of an object that are already handled, with their texts.
 type Tags<'a> = BTreeMap<&'a str, &'a str>;
 
 impl ShapeForm {
@@ -83,7 +83,7 @@ impl ShapeForm {
         }
     }
 
-    /// Returns the schema of an object with consumed tags, in the order of `check`.
+    /// Returns the schema of an object whose tags are already handled. The cases have the same order as in `check`.
     fn entries_schema(&self, tags: &Tags<'_>) -> Value {
         match self {
             Self::Null | Self::Any => object(tags, Map::new(), &[]),

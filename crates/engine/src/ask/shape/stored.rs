@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{IntegerType, Shape, ShapeField, ShapeForm};
 
-/// Forms of one word.
+/// The forms that are stored as one word.
 const WORDS: [(&str, ShapeForm); 7] = [
     ("any", ShapeForm::Any),
     ("bool", ShapeForm::Bool),
@@ -24,7 +24,7 @@ impl Serialize for Shape {
     }
 }
 
-/// Decodes any JSON. Unknown forms become `any`, so this version can read the records of later ones.
+/// Decodes any JSON as a shape. An unknown form becomes `any`, so this version can read the records of later versions.
 impl<'de> Deserialize<'de> for Shape {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = Value::deserialize(deserializer)?;
@@ -131,7 +131,7 @@ impl ShapeForm {
     }
 }
 
-/// The forms of variants. A variant without content has null.
+/// Returns the stored forms of variants. A variant without content is stored as null.
 fn contents(variants: &BTreeMap<String, ShapeForm>) -> Map<String, Value> {
     let content = |form: &ShapeForm| if *form == ShapeForm::Null { Value::Null } else { form.to_value() };
     variants.iter().map(|(name, form)| (name.clone(), content(form))).collect()

@@ -4,9 +4,9 @@ use std::fmt;
 
 use super::{IntegerType, Shape, ShapeField, ShapeForm};
 
-/// The number of listed entries; the others are counted.
+/// The maximum number of entries that are listed. Further entries are only counted.
 const LISTED: usize = 12;
-/// The depth of described content.
+/// The depth to which the content of a shape is described.
 const DEPTH: usize = 2;
 
 /// Formats the shape in a few words, such as `an object with amount (integer), note (text, optional)`. Large shapes are shortened.
@@ -103,7 +103,7 @@ impl ShapeField {
 }
 
 impl IntegerType {
-    /// Returns the words, with a range if people may reach its limits.
+    /// Returns the description of an integer type. It contains the range if a person may enter a number outside of it.
     fn words(self) -> String {
         match self {
             Self::I32 | Self::I64 | Self::I128 => "integer".to_owned(),

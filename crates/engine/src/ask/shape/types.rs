@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 use super::{AnswerShape, IntegerType, Shape, ShapeForm, Shapes};
 
-/// The longest array with a shape per element; a longer array is a list.
+/// The maximum length of an array whose shape describes each element. A longer array has the shape of a list.
 const ELEMENTS: usize = 16;
 
 macro_rules! leaves {

@@ -13,7 +13,7 @@ use crate::id::Visit;
 use crate::record::body::{ActivationStart, FiredEdge, NodeDone, RunEnd, TokenChanges};
 
 impl Machine {
-    /// Absorbs the end of an activation.
+    /// Applies the end of an activation to the machine.
     pub(super) fn end(&mut self, done: &NodeDone) -> Result<()> {
         // Mostly it is the only one.
         let first = self.in_flight().first().map(|(&(node, _), _)| node);
@@ -97,7 +97,7 @@ impl Machine {
         (node, Visit::new(state.visits))
     }
 
-    /// Absorbs the replans of an ended activation.
+    /// Stores the replans of an ended activation in the machine.
     fn note_replans(&mut self, done: &NodeDone) {
         if done.fired.iter().all(|fired| fired.reason.is_none()) {
             return;
@@ -108,7 +108,7 @@ impl Machine {
         }
     }
 
-    /// Sends the tokens of a fired edge to its target. `place` is its index among the fired edges.
+    /// Sends the tokens of a fired edge to the target of the edge. `place` is the index of the edge among the fired edges.
     fn fire(&mut self, from: Local, done: &NodeDone, fired: &FiredEdge, place: usize) {
         let to = self.nodes.find_after(from, &fired.to, place);
         let to = to.unwrap_or_else(|| self.nodes.local(&fired.to));
@@ -129,7 +129,7 @@ impl Machine {
         self.frontier.put(to, token, way);
     }
 
-    /// Creates activations from tokens. Without a list of starts, from the tokens that `fired` sent from a node.
+    /// Creates activations from tokens. If the record has no list of starts, the tokens of the edges in `fired` start their targets.
     pub(super) fn begin(&mut self, settled: &TokenChanges, from: Local, fired: &[FiredEdge]) -> Result<()> {
         match &settled.start {
             Some(starts) => {

@@ -10,11 +10,11 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::record::memo::{AskedQuestion, Memo, Reply};
 use crate::record::{Failure, FailureKind};
 
-/// Number of answered questions to remember after their activations end, to refuse a second answer.
+/// The number of answered questions that are remembered after their activations have ended. A second answer to such a question gets a precise error.
 const ANSWERED: usize = 64;
 
 impl Machine {
-    /// Absorbs the answer to a node's question.
+    /// Applies the answer to a node's question to the machine.
     pub(super) fn absorb_answer(
         &mut self,
         id: &str,

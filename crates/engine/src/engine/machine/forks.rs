@@ -86,7 +86,7 @@ impl Machine {
         }
     }
 
-    /// Moves the run to these nodes on purpose. The move is stored like a replan, and does not count against the limits.
+    /// Moves the run to these nodes, as an operator requested. The move is stored like a replan, but does not count towards the limits on replans.
     pub(super) fn go_to(&mut self, nodes: &[NodeName], reason: &str) -> Result<()> {
         for node in nodes {
             self.nodes.known(node)?;
@@ -106,13 +106,14 @@ impl Machine {
         Ok(())
     }
 
-    /// Returns the position that a move leaves: the activation that stopped the run, or the first of the frontier, or the last ended one.
+    /// Returns the activation from which a move leads away. This is the activation that stopped the run, or else the first unfinished one, or else
+    /// the last ended one.
     fn moved_from(&self) -> Option<ActivationKey> {
         let first = self.stopped_at().first().map(|(key, _)| key).or_else(|| self.in_flight().keys().next());
         first.copied().or_else(|| self.history().last().map(|ended| (ended.node, ended.visit)))
     }
 
-    /// Rejects a move if the activations in flight do not allow it.
+    /// Returns an error if the unfinished activations do not allow a move.
     pub(crate) fn check_go_to(&self, nodes: &[NodeName], reason: &str) -> Result<()> {
         let refuse = |kind, message: String| Err(Error::new(kind, message));
         let status = self.status();

@@ -13,7 +13,7 @@ use crate::record::memo::{AskedQuestion, Memo, Memos, Reply, end_note};
 use crate::record::pause::{ActivationNote, ExpiredRecord, QuestionRecord, Receiver, StepRecord};
 
 impl Machine {
-    /// Absorbs a note of an activation.
+    /// Stores a result that an activation recorded under a name.
     pub(super) fn absorb_step(&mut self, step: &StepRecord) -> Result<()> {
         let memo = match &step.what {
             ActivationNote::Result(text) => Memo::Result(Arc::clone(text)),
@@ -36,7 +36,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Absorbs a question that was asked or asked again.
+    /// Stores a question that was asked or asked again.
     pub(super) fn absorb_asked(&mut self, asking: &QuestionRecord) -> Result<()> {
         let asked = AskedQuestion { ask: asking.ask.clone(), reply: Reply::Open };
         let memos = self.memos(&asking.node, asking.visit)?;
@@ -45,7 +45,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Absorbs the expiry of a question.
+    /// Marks a question as expired.
     pub(super) fn absorb_expired(&mut self, expired: &ExpiredRecord) -> Result<()> {
         let ExpiredRecord { node, visit, name, at } = expired;
         let missing = || {
@@ -73,7 +73,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Absorbs the activations that wait for a message, the longest wait first.
+    /// Stores which activations wait for a message, ordered from the longest wait to the shortest.
     pub(super) fn note_receivers(&mut self, receivers: &[Receiver]) -> Result<()> {
         let local = |(node, visit, name): &Receiver| Ok(((self.nodes.known(node)?, *visit), name.clone()));
         let receivers = receivers.iter().map(local).collect::<Result<_>>()?;
@@ -81,13 +81,14 @@ impl Machine {
         Ok(())
     }
 
-    /// Returns the notes of an activation, for changes.
+    /// Returns the memos of an activation for changes.
     fn memos(&mut self, node: &crate::id::NodeName, visit: crate::id::Visit) -> Result<&mut Memos> {
         Ok(&mut self.in_flight_mut(node, visit)?.memos)
     }
 }
 
-/// Drops the questions without a value as their answer, so that the next attempt asks again. Children that do not complete are restarted, too.
+/// Drops the questions that were not answered with a value, so that the next attempt asks them again. Children that did not complete are started
+/// again too.
 ///
 /// # Errors
 ///
@@ -97,7 +98,8 @@ pub(super) fn reset_for_retry(memos: &mut Memos) -> Result<()> {
     memos.retry_children()
 }
 
-/// Drops the questions without a value as their answer, and the incomplete children: a fork asks again, and starts its own children.
+/// Drops the questions that were not answered with a value, and the children that did not complete. A fork asks these questions again, and starts
+/// children of its own.
 pub(super) fn reset_for_fork(memos: &mut Memos) {
     memos.drop_unfinished_children();
     memos.remove_memos(

@@ -42,7 +42,7 @@ use crate::record::parent_link::{ChildRef, start_of};
 use crate::record::pause::{ChildPolls, IdleRecord, MessageRecord};
 use crate::state::Secrets;
 
-/// A run as it was after one record, as a pure state machine.
+/// A run in its state after one record, as a pure state machine.
 ///
 /// Only [`absorb`](Self::absorb) applies events to a run. Some other functions turn the machine into another one: `branch_off` and `begin_at` into
 /// the machine of a new run, `bring_forward` and `renumber_pins` into another form of the same run.
@@ -55,7 +55,7 @@ pub struct Machine {
     standing: RunState,
     progress: RunProgress,
     inbox: RunInbox,
-    /// The outbox messages. Absent before the first one.
+    /// The outbox messages of the run. `None` until the first message.
     letters: Option<Box<OutboxState>>,
     /// Records that a prune must keep, together with all later ones.
     pins: BTreeSet<Seq>,
@@ -65,7 +65,7 @@ pub struct Machine {
     config: Option<FanOutItem>,
     /// The channels that views hide, as any process declared them.
     secrets: Secrets,
-    /// Number of runs that its nodes have started, or were about to.
+    /// The number of runs that the nodes of this run have started or were about to start.
     children_started: u64,
     /// The activations that the last event created, in order.
     fresh: Vec<ActivationKey>,
@@ -205,7 +205,7 @@ impl Machine {
     }
 }
 
-/// Accessors.
+/// Methods that read the machine.
 impl Machine {
     pub fn generation(&self) -> Uuid {
         self.life
@@ -258,7 +258,7 @@ impl Machine {
         self.standing.paused()
     }
 
-    /// Returns whether the run is paused by its parent, or otherwise by its own pause.
+    /// Returns whether the run is paused by its parent, if `parent` is true, or by itself, if `parent` is false.
     pub(crate) fn is_paused_by(&self, parent: bool) -> bool {
         let said =
             |pauses: &PauseReasons| if parent { pauses.of_parent.is_some() } else { pauses.own.is_some() };
@@ -403,7 +403,7 @@ impl Machine {
         self.frontier.tokens()
     }
 
-    /// Returns the rest of the unfinished part.
+    /// Returns the unfinished part of the run.
     pub(super) fn frontier(&self) -> &Frontier {
         &self.frontier
     }
@@ -423,12 +423,12 @@ impl Machine {
         self.frontier.is_over()
     }
 
-    /// Returns the nodes of the plan that ran with their full count of tokens in the current round.
+    /// Returns the nodes with `Join::AtLeast` that have run in the current round of their loop.
     pub(super) fn spent(&self) -> impl Iterator<Item = NodeIx> + '_ {
         self.nodes.spent()
     }
 
-    /// Lends the liveness for trial changes; the caller returns it unchanged. `None` without a plan.
+    /// Gives the liveness to the caller for tentative changes. The caller must return it unchanged. Returns `None` without a plan.
     pub(super) fn lend_live(&mut self) -> Option<Liveness> {
         self.frontier.lend_live()
     }

@@ -67,7 +67,7 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::AlreadyExists`] if another message has the key.
+    /// Returns [`ErrorKind::AlreadyExists`] if another message has the key.
     pub fn was_sent(&self, what: &SignalKind) -> Result<bool> {
         let SignalKind::Message { key: Some(key), .. } = what else { return Ok(false) };
         match self.inbox.keys().iter().find(|sent| sent.name == key.name) {

@@ -8,7 +8,8 @@ use crate::engine::frontier::{Activation, ActivationKey};
 use crate::record::body::NodeDone;
 
 impl Machine {
-    /// Absorbs the usual step of a run without branches: the only activation succeeded, and its token starts the next.
+    /// Applies the end of an activation in the usual case: it was the only activation of the run, it succeeded, and its token starts the next
+    /// activation.
     ///
     /// The result equals that of [`end_in_general`](Self::end_in_general). Returns false, and changes nothing, if the fast path does not apply.
     pub(super) fn step_on(&mut self, key: ActivationKey, done: &NodeDone) -> bool {

@@ -33,7 +33,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// Nodes are numbered by their index in `nodes`.
+/// The stored form of the machine. Its parts refer to nodes by the index in `nodes`.
 #[derive(Serialize, Deserialize)]
 struct StoredMachine<N = StoredNode> {
     life: Uuid,
@@ -177,7 +177,7 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if it cannot be encoded. No absorbed event can cause that.
+    /// Returns [`ErrorKind::Invalid`] if it cannot be encoded. No absorbed event can cause that.
     pub fn snapshot(&self) -> Result<Box<RawValue>> {
         let activation = |(&(node, visit), a): (&(Local, Visit), &Activation)| StoredActivation {
             node,
@@ -270,7 +270,7 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Corrupt`] if the parts do not match.
+    /// Returns [`ErrorKind::Corrupt`] if the parts do not match.
     pub fn restore(text: &RawValue, plan: Option<Arc<GraphPlan>>) -> Result<Self> {
         let broken = || {
             Error::new(ErrorKind::Corrupt, "the base does not describe a run; restore the run from a backup")
@@ -348,11 +348,11 @@ impl Machine {
     }
 }
 
-/// Maximum count in a base. No run reaches it, and further counting cannot overflow.
+/// The maximum value of a counter in a base. No run reaches it, and further counting from it cannot overflow.
 pub(super) const MOST: u32 = u32::MAX / 2;
 
 impl StoredMachine {
-    /// Rejects states that no run can have: excessive counts or duplicate parts would lead to wrong counts later.
+    /// Returns an error for a state that no run can have. Counters that are too large or duplicate parts would lead to wrong counts later.
     fn check(&self) -> Result<(), InvalidBase> {
         let names: BTreeSet<_> = self.nodes.iter().map(|node| &node.name).collect();
         if names.len() < self.nodes.len() {
@@ -381,7 +381,7 @@ impl StoredMachine {
     }
 }
 
-/// Why a base is not a valid run.
+/// The reason why a base does not contain a valid run.
 #[derive(Debug)]
 struct InvalidBase(&'static str);
 

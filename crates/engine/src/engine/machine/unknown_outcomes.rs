@@ -14,7 +14,7 @@ use crate::record::Failure;
 use crate::record::body::{AttemptFailed, Intent, Signal};
 
 impl Machine {
-    /// Absorbs a failed attempt. Another attempt follows, unless the attempt must not be repeated and may have been done.
+    /// Applies a failed attempt to the machine. Another attempt follows, unless the work must not be repeated and may have been done.
     pub(super) fn absorb_attempt(&mut self, attempt: &AttemptFailed) -> Result<()> {
         let activation = self.in_flight_mut(&attempt.node, attempt.visit)?;
         if attempt.failed > MOST {
@@ -45,7 +45,7 @@ impl Machine {
         self.frontier.activations_mut().filter(begun).for_each(|activation| activation.mark_unknown(None));
     }
 
-    /// Absorbs the answer about an activation with unknown outcome.
+    /// Applies the answer about an activation with unknown outcome to the machine.
     pub(super) fn absorb_resolution(
         &mut self,
         question: &str,
@@ -94,8 +94,8 @@ impl Activation {
         self
     }
 
-    /// Converts an activation that failed the run into the one to retry. If its work was done, or an answer contained its outcome, the retry asks a
-    /// question. Only an answer may decide to repeat it.
+    /// Converts an activation that failed the run into the activation that a retry starts. If its work was or may have been done, or if an answer
+    /// contained its outcome, the retry asks a question first, because only an answer may decide to repeat the work.
     pub(super) fn tried_again(mut self) -> Self {
         let was_resolved = self.resolution.take().is_some();
         self.in_doubt = was_resolved || self.intent;

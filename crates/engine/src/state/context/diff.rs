@@ -29,7 +29,7 @@ pub(super) fn diff(before: &Context, after: Context) -> Result<ContextUpdate> {
     Ok(update)
 }
 
-/// Expresses the change of an edited key as a reducer input, or as a plain overwrite if the reducer cannot express it.
+/// Converts the change of an edited key to an input of its reducer. If the reducer cannot produce the change, the new value overwrites the key.
 fn compare_key(
     update: ContextUpdate,
     key: String,

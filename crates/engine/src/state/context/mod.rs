@@ -92,7 +92,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the value cannot be stored, see [`strict`]. The context is unchanged.
+    /// Returns [`ErrorKind::Invalid`] if the value cannot be stored, see [`strict`]. The context is unchanged.
     pub fn set(&mut self, key: impl Into<String>, value: impl Serialize) -> Result<()> {
         let key = key.into();
         let value = strict::channel_to_value(&key, &value)?;
@@ -104,7 +104,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the key has another kind of value, or the item cannot be stored. The context is unchanged.
+    /// Returns [`ErrorKind::Invalid`] if the key has another kind of value, or the item cannot be stored. The context is unchanged.
     pub fn push(&mut self, key: impl Into<String>, item: impl Serialize) -> Result<()> {
         self.append(key, [item])
     }
@@ -113,7 +113,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// The errors of [`Context::push`].
+    /// Returns the errors of [`Context::push`].
     pub fn append<T: Serialize>(
         &mut self,
         key: impl Into<String>,

@@ -22,17 +22,17 @@ pub struct Append;
     note = "make it a `Vec` or a `VecDeque`, or choose another reducer"
 )]
 pub trait AppendChannel: Sized {
-    /// The items of the sequence.
+    /// The type of the items of the sequence.
     type Item: Clone + Serialize + Send + Sync + 'static;
 
     /// Appends items.
     fn extend_with(&mut self, items: Vec<Self::Item>);
 
-    /// Returns the items after those of `before`, or the sequence itself if it does not begin with all of them.
+    /// Returns the items that follow the items of `before`.
     ///
     /// # Errors
     ///
-    /// The sequence itself.
+    /// Returns the sequence itself if it does not begin with all items of `before`.
     fn split_after(self, before: &Self) -> Result<Vec<Self::Item>, Self>;
 }
 

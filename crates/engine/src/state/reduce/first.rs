@@ -18,7 +18,7 @@ pub struct First;
     note = "make it an `Option<{Self}>`: it is unset while it is `None`"
 )]
 pub trait FirstChannel: Sized {
-    /// The value of a set channel.
+    /// The type of the value of a channel that is set.
     type Value: Clone + Send + Sync + 'static;
 
     /// Returns whether the channel is set.

@@ -36,24 +36,24 @@ impl<K, V> MergeInput<K, V> {
     note = "make it a `BTreeMap`, a `HashMap` or a `serde_json::Map`, or choose another reducer"
 )]
 pub trait MergeChannel: Sized {
-    /// The keys, which must serialize as text.
+    /// The type of the keys of the map. A key must serialize as text.
     type Key: Clone + PartialEq + Serialize + Send + Sync + 'static;
-    /// The values.
+    /// The type of the values of the map.
     type Value: Clone + PartialEq + Serialize + Send + Sync + 'static;
 
-    /// Returns the value of a key.
+    /// Returns the value of a key, if the map contains the key.
     fn value(&self, key: &Self::Key) -> Option<&Self::Value>;
 
-    /// Returns the keys.
+    /// Returns the keys of the map.
     fn keys(&self) -> impl Iterator<Item = &Self::Key>;
 
-    /// Puts entries.
+    /// Puts entries into the map.
     fn put(&mut self, entries: Vec<(Self::Key, Self::Value)>);
 
-    /// Removes a key.
+    /// Removes a key from the map.
     fn take(&mut self, key: &Self::Key);
 
-    /// Returns the entries.
+    /// Returns the entries of the map.
     fn into_entries(self) -> impl Iterator<Item = (Self::Key, Self::Value)>;
 }
 

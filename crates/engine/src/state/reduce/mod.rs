@@ -37,10 +37,10 @@ pub use union::{Union, UnionChannel};
 /// An update is applied in two phases, which makes it atomic: [`Reduce::prepare`] does all the work that can fail, and [`Reduce::extend`] cannot
 /// fail.
 pub trait Reduce<T> {
-    /// The input of an update for the channel.
+    /// The type of the input that an update has for the channel.
     type Input: Send + Sync + 'static;
 
-    /// The change that [`Reduce::extend`] makes to the channel in place.
+    /// The type of the change that [`Reduce::extend`] makes to the channel in place.
     type More;
 
     /// Whether the input that [`Reduce::diff`] returns must produce exactly the edited value. If it is true and the result differs, the edited value
@@ -54,7 +54,7 @@ pub trait Reduce<T> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid) with the channel's name, if `T` cannot represent the difference.
+    /// Returns [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid) with the channel's name, if `T` cannot represent the difference.
     fn diff(channel: &ChannelId, before: &T, after: T) -> Result<Difference<T, Self::Input>>;
 
     /// Decides the effect of `input` on the channel, and writes the effect to the patch. It does not write the effect [`Step::Replace`], which the
@@ -62,7 +62,7 @@ pub trait Reduce<T> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid) with the channel's name.
+    /// Returns [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid) with the channel's name.
     fn prepare(
         channel: &ChannelId,
         current: &T,

@@ -51,7 +51,7 @@ pub trait Encode<T> {
     ///
     /// # Errors
     ///
-    /// The errors of the serializer.
+    /// Returns the errors of the serializer.
     fn encode<S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error>;
 }
 
@@ -99,7 +99,7 @@ impl<T, R: Reduce<T>> Ready<T, R> {
 ///
 /// # Errors
 ///
-/// The errors of [`Reduce::diff`].
+/// Returns the errors of [`Reduce::diff`].
 pub fn diff<T: PartialEq, R: Reduce<T>>(
     channel: &ChannelId,
     before: &T,
@@ -140,7 +140,7 @@ pub trait ByEquality<T, R: Reduce<T>> {
     ///
     /// # Errors
     ///
-    /// The errors of [`Reduce::diff`].
+    /// Returns the errors of [`Reduce::diff`].
     fn compare(&self, channel: &ChannelId, before: &T, after: T) -> Result<Slot<T, R::Input>>;
 }
 
@@ -158,7 +158,7 @@ pub trait ByStored<T, R: Reduce<T>> {
     ///
     /// # Errors
     ///
-    /// The errors of [`Reduce::diff`], and [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid) for a value that cannot be stored.
+    /// Returns the errors of [`Reduce::diff`], and [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid) for a value that cannot be stored.
     fn compare(&self, channel: &ChannelId, before: &T, after: T) -> Result<Slot<T, R::Input>>;
 }
 
@@ -193,7 +193,7 @@ impl<T: Clone, R: Reduce<T>, E: Encode<T>> ByStored<T, R> for &Comparison<T, R, 
 ///
 /// # Errors
 ///
-/// The errors of [`Reduce::prepare`] and [`PatchWriter::set`].
+/// Returns the errors of [`Reduce::prepare`] and [`PatchWriter::set`].
 pub fn prepare<T: Clone, R: Reduce<T>, E: Encode<T>>(
     channel: &ChannelId,
     current: &T,
@@ -219,7 +219,7 @@ pub fn prepare<T: Clone, R: Reduce<T>, E: Encode<T>>(
 ///
 /// # Errors
 ///
-/// The errors of [`Reduce::prepare`].
+/// Returns the errors of [`Reduce::prepare`].
 pub fn prepare_ephemeral<T: Clone, R: Reduce<T>>(
     channel: &ChannelId,
     current: &T,

@@ -22,10 +22,10 @@ pub trait SumChannel: Clone + PartialEq + Send + Sync + 'static {
     /// The error message for a draft with a difference that this type cannot represent.
     const NO_DIFFERENCE: &'static str = WIDER;
 
-    /// Adds `more`, or returns `None` if the sum does not fit.
+    /// Returns the sum with `more`, or `None` if the type cannot represent the sum.
     fn plus(&self, more: &Self) -> Option<Self>;
 
-    /// Returns the number to add to `before` to get this one, or `None` if that does not fit.
+    /// Returns the number that must be added to `before` to get this number, or `None` if the type cannot represent it.
     fn difference(&self, before: &Self) -> Option<Self>;
 
     /// Returns whether adding this number changes nothing.

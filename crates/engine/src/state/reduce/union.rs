@@ -24,17 +24,18 @@ pub struct Union;
     note = "make it a `Vec` or a `BTreeSet` (a `HashSet` is stored in another order each time), or choose another reducer"
 )]
 pub trait UnionChannel: Clone {
-    /// The items of the collection.
+    /// The type of the items of the collection.
     type Item: Clone + Serialize + Send + Sync + 'static;
 
-    /// Converts an edited collection to its new items, or to a plain overwrite.
+    /// Returns the items that an edited collection has gained compared with `before`. If items were removed or moved, it returns the whole collection
+    /// as an overwrite.
     fn gained(self, before: &Self) -> Difference<Self, Vec<Self::Item>>;
 
     /// Decides the effect of adding `items`.
     ///
     /// # Errors
     ///
-    /// The errors of [`PatchWriter::append`].
+    /// Returns the errors of [`PatchWriter::append`].
     fn add(
         &self,
         channel: &ChannelId,

@@ -32,7 +32,7 @@ pub(super) enum CompoundShape {
 }
 
 impl<C> Compound<'_, C> {
-    /// Adds the segment, and the enclosing variant, to the path of a failure.
+    /// If `result` is an error, adds the segment and the enclosing variant to the path of the failure.
     #[inline]
     fn within<E>(&self, result: Result<(), E>, segment: impl FnOnce() -> Segment) -> Result<(), E> {
         if let Err(error) = result {
@@ -45,8 +45,8 @@ impl<C> Compound<'_, C> {
         Ok(())
     }
 
-    /// Rejects a field with the name of the first field. The tag of an enum or struct comes first, and the derive macro does not compare its name
-    /// with those of the fields.
+    /// Returns an error if a field has the same name as the first field. The first field may be the tag of an enum or struct, and serde's derive
+    /// macro does not compare its name with the names of the other fields.
     #[inline]
     fn field_once<E: serde::ser::Error>(&mut self, name: &'static str) -> Result<(), E> {
         match self.first {

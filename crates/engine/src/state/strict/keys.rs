@@ -2,7 +2,7 @@
 
 use serde::{Serialize, Serializer};
 
-/// The terminator of each key. UTF-8 text never has this byte, so different texts stay different.
+/// The byte that ends each key. UTF-8 text never contains this byte, so two different keys cannot look the same.
 const END: u8 = 0xff;
 
 /// The keys of a map so far, in their stored form.
@@ -11,7 +11,7 @@ pub(super) struct MapKeys {
     text: Vec<u8>,
     /// The start of the last key.
     last: usize,
-    /// Whether a key was not greater than its predecessor. Sorted maps, the common case, need no further check.
+    /// Whether a key was not greater than the key before it. In a sorted map, which is the usual case, this is false and no further check is needed.
     out_of_order: bool,
 }
 

@@ -35,7 +35,7 @@ pub const MAX_DEPTH: u8 = 100;
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid), with the path, for:
+/// Returns [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid) with the path, for:
 ///
 /// - a NaN or an infinity;
 /// - an integer beyond 64 bits;
@@ -63,7 +63,7 @@ pub fn to_json_string<T: ?Sized + Serialize>(value: &T) -> Result<String> {
 ///
 /// # Errors
 ///
-/// The errors of [`to_json_string`].
+/// Returns the errors of [`to_json_string`].
 pub fn to_raw_value<T: ?Sized + Serialize>(value: &T) -> Result<Box<RawValue>> {
     run(EncodingSubject::Value, value, |value| serde_json::value::to_raw_value(value))
 }
@@ -72,7 +72,7 @@ pub fn to_raw_value<T: ?Sized + Serialize>(value: &T) -> Result<Box<RawValue>> {
 ///
 /// # Errors
 ///
-/// The errors of [`to_json_string`].
+/// Returns the errors of [`to_json_string`].
 pub fn to_value<T: ?Sized + Serialize>(value: &T) -> Result<Value> {
     run(EncodingSubject::Value, value, |value| serde_json::to_value(value))
 }

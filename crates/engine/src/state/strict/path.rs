@@ -40,7 +40,7 @@ pub(super) enum Segment {
 #[derive(Default)]
 pub(super) struct PathTracker {
     refusal: RefCell<Option<StrictRefusal>>,
-    /// Innermost first.
+    /// The segments of the path, with the innermost first.
     path: RefCell<Vec<Segment>>,
 }
 
@@ -51,7 +51,7 @@ impl PathTracker {
         E::custom("refused")
     }
 
-    /// Adds a segment to the path of a failure. Kept out of the success path.
+    /// Adds a segment to the path of a failure. The function is separate so that a successful encoding does not contain its code.
     #[cold]
     pub(super) fn push(&self, segment: Segment) {
         self.path.borrow_mut().push(segment);

@@ -43,7 +43,7 @@ impl<'a, S: Serializer> Strict<'a, S> {
         })
     }
 
-    /// Rejects a `null` inside `Some`, which would be decoded as `None`.
+    /// Returns an error for a `null` inside of `Some`, because it would be decoded as `None`.
     #[inline]
     fn null(&self) -> Result<(), S::Error> {
         if self.role == Role::Held { Err(self.tracker.refuse(StrictRefusal::NullInSome)) } else { Ok(()) }

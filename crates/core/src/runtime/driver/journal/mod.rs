@@ -41,7 +41,7 @@ pub(crate) struct FirstRecord {
     pub(crate) input: Box<RawValue>,
 }
 
-/// Events that the machine has absorbed but that are not written yet, because the checkpoint policy holds them back.
+/// Events that the machine has absorbed but that are not appended yet, because the checkpoint policy holds them back.
 #[derive(Default)]
 struct HeldRecords {
     /// Whether an event was absorbed after the last record.
@@ -50,7 +50,7 @@ struct HeldRecords {
     patch: Patch,
     /// The time of the last write, by the monotonic clock.
     written: Duration,
-    /// Whether the events will never be written. This is so if the record with the full state was too large. The log then says that the run failed
+    /// Whether the events will never be appended. This is so if the record with the full state was too large. The log then says that the run failed
     /// for this reason.
     dropped: bool,
 }
@@ -101,7 +101,7 @@ pub(super) struct RecordBuffer<S: State> {
     clock: Arc<dyn Clock>,
     log: LogWriter,
     pending: PendingRecords,
-    /// The first record, until it is written. If checkpoints are disabled, it may never be written.
+    /// The first record, until it is appended. If checkpoints are disabled, it may never be appended.
     first: Option<Box<FirstRecord>>,
     held: HeldRecords,
     events: PendingEvents<S>,
@@ -171,9 +171,9 @@ impl<S: State> RecordBuffer<S> {
 
     /// Returns whether ends of activations can be absorbed again after a write conflict.
     ///
-    /// If the checkpoint policy holds back records without a limit, ended activations are not kept, because this would need unlimited memory. With
-    /// such a policy, a conflict stops the run in this process, and a resume continues from the last checkpoint. Results that an activation records
-    /// itself, such as steps, are written at once, and kept until they are acknowledged, under every policy.
+    /// If the checkpoint policy holds back records without a limit, ended activations are not retained, because this would need unlimited memory.
+    /// With such a policy, a conflict stops the run in this process, and a resume continues from the last checkpoint. Results that an activation
+    /// records itself, such as steps, are appended at once, and kept until they are acknowledged, under every policy.
     pub(super) fn keeps_ends(&self) -> bool {
         !matches!(
             self.policy.frequency,
@@ -181,7 +181,7 @@ impl<S: State> RecordBuffer<S> {
         )
     }
 
-    /// Returns whether the machine has absorbed events that will never be written.
+    /// Returns whether the machine has absorbed events that will never be appended.
     pub(super) fn has_dropped(&self) -> bool {
         self.held.dropped
     }
@@ -191,7 +191,7 @@ impl<S: State> RecordBuffer<S> {
         self.log.head.filter(|_| !self.held.any).map(|head| head.seq)
     }
 
-    /// Returns whether patches must be encoded. They are not needed if no further record is written, or if the next record contains the full state.
+    /// Returns whether patches must be encoded. They are not needed if no further record is appended, or if the next record contains the full state.
     pub(super) fn encodes_patches(&self) -> bool {
         self.policy.frequency != CheckpointFrequency::Disabled
     }
@@ -264,7 +264,7 @@ impl<S: State> RecordBuffer<S> {
         Ok(())
     }
 
-    /// Writes the first record, if it was held back since the start.
+    /// Writes the first record, if it was delayed since the start.
     fn begin(&mut self, machine: &Machine) -> Result<()> {
         let Some(first) = self.first.take() else { return Ok(()) };
         let FirstRecord { event, input } = *first;
@@ -280,8 +280,8 @@ impl<S: State> RecordBuffer<S> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::TooLarge`] if the record is only a base, and too large. The log then says that the run failed, and the machine is ahead of it
-    /// by the events that [were dropped](Self::has_dropped).
+    /// Returns [`ErrorKind::TooLarge`] if the record is only a base, and too large. The log then says that the run failed, and the machine is ahead
+    /// of it by the events that [were dropped](Self::has_dropped).
     pub(super) fn write(
         &mut self,
         event: &RecordEvent,
@@ -411,7 +411,7 @@ impl<S: State> RecordBuffer<S> {
         self.pending.acknowledged().await
     }
 
-    /// Sets whether the next end of an activation is written as part of a transaction.
+    /// Sets whether the next end of an activation is appended as part of a transaction.
     pub(super) fn set_within(&mut self, within: bool) {
         self.is_in_transaction = within && !self.held.any;
     }

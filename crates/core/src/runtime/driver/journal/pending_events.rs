@@ -40,7 +40,7 @@ struct RetainedEvent<S: State> {
     fact: PendingEvent<S>,
     /// The inputs of the event's activation.
     origin: ActivationOrigin,
-    /// The record of the event. `None` while the record is held back.
+    /// The record of the event. `None` while the record is delayed.
     seq: Option<Seq>,
 }
 

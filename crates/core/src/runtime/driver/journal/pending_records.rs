@@ -9,17 +9,17 @@ use crate::record::{Record, RunFacts};
 use crate::runtime::committer::{AppendHandle, Committer};
 use crate::store::RunAppend;
 
-/// What happens to a record that the store refuses because of a write conflict.
+/// The rule for a record that the store refuses because of a write conflict.
 ///
 /// Every record has such a policy, because otherwise a refused record would count as written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConflictPolicy {
-    /// The event of the record is kept until the record is acknowledged. After a conflict, the driver absorbs the event again.
+    /// The event of the record is retained until the record is acknowledged. After a conflict, the driver absorbs the event again.
     Kept,
     /// The record follows from the state of the machine and the time. After a conflict, the driver decides again in its next iteration whether the
     /// record is needed.
     Follows,
-    /// After a conflict, the caller that sent the signal is notified that its record was not written.
+    /// After a conflict, the caller that sent the signal is notified that its record was not appended.
     Reported,
     /// After a conflict, the record is not created again. The run stops in this process, and continues from its last record.
     Never,

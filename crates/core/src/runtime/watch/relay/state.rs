@@ -35,7 +35,7 @@ pub(super) struct RelayProgress {
     pub(super) chunks: u64,
 }
 
-/// What this process knows about the watches of other processes.
+/// The knowledge of this process about the watches of other processes.
 #[derive(Clone, Copy, Debug, Default)]
 enum RelayInterest {
     /// No stream has started in this process yet, so the watches of other processes are not needed.
