@@ -76,8 +76,8 @@ pub(crate) enum FsStoreError {
     #[error("{} is damaged at byte {at}: {what}; restore the run from a backup, or purge it", path.display())]
     Damaged { path: PathBuf, at: u64, seq: Option<Seq>, what: String },
     #[error(
-        "the journal {} is damaged at byte {at}: {what}; restore the folder from a backup, or move the file away to continue without the records that only this journal holds: those of runs that were written just \
-         before the machine stopped",
+        "the journal {} is damaged at byte {at}: {what}; restore the folder from a backup, or move the file away to \
+         continue without the records that only this journal holds: those of runs that were written just before the machine stopped",
         path.display()
     )]
     DamagedJournal { path: PathBuf, at: usize, what: String },
