@@ -4,6 +4,7 @@ use std::pin::pin;
 
 use ferrata::runtime::SignalRequest;
 use ferrata::{RunKey, Runtime};
+use ferrata_core::wording::count;
 use futures_util::StreamExt as _;
 use serde::Serialize;
 
@@ -115,8 +116,7 @@ impl CommandContext {
             let Some(head) = runtime.store().head(run).await? else { continue };
             let below = match RunTree::below(&**runtime.store(), head).await?.bound() {
                 0 => continue,
-                1 => "1 run".to_owned(),
-                below => format!("{below} runs"),
+                below => count(below, "run"),
             };
             self.out.note(&format!("{what} with it: {below} below {}", display_key(run)));
             self.next(&format!("ferrata tree {}", display_key(run)));

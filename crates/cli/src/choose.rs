@@ -5,6 +5,7 @@ use std::fmt;
 use ferrata::runtime::{RunOrigin, is_skipped_in_bulk};
 use ferrata::store::{Page, RunHead};
 use ferrata::{CheckpointStore, RunKey, RunStatus};
+use ferrata_core::wording::count;
 use futures_util::TryStreamExt as _;
 
 use crate::args::FilterArgs;
@@ -46,8 +47,7 @@ impl SelectedRuns {
     pub(crate) fn describe(&self) -> String {
         match (self.by_filter, self.runs.len()) {
             (false, _) => self.runs.iter().map(RunSelector::to_string).collect::<Vec<_>>().join(" "),
-            (true, 1) => "1 run".to_owned(),
-            (true, runs) => format!("{runs} runs"),
+            (true, runs) => count(runs, "run"),
         }
     }
 }

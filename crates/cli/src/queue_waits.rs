@@ -57,7 +57,7 @@ pub(crate) async fn refresh_queues(
 pub(crate) fn describe_slot(one: &QueueMembership, since: &str) -> String {
     let slots = match one.places {
         1 => "a slot".to_owned(),
-        places => count(places as usize, "slot"),
+        places => count(places, "slot"),
     };
     format!("{slots} of queue `{}`, since {since}", clean(&one.queue))
 }

@@ -114,8 +114,8 @@ pub(crate) fn open(
 ) -> Result<Bytes> {
     let name = key_of(run, header, stored)?;
     if name.is_none() && keys.is_some() && !options.accept_plain {
-        let message = "the record is not encrypted, and all are to be; if it was written before that, \
-                       allow it with `EnvelopeOptions::accept_plain`";
+        let message = "the record is not encrypted, and records must be encrypted; if it is older than the encryption, allow it with \
+         `EnvelopeOptions::accept_plain`";
         return Err(at(run, header, ErrorKind::Corrupt, message));
     }
     if stored.first() != Some(&MARK) {
@@ -223,8 +223,8 @@ fn decompress(compressed: &[u8], most: u64) -> Result<Bytes, String> {
     decoder.take(most.saturating_add(1)).read_to_end(&mut body).map_err(failed)?;
     match body.len() as u64 > most {
         true => Err(format!(
-            "the record would be larger than {most} bytes when decompressed; if its writer has a larger \
-             `EnvelopeOptions::max_body`, set the same here, and restore the run from a backup otherwise"
+            "the decompressed record exceeds {most} bytes; if its writer has a larger `EnvelopeOptions::max_body`, set the same \
+             value, otherwise restore the run from a backup"
         )),
         false => Ok(body.into()),
     }

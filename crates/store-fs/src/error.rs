@@ -62,22 +62,22 @@ pub(crate) enum FsStoreError {
     #[error("{} was replaced repeatedly while it was opened; retry", path.display())]
     Restless { path: PathBuf },
     #[error(
-        "{} is gone: it was removed, or its file system is not mounted; bring it back, or start a process on it to make an empty \
-         store there",
+        "{} is missing: it was removed, or its file system is not mounted; restore it, or start a new process on it to create \
+         an empty store",
         path.display()
     )]
     Gone { path: PathBuf },
     #[error(
-        "the folder {} is gone: it was moved or removed, or its file system is not mounted; bring it back, or make an empty one there to say \
-         that what it held was purged",
+        "the folder {} is missing: it was moved or removed, or its file system is not mounted; restore it, or create an empty \
+         folder to declare its content purged",
         path.display()
     )]
     FolderGone { path: PathBuf },
     #[error("{} is damaged at byte {at}: {what}; restore the run from a backup, or purge it", path.display())]
     Damaged { path: PathBuf, at: u64, seq: Option<Seq>, what: String },
     #[error(
-        "the journal {} is damaged at byte {at}: {what}; restore the folder from a backup, or move the file away to go on without what \
-         only it holds: records of runs that were made or written to just before the machine stopped",
+        "the journal {} is damaged at byte {at}: {what}; restore the folder from a backup, or move the file away to \
+         continue without the records that only this journal holds: those of runs that were written just before the machine stopped",
         path.display()
     )]
     DamagedJournal { path: PathBuf, at: usize, what: String },

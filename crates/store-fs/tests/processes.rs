@@ -334,7 +334,7 @@ async fn removed_folder_is_unavailable_until_it_returns() {
         store.purge(&author.run, None).await.unwrap_err(),
     ] {
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-        assert!(error.to_string().contains("is gone"), "{error}");
+        assert!(error.to_string().contains("is missing"), "{error}");
     }
     assert!(!folder.exists());
     std::fs::rename(&away, &folder).unwrap();
@@ -396,7 +396,7 @@ async fn read_only_folder_reads_and_refuses_writes() {
     assert_eq!(kinds.len(), 4, "{kinds:?}");
     for kind in kinds {
         assert!(kind.starts_with("UNAVAILABLE "), "{kind}");
-        assert!(kind.contains(&*directory.path().to_string_lossy()) && kind.contains("right"), "{kind}");
+        assert!(kind.contains(&*directory.path().to_string_lossy()) && kind.contains("permission"), "{kind}");
     }
     assert_eq!(said(&set_up, "kind"), ["INVALID"]);
     assert!(store.head(&Author::new("r").run).await.unwrap().is_some());

@@ -141,8 +141,8 @@ impl NatsInner {
         match number(config, "num_replicas") > 1 && is_before(version, FIRST_OF_CLUSTERS) {
             true => Err(NatsStoreError::Unfit {
                 what: format!(
-                    "the server has version {version}: in a cluster, servers before {}.{} take two messages that expect the same last one \
-                     (nats-server issue 4320), and replicas come to differ; upgrade all of them, or ask for 1 replica",
+                    "the server has version {version}: in a cluster, servers before {}.{} accept two messages with the same expected last \
+                     message, and replicas differ (nats-server issue 4320); upgrade all servers, or request 1 replica",
                     FIRST_OF_CLUSTERS.0, FIRST_OF_CLUSTERS.1
                 ),
             }),

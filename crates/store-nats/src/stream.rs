@@ -240,7 +240,7 @@ impl NatsInner {
             match message.status {
                 None => {}
                 Some(StatusCode::NO_RESPONDERS) => {
-                    let description = "the consumer is gone".to_owned();
+                    let description = "the consumer no longer exists".to_owned();
                     return Err(NatsStoreError::Refused { code: NO_CONSUMER, status: 404, description });
                 }
                 // Only this status ends the request: messages that the server sends for an abandoned request would be lost.

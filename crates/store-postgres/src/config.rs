@@ -215,7 +215,7 @@ fn is_of_driver(name: &str) -> bool {
 fn unknown() -> Error {
     Error::new(
         ErrorKind::Invalid,
-        "the store's URL has an unknown option; there are schema, prefix, connections, acquire_timeout_ms, response_timeout_ms, \
+        "the store's URL has an unknown option; the options are schema, prefix, connections, acquire_timeout_ms, response_timeout_ms, \
          prepared, notices and listen_url, and the driver's sslmode, sslrootcert, sslcert, sslkey, application_name, options, \
          statement-cache-capacity, host, hostaddr, port, dbname, user and password",
     )
@@ -233,7 +233,7 @@ fn connect_options(url: &str) -> Result<PgConnectOptions> {
         .any(|scheme| url.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme)));
     // Drop the parser's own error: it may repeat the text that it cannot parse, with a password in it.
     let options = PgConnectOptions::from_str(url).ok().filter(|_| is_ours).ok_or_else(|| {
-        let message = "the store's URL cannot be read; write postgres://user:password@host:port/database, \
+        let message = "the store's URL is invalid; write postgres://user:password@host:port/database, \
                        with special characters of the password as %41";
         Error::new(ErrorKind::Invalid, message)
     })?;

@@ -129,15 +129,14 @@ pub(crate) fn fault(error: &sqlx::Error, call: PostgresCallEffect) -> PostgresSt
         }
         sqlx::Error::PoolTimedOut => (
             ErrorKind::Unavailable,
-            "no connection came free in time, or the server does not accept any; retry, allow more connections, or look \
-             whether the server runs"
+            "no connection was free in time, or the server accepts none; retry, allow more connections, or check that the server \
+             runs"
                 .to_owned(),
         ),
         sqlx::Error::PoolClosed => (ErrorKind::Closed, "the connection pool was closed; open the store again".to_owned()),
         sqlx::Error::Io(io) if io.kind() == std::io::ErrorKind::TimedOut => (
             lost,
-            "the server did not answer within `response_timeout`, and the connection was given up; retry, and look at the way to the \
-             server"
+            "the server did not answer within `response_timeout`, so the connection was closed; retry, and check the network"
                 .to_owned(),
         ),
         sqlx::Error::Io(_) | sqlx::Error::WorkerCrashed => {
@@ -145,8 +144,8 @@ pub(crate) fn fault(error: &sqlx::Error, call: PostgresCallEffect) -> PostgresSt
         }
         sqlx::Error::Protocol(_) => (
             lost,
-            "the server answered what the driver does not understand; if a pooler that shares connections by transaction \
-             stands between, set `prepared` to false"
+            "the driver does not understand the reply of the server; behind a pooler with transaction pooling, set `prepared` to \
+             false"
                 .to_owned(),
         ),
         sqlx::Error::Tls(_) => (
@@ -241,8 +240,7 @@ const TABLE: &[(&str, Verdict, &str)] = {
         (
             "26",
             Kind(Unavailable),
-            "the prepared statement is not on this connection; if a pooler that shares connections by transaction stands \
-             between, set `prepared` to false",
+            "the prepared statement is not on this connection; behind a pooler with transaction pooling, set `prepared` to false",
         ),
         ("28P01", Kind(Invalid), "the server refused the password; correct the store's URL"),
         ("28", Kind(Invalid), "the server rejects this user; correct the store's URL or pg_hba.conf"),
@@ -269,8 +267,7 @@ const TABLE: &[(&str, Verdict, &str)] = {
         (
             "42P05",
             Kind(Unavailable),
-            "the prepared statement is there already; if a pooler that shares connections by transaction stands between, \
-             set `prepared` to false",
+            "the prepared statement already exists; behind a pooler with transaction pooling, set `prepared` to false",
         ),
         (
             "42",

@@ -62,7 +62,7 @@ fn has_same_generations(shard: &Shard, ours: &ShardMark, written: &ShardMark) ->
     let (Generations(ours), Generations(theirs)) = (&ours.generations, &written.generations);
     if let Some(number) = (0..ours.len().min(theirs.len())).find(|n| ours[*n] != theirs[*n]) {
         return refuse(format!(
-            "generation {number} is {:?} here, and {:?} by what is stored there; add generations at the end and never change \
+            "generation {number} is {:?} in this process, and {:?} in the stored map; add generations at the end, and never change \
              one",
             ours[number], theirs[number]
         ));

@@ -189,7 +189,7 @@ mod tests {
         for (option, remedy) in [
             ("db", "has an unknown option; the options are synchronous,"),
             ("synchronous=off", "for the option `synchronous`: write full or normal"),
-            ("readers=0", "for the option `readers`: write a number from 1 on"),
+            ("readers=0", "for the option `readers`: write a number of at least 1"),
         ] {
             let error = read(&format!("sqlite:r?{option}")).unwrap_err().to_string();
             assert!(error.contains(remedy), "{error}");

@@ -71,8 +71,8 @@ impl SqliteTransaction {
                 .map_err(|error| classify_error(&error, SqliteCallEffect::Read))?,
         );
         let refused = if self.is_over.load(Ordering::Acquire) {
-            "the transaction has ended before its commit: a statement ended it, or SQLite rolled it back after a failed statement; \
-             return the errors of statements from the node, and leave the commit to the run"
+            "the transaction ended before its commit: a statement ended it, or SQLite rolled it back after a failed statement; \
+             return statement errors from the node, and let the run commit"
         } else if SqliteTransactionManager::get_transaction_depth(&self.opened.connection) != 1 {
             "a nested transaction is open; commit it or roll it back before the node ends"
         } else {

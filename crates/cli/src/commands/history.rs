@@ -2,6 +2,7 @@
 
 use ferrata::record::RecordHeader;
 use ferrata::store::{Order, Page};
+use ferrata_core::wording::count;
 
 use crate::args::HistoryArgs;
 use crate::context::CommandContext;
@@ -37,9 +38,10 @@ pub(super) async fn run(context: &CommandContext, args: &HistoryArgs) -> Result<
         |headers| table(headers, |at| context.out.time.write(at, now)),
     )?;
     if cursor.is_some() && context.out.format == OutputFormat::Table {
-        context
-            .out
-            .note(&format!("listed the last {} records; add --limit or --all for more", headers.len()));
+        context.out.note(&format!(
+            "listed the last {}; add --limit or --all for more",
+            count(headers.len(), "record")
+        ));
     }
     Ok(ExitReason::Done)
 }

@@ -1,5 +1,6 @@
 //! The command `lint` reports the mistakes in pipelines with their locations.
 
+use ferrata_core::wording::count;
 use serde_json::json;
 
 use crate::args::LintArgs;
@@ -43,7 +44,6 @@ pub(super) async fn run(context: &CommandContext, args: &LintArgs) -> Result<Exi
     if context.out.format == OutputFormat::Json {
         context.out.json(&all)?;
     }
-    let count = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
     let told = format!("{}, {}", count(errors, "error"), count(warnings, "warning"));
     if errors > 0 || (args.deny_warnings && warnings > 0) {
         let path = args.files[0].display();

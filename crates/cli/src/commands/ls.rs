@@ -6,6 +6,7 @@ use ferrata::queue::QueueMembership;
 use ferrata::runtime::{ReasonCache, ReasonKind, RunOrigin, RunReason, is_internal_label, is_system};
 use ferrata::store::{Page, RunFilter, RunHead, RunQuery};
 use ferrata::{CheckpointStore, RunKey, RunStatus, Runtime, Timestamp};
+use ferrata_core::wording::count;
 use futures_util::StreamExt as _;
 use serde::Serialize;
 
@@ -106,7 +107,9 @@ async fn list(
         context.out.all(&all, |one| display_key(&one.head.run), people)?;
     }
     if cursor.is_some() && context.out.format == OutputFormat::Table {
-        context.out.note(&format!("listed the newest {listed} runs; add --limit or --all for more"));
+        context
+            .out
+            .note(&format!("listed the newest {}; add --limit or --all for more", count(listed, "run")));
     }
     if listed == 0 && context.out.format == OutputFormat::Table {
         context.out.note("no matching runs");

@@ -2,6 +2,7 @@
 
 use ferrata::store::{Page, RunHead, RunQuery};
 use ferrata::{ErrorKind, Runtime};
+use ferrata_core::wording::count;
 
 use crate::context::CommandContext;
 use crate::failure::CommandFailure;
@@ -22,7 +23,7 @@ pub(super) async fn of_newest<T>(
     loop {
         let wanted = limit.saturating_sub(seen).min(Page::MAX as usize);
         if wanted == 0 {
-            context.out.note(&format!("checked the newest {seen} runs; add --limit for more"));
+            context.out.note(&format!("checked the newest {}; add --limit for more", count(seen, "run")));
             return Ok((all, unreadable));
         }
         let mut page = Page::first(u32::try_from(wanted).unwrap_or(Page::MAX));

@@ -1,6 +1,7 @@
 //! The command `prune` drops old records of one run.
 
 use ferrata::RetentionPolicy;
+use ferrata_core::wording::count;
 use serde_json::json;
 
 use crate::args::{Keep, PruneArgs};
@@ -26,7 +27,7 @@ pub(super) async fn run(context: &CommandContext, args: &PruneArgs) -> Result<Ex
     context.out.one(
         &value,
         |_| name.clone(),
-        |_| format!("{name}: {did} {records} records, {bytes} bytes\n"),
+        |_| format!("{name}: {did} {}, {}\n", count(records, "record"), count(bytes, "byte")),
     )?;
     if !args.yes {
         context.out.note("dry run, nothing dropped; add --yes to drop");

@@ -96,7 +96,7 @@ fn sum(gone: &[PurgedRun], meant: usize) -> String {
     };
     let records: u64 = gone.iter().map(|one| one.records).sum();
     let bytes: u64 = gone.iter().map(|one| one.bytes).sum();
-    format!("removed {runs}: {records} records, {bytes} bytes")
+    format!("removed {runs}: {}, {}", count(records, "record"), count(bytes, "byte"))
 }
 
 /// Waits for a signal that stops the command. On a system without such signals, waits forever.

@@ -1,6 +1,7 @@
 //! The command `store rekey` encrypts data again that has older keys.
 
 use ferrata::{EnvelopeOptions, EnvelopeStore, RekeyOptions};
+use ferrata_core::wording::count;
 use serde_json::json;
 
 use super::blobs;
@@ -44,7 +45,7 @@ pub(super) async fn run(context: &CommandContext, args: &RekeyArgs) -> Result<Ex
         done.changed += told.changed;
         done.bytes += told.bytes;
         done.failed.extend(told.failed.iter().map(|(run, error)| (run.to_string(), error.to_string())));
-        progress.set_message(format!("read {} runs", done.runs));
+        progress.set_message(format!("read {}", count(done.runs, "run")));
         progress.tick();
         match told.next {
             Some(next) => page = page.with_cursor(next),
@@ -55,7 +56,7 @@ pub(super) async fn run(context: &CommandContext, args: &RekeyArgs) -> Result<Ex
         let place = place.with_keys(keys.clone()).accept_plain(args.accept_plain);
         let before = done.values;
         let tick = |told: &ferrata::blobs::BlobsRekeyed| {
-            progress.set_message(format!("read {} values", before + told.values));
+            progress.set_message(format!("read {}", count(before + told.values, "value")));
             progress.tick();
         };
         let told = place.rekey(tenant, !args.yes, tick).await.inspect_err(|_| progress.finish_and_clear())?;

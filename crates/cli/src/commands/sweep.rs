@@ -2,6 +2,7 @@
 
 use ferrata::RetentionPolicy;
 use ferrata::runtime::SweepLimits;
+use ferrata_core::wording::count;
 use serde_json::json;
 
 use super::prune::policy;
@@ -41,7 +42,7 @@ pub(super) async fn run(context: &CommandContext, args: &SweepArgs) -> Result<Ex
         records += report.records;
         bytes += report.bytes;
         failed.extend(report.failed);
-        progress.set_message(format!("read {runs} runs"));
+        progress.set_message(format!("read {}", count(runs, "run")));
         progress.tick();
         match report.next {
             Some(next) => limits = limits.with_cursor(next),

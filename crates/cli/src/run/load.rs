@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ferrata::Graph;
+use ferrata_core::wording::count;
 use ferrata_dot::Pipeline;
 use ferrata_dot::compile::Compiler;
 use ferrata_dot::handler::{Codergen, CommandBackend, Manager, Registry, Simulate, Tool};
@@ -161,7 +162,7 @@ impl LoadedPipeline {
             say(&clean(warning));
         }
         if let Some(more) = compiled.warnings.len().checked_sub(SHOWN).filter(|more| *more > 0) {
-            say(&format!("and {more} more warnings: {}", self.lint()));
+            say(&format!("and {}: {}", count(more, "more warning"), self.lint()));
         }
     }
 

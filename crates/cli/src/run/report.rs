@@ -6,6 +6,7 @@ use ferrata::ask::QuestionKind;
 use ferrata::runtime::Checkpoint;
 use ferrata::store::At;
 use ferrata::{Context as State, Outcome, RunStatus, Runtime};
+use ferrata_core::wording::count;
 use serde_json::{Map, Value as Json, json};
 
 use super::answers::{asked_object, choices, clean_lines, first_choice};
@@ -122,7 +123,7 @@ pub(super) async fn report_status(
         }
         Outcome::Interrupted(questions) => {
             let many = questions.len();
-            let answers = if many == 1 { "an answer".to_owned() } else { format!("{many} answers") };
+            let answers = if many == 1 { "an answer".to_owned() } else { count(many, "answer") };
             let message = format!("run {run} waits for {answers}; nothing is running");
             let details: Vec<String> = questions
                 .iter()
@@ -143,7 +144,7 @@ pub(super) async fn report_status(
                         let before = clean_lines(before);
                         lines.extend(before.lines().take(BEFORE).map(|line| format!("  | {line}")));
                         let more = before.lines().count().saturating_sub(BEFORE);
-                        lines.extend((more > 0).then(|| format!("  | .. {more} more lines")));
+                        lines.extend((more > 0).then(|| format!("  | .. {}", count(more, "more line"))));
                     }
                     lines.extend((!choices.is_empty()).then(|| format!("  {}", choices.join(" | "))));
                     let until = question.deadline.map(|at| context.out.time.write(at, context.now()));
@@ -226,11 +227,12 @@ fn summary(job: &DriveJob, checkpoint: &Checkpoint) -> String {
     let directory = job.place.directory(&job.run);
     let state = job.place.command("state", &job.run, "");
     format!(
-        "{}  {}  {} nodes ended\nfiles in {}\ncontext of {keys} keys: {state}\n",
+        "{}  {}  {} ended\nfiles in {}\ncontext of {}: {state}\n",
         job.run.run,
         checkpoint.status,
-        checkpoint.history.len(),
-        directory.display()
+        count(checkpoint.history.len(), "node"),
+        directory.display(),
+        count(keys, "key")
     )
 }
 

@@ -1,5 +1,5 @@
-//! The page that `serve` shows, in a real browser: the stories are in `crates/inspector/ui/tests/browser.mjs`, and what they need is done here, in
-//! another process than the one that serves the page.
+//! The page of `serve` in a real browser. The stories are in `crates/inspector/ui/tests/browser.mjs`; this file runs their workflows in a separate
+//! process.
 #![expect(clippy::print_stderr, reason = "what the browser tells is shown with a failure")]
 
 mod runs;

@@ -1,4 +1,4 @@
-//! What the command says to runs of a service reaches them.
+//! Signals from the command reach the runs of a service.
 
 use std::io::BufRead;
 
@@ -369,7 +369,7 @@ async fn watch_prints_until_nothing_changes() {
     assert_eq!(list.wait().unwrap().code(), Some(130));
 }
 
-/// A list of what was said came when all was said: Ctrl-C before that lost it.
+/// Ctrl-C during a bulk operation must not lose the list of the runs that were already signalled.
 ///
 /// Guarantees: CLI-16.
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,4 @@
-//! Work in doubt, settled with the changes that the node made.
+//! Resolving work with an unknown outcome by supplying the node's changes.
 
 use ferrata::{Context, RunStatus};
 use serde_json::json;

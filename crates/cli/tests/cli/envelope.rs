@@ -1,4 +1,4 @@
-//! Runs whose records are encrypted.
+//! Runs with encrypted records.
 
 use std::path::Path;
 

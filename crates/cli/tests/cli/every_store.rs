@@ -1,4 +1,4 @@
-//! The same on every store: what a service does is read, what is said to it reaches it, and a run moves.
+//! The command on every store: it reads and steers the runs of a service, and moves a run.
 
 use ferrata::RunKey;
 use ferrata::record::RunStatus;

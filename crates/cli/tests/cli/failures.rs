@@ -1,4 +1,4 @@
-//! What goes wrong: the exit code, what is said, and that no secret is.
+//! Failures of the command: exit codes and messages, without secrets.
 
 use crate::service::{pay, some_runs};
 use crate::support::{Place, expect};

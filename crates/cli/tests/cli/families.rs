@@ -1,4 +1,4 @@
-//! Runs within runs: which run a node of which has started, at every level.
+//! Run trees: which node of which run started a run, at every level.
 
 use ferrata::prelude::*;
 use ferrata::record::RunStatus;

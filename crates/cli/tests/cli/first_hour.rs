@@ -1,4 +1,4 @@
-//! What a newcomer types first, and what a server that is away or refuses says: the command says what is wrong and what to do.
+//! Mistakes of a new user, and stores that are down or refuse access. The error names the problem and the remedy.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -54,8 +54,8 @@ fn missing_store_setting_is_reported() {
     assert!(place.call(&["ls"]).err.contains("no matching runs"));
 }
 
-/// Runs a line against a store that cannot be reached, and returns what was said within two seconds of patience, and the time that a
-/// busy machine takes beside them: less than the ten seconds that a service waits for a connection.
+/// Runs a command line against an unreachable store, and returns its output. The limit is two seconds plus the overhead of a busy machine, which is
+/// less than the ten seconds that a service waits for a connection.
 fn told_soon(url: &str) -> Said {
     let (place, clock) = (Place::new(), SystemClock::new());
     let said = place.call(&["ls", "--store", url]);
@@ -117,8 +117,8 @@ fn refusing(code: &'static str, message: &'static str) -> String {
 fn wrong_password_or_database_blames_store_url() {
     for (code, message, told) in [
         ("28P01", "password authentication failed for user \"app\"", "the server refused the password"),
-        ("28000", "no pg_hba.conf entry", "does not let this user in"),
-        ("3D000", "database \"app\" does not exist", "there is no such database"),
+        ("28000", "no pg_hba.conf entry", "rejects this user"),
+        ("3D000", "database \"app\" does not exist", "the database does not exist"),
     ] {
         let said = told_soon(&refusing(code, message));
         assert_eq!(said.code, 70, "{said:?}");

@@ -1,4 +1,4 @@
-//! Each verb has help with an example, and the manual has each verb and each exit code.
+//! Each verb has help with an example. The manual lists each verb and each exit code.
 
 use crate::support::{Place, expect};
 

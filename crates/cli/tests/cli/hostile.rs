@@ -1,4 +1,4 @@
-//! Whatever a run, a pipeline, a file or a command line holds, nothing that is printed steers a terminal: every verb, every format.
+//! Content of runs, pipelines, files and arguments cannot control the terminal, for every verb and format.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The command as a shell runs it: exit codes, what goes to stdout and stderr, and what it does to runs of a service.
+//! The command as a shell runs it: exit codes, stdout, stderr, and its effects on the runs of a service.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod browser;

@@ -1,4 +1,4 @@
-//! What is recorded for a run that no process serves, and what a fork may do a second time: said before somebody waits for it.
+//! Warnings before a wait: a change to a run that no process serves, and a fork that may repeat effects.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};

@@ -1,4 +1,4 @@
-//! What waits to be delivered, and what an operator does about it.
+//! Undelivered outbox messages, and an operator's decisions about them.
 
 use ferrata::prelude::*;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! What the reading verbs print, as JSON and for people.
+//! Outputs of the reading verbs, as JSON and as text.
 
 use ferrata::graph::Graph;
 use ferrata::node::NodeContext;
@@ -130,7 +130,7 @@ async fn a_reader_that_goes_away_is_no_failure() {
     assert_eq!((output.status.code(), String::from_utf8(output.stderr).unwrap()), (Some(0), String::new()));
 }
 
-/// Whatever a command came to, it ended with 0 once its reader had gone.
+/// The exit code is correct even if the reader of the output closed it early.
 ///
 /// Guarantees: CLI-6.
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,4 @@
-//! Secret channels: no verb shows their values unless it is told to.
+//! Secret channels: verbs show their values only with an explicit option.
 
 use ferrata::prelude::*;
 use serde::{Deserialize, Serialize};

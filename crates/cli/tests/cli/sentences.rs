@@ -1,4 +1,4 @@
-//! Sentences about runs: the API of the page and the command are compared with the state folded from the log, at every record of runs of many kinds.
+//! Sentences about runs: at every record of many kinds of runs, the API of the page and the command agree with the folded state.
 
 mod check;
 mod runs;

@@ -1,4 +1,4 @@
-//! A service whose runs the command reads and steers: a runtime of this process over the store of a folder.
+//! A service with runs for the command: a runtime in this process on a store in a folder.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Logs that are moved, kept small, removed and checked; and the store itself.
+//! Export, import, retention, removal and verification of logs, and the commands for the store itself.
 
 use ferrata_test_servers::Service;
 use ferrata_tests::Space;

@@ -1,4 +1,4 @@
-//! Running the command, and holding what it says against a file.
+//! Runs the command, and compares its output with a file.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ pub(crate) struct Place {
 /// A store, and the environment of programs that are given its URL.
 type Elsewhere = (Arc<dyn CheckpointStore>, Vec<(&'static str, String)>);
 
-/// What one call came to.
+/// The result of one call.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Said {
     pub(crate) code: i32,

@@ -1,4 +1,4 @@
-//! Runs that cannot be read: a list says how many and why, and the command does not end as if all were well.
+//! Unreadable runs: a list gives their number and the cause, and the exit code is not success.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What people see of runs with many activations, and on narrow terminals.
+//! Text output for runs with many activations, and on narrow terminals.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::support::{Place, Said};
 /// How many pieces of work are done.
 static DONE: AtomicU32 = AtomicU32::new(0);
 
-/// Does five hundred pieces of work at once, one of which fails when all others are done.
+/// Runs 500 concurrent activations. One fails after all others have ended.
 async fn work(cx: NodeContext, s: Draft<Context>) -> NodeResult<Context> {
     if cx.item::<u32>()? != 7 {
         DONE.fetch_add(1, Ordering::SeqCst);

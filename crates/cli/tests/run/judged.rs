@@ -14,7 +14,7 @@ fn run_refuses_what_lint_does() {
         (
             "Type",
             r#"s [type="subgraph", shape=box, label="Deploy"]"#,
-            "there is no handler for the type `subgraph`",
+            "the type `subgraph` has no handler",
         ),
         ("Prompt", "s [tool_command=true, prompt=x]", "`prompt` has no effect on `s`"),
         ("Import", r#"s [shape=box, import="other.fabro"]"#, "an attribute of another dialect"),

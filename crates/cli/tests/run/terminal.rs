@@ -170,7 +170,7 @@ fn fork_lists_repeated_effects_and_asks() {
     }
 }
 
-/// `run` began anew without a word where a run of the pipeline had been left; now a terminal is asked.
+/// On a terminal, `run` asks before it starts a new run next to an unfinished run of the pipeline.
 #[test]
 fn run_offers_to_continue_unfinished_run() {
     let place = Place::new();

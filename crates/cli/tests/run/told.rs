@@ -26,17 +26,17 @@ fn every_view_shows_node_failure_and_reason() {
     line(&ran.err, &[" fail ", " t ", why]);
     line(&ran.err, &[" fail ", " a ", "status 4: broken"]);
     line(&ran.err, &[" part ", " f "]);
-    line(&ran.err, &[" skip ", " slow ", "left"]);
+    line(&ran.err, &[" skip ", " slow ", "abandoned"]);
     line(&ran.err, &[" done ", " b "]);
     let shown = place.call(&["show", "d"]).ends(0).out;
     line(&shown, &["t@1", "✗ fail", why, "→ p"]);
     line(&shown, &["a@1", "✗ fail", "broken"]);
     line(&shown, &["f@1", "◐ partial_success"]);
-    line(&shown, &["slow@1", "- skipped", "left"]);
+    line(&shown, &["slow@1", "- skipped", "abandoned"]);
     line(&shown, &["fast@1", "✓ done"]);
     let logs = place.call(&["logs", "d"]).ends(0).out;
     line(&logs, &["`t@1` ended with fail", why, "on to `p`"]);
-    line(&logs, &["`slow@1` ended with skipped", "left"]);
+    line(&logs, &["`slow@1` ended with skipped", "abandoned"]);
     assert!(!logs.contains("`t@1` succeeded") && logs.contains("`b@1` succeeded"), "{logs}");
     line(&place.call(&["show", "d", "--report"]).ends(0).out, &["`a@1` ended with fail", "broken"]);
     line(&place.call(&["fork", "d", "--list"]).ends(0).out, &["a@1", "fail"]);
@@ -61,7 +61,7 @@ fn run_stopping_before_exit_fails_with_reason() {
            w -> a [condition="tool.output=yes"] w -> b [condition="tool.output=no"] a -> exit b -> exit"#,
     );
     let said = place.call(&["run", "S.dot", "--run-dir", "s"]).ends(1);
-    for part in ["`w` came to `success`", "to `a` if `tool.output=yes`", "to `b` if `tool.output=no`"] {
+    for part in ["`w` ended with `success`", "to `a` if `tool.output=yes`", "to `b` if `tool.output=no`"] {
         assert!(said.err.contains(part), "{part}: {}", said.err);
     }
     assert!(!said.err.contains("completed"), "{}", said.err);

@@ -129,7 +129,7 @@ fn begins(file: &CheckpointFile, pipeline: &Pipeline, context: &Context) -> Resu
     let start = starts.first().map(|&at| pipeline.nodes()[at].id().to_owned());
     let Some(current) = file.current_node.clone() else { return Ok(start) };
     let Some(at) = pipeline.position(&current) else {
-        return refuse(format!("the checkpoint is at `{current}`, which the pipeline does not have"));
+        return refuse(format!("the checkpoint is at `{current}`, and the pipeline has no such node"));
     };
     let has_ended = file.completed_nodes.contains(&current)
         || file
@@ -170,7 +170,7 @@ fn place(
     compiler: &Compiler,
 ) -> Result<(Option<String>, Option<String>), Error> {
     let Some(at) = pipeline.position(node) else {
-        let message = format!("the checkpoint is at `{node}`, which the pipeline does not have");
+        let message = format!("the checkpoint is at `{node}`, and the pipeline has no such node");
         return Err(Error::new(ErrorKind::Invalid, message).with_operation("dot.restore"));
     };
     let fork = compiler.fork_around(pipeline, at)?.map(str::to_owned);

@@ -225,7 +225,7 @@ pub(crate) const CASES: &[Case] = &[
         "start a a",
         &[],
     )
-    .fails("the same failure came back 2 times, and fresh starts do not mend it: a failed; mend its cause, or raise `loop_restart_signature_limit`"),
+    .fails("fresh starts ended 2 times with the same failure: a failed; fix its cause, or raise `loop_restart_signature_limit`"),
     case(
         "1.6 a gate and its answer",
         "g [type=\"wait.human\"] y n start -> g g -> y [label=\"[Y] Yes\"] g -> n [label=\"[N] No\"] y -> exit n -> exit",

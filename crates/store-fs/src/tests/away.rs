@@ -185,7 +185,7 @@ async fn missing_folder_is_unavailable() {
                 let refused = refused.unwrap_err();
                 assert_eq!(refused.kind(), ErrorKind::Unavailable, "{missing}: {refused:?}");
                 assert!(
-                    refused.to_string().contains(&format!("the folder {} is gone", folder.display())),
+                    refused.to_string().contains(&format!("the folder {} is missing", folder.display())),
                     "{refused}"
                 );
             }
@@ -237,7 +237,10 @@ fn missing_journals_are_unavailable() {
     let (journals, aside) = (root.join("journals"), directory.path().join("aside"));
     fs::rename(&journals, &aside).unwrap();
     let refused = folder(&root, Arc::new(HastyDisk)).ready_to_read().unwrap_err();
-    assert!(refused.to_string().contains(&format!("the folder {} is gone", journals.display())), "{refused}");
+    assert!(
+        refused.to_string().contains(&format!("the folder {} is missing", journals.display())),
+        "{refused}"
+    );
     fs::rename(&aside, &journals).unwrap();
     let found = ids(&super::reopened(&root), &author.run).unwrap();
     assert_eq!(found.map(|ids| ids.len()), Some(1));

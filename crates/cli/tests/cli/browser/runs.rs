@@ -1,4 +1,4 @@
-//! The runs that the stories in a browser are about.
+//! The runs for the browser stories.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -278,7 +278,7 @@ async fn copy(store: &Arc<dyn CheckpointStore>, id: &str, as_id: &str, label: &s
     }
 }
 
-/// One queue with a run in its only place and two behind it, and one that an operator has paused.
+/// One queue with a run in its only slot and two waiters, and one queue that an operator has paused.
 async fn queues(driver: &Runtime) {
     let letters = slow("letters", &Arc::new(Notify::new()));
     driver.serve(&letters).unwrap();

@@ -1,4 +1,4 @@
-//! What a state and a record allow to be said, from their facts alone.
+//! The sentences that a state and a record permit, derived from their facts alone.
 
 use ferrata::runtime::{Checkpoint, PendingActivation};
 use ferrata::store::At;

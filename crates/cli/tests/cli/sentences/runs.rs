@@ -1,4 +1,4 @@
-//! Runs of many kinds, and what is to be said about each of them now.
+//! Runs of many kinds, and the expected sentences about each.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -59,8 +59,7 @@ impl StageNode {
             let seen = seen.unwrap_or(0).saturating_add(1);
             if seen >= limit {
                 let message = format!(
-                    "the same failure came back {seen} times, and fresh starts do not mend it: {}; mend its cause, or raise \
-                     `loop_restart_signature_limit`",
+                    "fresh starts ended {seen} times with the same failure: {}; fix its cause, or raise `loop_restart_signature_limit`",
                     outcome.failure_reason
                 );
                 return Err(NodeError::new(message).fatal());
