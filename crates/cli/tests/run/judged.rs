@@ -11,11 +11,7 @@ use crate::support::{Place, history};
 fn run_refuses_what_lint_does() {
     let place = Place::new();
     for (name, statements, part) in [
-        (
-            "Type",
-            r#"s [type="subgraph", shape=box, label="Deploy"]"#,
-            "the type `subgraph` has no handler",
-        ),
+        ("Type", r#"s [type="subgraph", shape=box, label="Deploy"]"#, "the type `subgraph` has no handler"),
         ("Prompt", "s [tool_command=true, prompt=x]", "`prompt` has no effect on `s`"),
         ("Import", r#"s [shape=box, import="other.fabro"]"#, "an attribute of another dialect"),
         ("Template", r#"s [shape=box, prompt="{% if x %}"]"#, "contains the template statement"),
