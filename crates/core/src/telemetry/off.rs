@@ -7,7 +7,7 @@ use ferrata_store::{Removed, RunAppend, RunFilter};
 
 use super::{AttemptResult, HeartbeatResult, LostClaim, Operation};
 use crate::clock::{Clock, Timestamp};
-use crate::compact::few::SmallVec;
+use crate::compact::small_vec::SmallVec;
 use crate::error::{ErrorKind, Result};
 use crate::id::{HeadRef, NodeName, WorkflowName};
 use crate::record::{FailureKind, Record, RunStatus};
