@@ -117,8 +117,8 @@ impl Part {
             10 if rng.chance(50) => {
                 Self::Map { name, count: 1 + rng.below(3), max_running: 1 + rng.below(3) }
             }
-            10 if rng.chance(60) => Self::Spawn { name },
-            10 => Self::Emit,
+            10 if may_yield && rng.chance(40) => Self::Emit,
+            10 => Self::Spawn { name },
             11 | 12 => Self::Sequence(Self::several(rng, depth, may_yield)),
             13 => Self::Join(Self::several(rng, depth, may_yield)),
             14 => {
