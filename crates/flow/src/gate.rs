@@ -16,7 +16,7 @@ use ferrata_core::{Error, ErrorKind};
 use crate::change::CodeChange;
 use crate::entry::{FlowEntry, OperationKind};
 use crate::error::FlowError;
-use crate::gate_state::{FailedOperation, FlushState, GateMode, GateState};
+use crate::gate_state::{FailedOperation, FlushState, GateMode, GateState, WaitingFailure};
 use crate::names::{MAX_NAME_BYTES, slug};
 use crate::recorded::{RecordedEntries, RecordedEntry};
 use crate::ticket::GateTicket;
@@ -336,7 +336,7 @@ impl ReplayGate {
             state.unrecorded.push(FailedOperation { number, key: key.to_owned(), entry });
             let is_alone = state.in_core == 0 && state.waiting_failures.is_empty();
             (!is_alone).then(|| {
-                state.waiting_failures.insert(number, Waker::noop().clone());
+                state.waiting_failures.insert(number, WaitingFailure::default());
                 FailureWait { gate: self, number }
             })
         };
@@ -347,8 +347,10 @@ impl ReplayGate {
 
     /// Says that an error is recorded: the function sees it before the driver ends another operation.
     pub(crate) fn end_failure(&self, number: u64) {
-        let waker = self.state().waiting_failures.remove(&number);
-        waker.into_iter().for_each(Waker::wake);
+        let mut state = self.state();
+        let Some(failure) = state.waiting_failures.get_mut(&number) else { return };
+        failure.is_recorded = true;
+        failure.waker.take().into_iter().for_each(Waker::wake);
     }
 
     /// Waits until all errors that the function has seen are recorded.
@@ -370,7 +372,7 @@ impl ReplayGate {
     /// Says that these errors are recorded.
     pub(crate) fn end_flush(&self) {
         let mut state = self.state();
-        state.flush = match state.waiting_failures.is_empty() {
+        state.flush = match state.waiting_failures.values().all(|failure| failure.is_recorded) {
             true => FlushState::Idle,
             false => FlushState::Wanted,
         };
@@ -389,8 +391,12 @@ impl Future for FailureWait<'_> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let mut state = self.gate.state();
-        let Some(waker) = state.waiting_failures.get_mut(&self.number) else { return Poll::Ready(()) };
-        waker.clone_from(context.waker());
+        let Some(failure) =
+            state.waiting_failures.get_mut(&self.number).filter(|failure| !failure.is_recorded)
+        else {
+            return Poll::Ready(());
+        };
+        failure.waker = Some(context.waker().clone());
         if state.flush == FlushState::Idle {
             state.flush = FlushState::Wanted;
         }

@@ -29,8 +29,9 @@ pub(crate) struct GateState {
     /// The errors that the function has seen or waits for, and no record holds.
     pub(crate) unrecorded: Vec<FailedOperation>,
     pub(crate) last_failure: u64,
-    /// The errors that the function sees when they are recorded, by their numbers.
-    pub(crate) waiting_failures: BTreeMap<u64, Waker>,
+    /// The errors that the function sees when they are recorded, by their numbers. One leaves when the function has seen it, so that a later
+    /// error does not overtake it in the same poll.
+    pub(crate) waiting_failures: BTreeMap<u64, WaitingFailure>,
     pub(crate) flush: FlushState,
     pub(crate) flush_waiters: Vec<Waker>,
     pub(crate) abort: Option<NodeError>,
@@ -105,6 +106,13 @@ pub(crate) struct FailedOperation {
     pub(crate) number: u64,
     pub(crate) key: String,
     pub(crate) entry: FlowEntry<()>,
+}
+
+/// An error that the function sees when it is recorded.
+#[derive(Debug, Default)]
+pub(crate) struct WaitingFailure {
+    pub(crate) is_recorded: bool,
+    pub(crate) waker: Option<Waker>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
