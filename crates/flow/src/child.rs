@@ -17,10 +17,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::context::{FlowContext, OperationKey};
-use crate::entry::OperationKind;
+use crate::entry::{FlowEntry, OperationKind};
 use crate::error::{self, FlowError};
 use crate::flow::Flow;
 use crate::gate::{OperationInfo, ReplayEnd};
+use crate::recorded::SPAWNED;
 use crate::wait::FlowFuture;
 
 type SetChild<S> = Box<dyn FnOnce(ChildRequest<S>) -> ChildRequest<S> + Send>;
@@ -208,14 +209,20 @@ async fn run_child<S: State, O>(
 ) -> Result<O, FlowError> {
     let ticket = cx.enter(&own, false).await;
     ticket.released().await;
+    let key = own.key.as_deref().unwrap_or_default();
+    let info = OperationInfo { id: own.id, key, kind: own.kind, location: own.location, is_safe: false };
     if let Some(error) = ticket.entry.as_ref().and_then(|entry| entry.error()) {
+        // Other results may have ended between the start of the child and its failure.
+        let entry = ticket.entry.clone();
+        drop(ticket);
+        let ticket = cx.gate().ask_end(info, entry);
+        ticket.released().await;
         cx.recall_failure(&own).await;
         return Err(error);
     }
     if cx.gate().is_checking() && !ticket.entry.as_ref().is_some_and(|entry| entry.has_result) {
         return cx.stop(NodeError::new(ReplayEnd).fatal()).await;
     }
-    let key = own.key.as_deref().unwrap_or_default();
     let (graph, input) = match prepared.start {
         Ok(start) => start,
         Err(error) => return cx.stop(error).await,
@@ -226,7 +233,6 @@ async fn run_child<S: State, O>(
         Ok(handle) => handle,
         Err(error) => return cx.stop(error).await,
     };
-    let info = OperationInfo { id: own.id, key, kind: own.kind, location: own.location, is_safe: false };
     let entry = ticket.entry.clone();
     drop(ticket);
     let ticket = cx.gate().ask_end(info, entry);
@@ -280,10 +286,25 @@ impl FlowContext {
                 Err(error) => return cx.stop(error).await,
             };
             let key = own.key.as_deref().unwrap_or_default();
-            match cx.node().spawn(&graph, input).name(key).await {
+            let run = match cx.node().spawn(&graph, input).name(key).await {
                 Ok(run) => run,
-                Err(error) => cx.stop(error).await,
+                Err(error) => return cx.stop(error).await,
+            };
+            let info =
+                OperationInfo { id: own.id, key, kind: own.kind, location: own.location, is_safe: false };
+            let entry = ticket.entry.clone();
+            let has_ended = entry.as_ref().is_some_and(|entry| entry.has_result);
+            drop(ticket);
+            let ticket = cx.gate().ask_end(info, entry);
+            ticket.released().await;
+            // No record of the child says when its start ended, which may decide a race.
+            let end = OperationKey { key: own.part(SPAWNED), ..own.clone() };
+            match has_ended {
+                true => drop(cx.recall::<bool>(&end).await),
+                false if cx.gate().is_checking() => return cx.stop(NodeError::new(ReplayEnd).fatal()).await,
+                false => drop(cx.record(&end, FlowEntry::Value(true)).await),
             }
+            run
         }
     }
 }

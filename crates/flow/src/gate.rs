@@ -6,8 +6,9 @@
 
 use std::future::poll_fn;
 use std::panic::Location;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 
 use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::{Error, ErrorKind};
@@ -15,7 +16,7 @@ use ferrata_core::{Error, ErrorKind};
 use crate::change::CodeChange;
 use crate::entry::{FlowEntry, OperationKind};
 use crate::error::FlowError;
-use crate::gate_state::{FailedOperation, FlushState, GateMode, GateState};
+use crate::gate_state::{FailedOperation, FlushState, GateMode, GateState, WaitingFailure};
 use crate::names::{MAX_NAME_BYTES, slug};
 use crate::recorded::{RecordedEntries, RecordedEntry};
 use crate::ticket::GateTicket;
@@ -324,18 +325,32 @@ impl ReplayGate {
         false
     }
 
-    /// Says that the function has seen an error that no record holds. The error is recorded before anything else of the function; if the driver
-    /// may end another operation meanwhile, it is recorded before this returns.
+    /// Says that the function has seen an error that no record holds. The error is recorded before anything else of the function. If the driver
+    /// may end another operation meanwhile, or an earlier error waits for its record, it is recorded before this returns.
     pub(crate) async fn note_failure(&self, key: &str, kind: OperationKind, error: &FlowError) {
-        let is_alone = {
+        let wait = {
             let mut state = self.state();
+            state.last_failure += 1;
+            let number = state.last_failure;
             let entry = FlowEntry::Failed(kind, error.record());
-            state.unrecorded.push(FailedOperation { key: key.to_owned(), entry });
-            state.in_core == 0
+            state.unrecorded.push(FailedOperation { number, key: key.to_owned(), entry });
+            let is_alone = state.in_core == 0 && state.waiting_failures.is_empty();
+            (!is_alone).then(|| {
+                state.waiting_failures.insert(number, WaitingFailure::default());
+                FailureWait { gate: self, number }
+            })
         };
-        if !is_alone {
-            self.flushed().await;
+        if let Some(wait) = wait {
+            wait.await;
         }
+    }
+
+    /// Says that an error is recorded: the function sees it before the driver ends another operation.
+    pub(crate) fn end_failure(&self, number: u64) {
+        let mut state = self.state();
+        let Some(failure) = state.waiting_failures.get_mut(&number) else { return };
+        failure.is_recorded = true;
+        failure.waker.take().into_iter().for_each(Waker::wake);
     }
 
     /// Waits until all errors that the function has seen are recorded.
@@ -357,8 +372,41 @@ impl ReplayGate {
     /// Says that these errors are recorded.
     pub(crate) fn end_flush(&self) {
         let mut state = self.state();
-        state.flush = FlushState::Idle;
+        state.flush = match state.waiting_failures.values().all(|failure| failure.is_recorded) {
+            true => FlushState::Idle,
+            false => FlushState::Wanted,
+        };
         state.flush_waiters.drain(..).for_each(Waker::wake);
+    }
+}
+
+/// Waits until an error is recorded, after the errors before it.
+struct FailureWait<'a> {
+    gate: &'a ReplayGate,
+    number: u64,
+}
+
+impl Future for FailureWait<'_> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.gate.state();
+        let Some(failure) =
+            state.waiting_failures.get_mut(&self.number).filter(|failure| !failure.is_recorded)
+        else {
+            return Poll::Ready(());
+        };
+        failure.waker = Some(context.waker().clone());
+        if state.flush == FlushState::Idle {
+            state.flush = FlushState::Wanted;
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for FailureWait<'_> {
+    fn drop(&mut self) {
+        self.gate.state().waiting_failures.remove(&self.number);
     }
 }
 

@@ -26,8 +26,12 @@ pub(crate) struct GateState {
     pub(crate) busy: usize,
     /// How many released operations are neither waiting here nor doing the work of a step.
     pub(crate) in_core: usize,
-    /// The errors that the function has seen and no record holds.
+    /// The errors that the function has seen or waits for, and no record holds.
     pub(crate) unrecorded: Vec<FailedOperation>,
+    pub(crate) last_failure: u64,
+    /// The errors that the function sees when they are recorded, by their numbers. One leaves when the function has seen it, so that a later
+    /// error does not overtake it in the same poll.
+    pub(crate) waiting_failures: BTreeMap<u64, WaitingFailure>,
     pub(crate) flush: FlushState,
     pub(crate) flush_waiters: Vec<Waker>,
     pub(crate) abort: Option<NodeError>,
@@ -99,8 +103,16 @@ impl WaitingOperations {
 /// An error that is to be recorded.
 #[derive(Clone, Debug)]
 pub(crate) struct FailedOperation {
+    pub(crate) number: u64,
     pub(crate) key: String,
     pub(crate) entry: FlowEntry<()>,
+}
+
+/// An error that the function sees when it is recorded.
+#[derive(Debug, Default)]
+pub(crate) struct WaitingFailure {
+    pub(crate) is_recorded: bool,
+    pub(crate) waker: Option<Waker>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

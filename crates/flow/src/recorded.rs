@@ -14,6 +14,7 @@ use crate::error::{FailureRecord, FlowError};
 /// What the names of the further records of an operation end with, after its key and a dot.
 pub(crate) const FAILED: &str = "failed";
 pub(crate) const BEGUN: &str = "begun";
+pub(crate) const SPAWNED: &str = "spawned";
 pub(crate) const OUTCOME: &str = "outcome";
 pub(crate) const RETRY: &str = "retry";
 pub(crate) const UNDO_RETRY: &str = "undo";
@@ -32,7 +33,7 @@ pub(crate) struct RecordedEntry {
     pub(crate) failure: Option<FailureRecord>,
     /// Its position among the operations that ended while others were open.
     pub(crate) place: Option<usize>,
-    /// The position of the end of a child.
+    /// The position at which the function saw the end or the failure of a child.
     pub(crate) end_place: Option<usize>,
     /// Whether the start of a child is recorded.
     pub(crate) has_begun: bool,
@@ -96,7 +97,9 @@ impl RecordedEntries {
                 RecordedKind::Question { is_closed } => {
                     let entry = entries.entry(key, OperationKind::Question);
                     entry.has_result |= is_closed;
-                    entry.place = operation.place;
+                    if entry.failure.is_none() {
+                        entry.place = operation.place;
+                    }
                 }
                 RecordedKind::Message { has_ended } => {
                     let entry = entries.entry(key, OperationKind::Message);
@@ -108,7 +111,7 @@ impl RecordedEntries {
                     entry.has_begun = has_begun;
                     entry.has_result |= has_ended;
                     entry.place = operation.place;
-                    entry.end_place = end_place;
+                    entry.end_place = entry.end_place.or(end_place);
                 }
                 _ => {}
             }
@@ -144,10 +147,15 @@ impl RecordedEntries {
                 (entry.kind, entry.is_safe) = (kind, kind.is_safe());
                 entry.failure = Some(failure);
                 entry.has_result = true;
-                // The wait of a question or a child ended before its failure was recorded.
-                if !kind.is_wait() {
-                    entry.place = place;
+                // The function saw the failure when it was recorded, which may be after results that came later than the end of the wait.
+                match kind {
+                    OperationKind::Child => entry.end_place = place,
+                    _ => entry.place = place,
                 }
+            }
+            (FlowEntry::Value(_), Some(SPAWNED)) => {
+                let entry = self.entry(key, OperationKind::Child);
+                (entry.has_result, entry.end_place) = (true, place);
             }
             (FlowEntry::Begun(count), Some(_)) => {
                 let entry = self.entry(key, OperationKind::Step);

@@ -149,7 +149,11 @@ impl<O> Future for FlowRunner<O> {
             match this.gate.settle(this.unsure_count >= CONFIRMATIONS) {
                 GateDecision::Progress => this.unsure_count = 0,
                 GateDecision::Flush(failed) => {
-                    this.flush = Some(Box::pin(record_failures(this.cx.node().clone(), failed)));
+                    this.flush = Some(Box::pin(record_failures(
+                        this.cx.node().clone(),
+                        Arc::clone(&this.gate),
+                        failed,
+                    )));
                 }
                 GateDecision::Idle if this.waker.end() => {}
                 GateDecision::Idle => return Poll::Pending,
@@ -167,12 +171,17 @@ impl<O> Future for FlowRunner<O> {
     }
 }
 
-/// Records errors that the function has seen.
-async fn record_failures(node: NodeContext, failed: Vec<FailedOperation>) -> Result<(), NodeError> {
+/// Records errors that the function has seen, or sees as soon as they are recorded.
+async fn record_failures(
+    node: NodeContext,
+    gate: Arc<ReplayGate>,
+    failed: Vec<FailedOperation>,
+) -> Result<(), NodeError> {
     // Operations may wait at the gate, where the driver does not see them. The pause counts as one of them, so the driver records the order.
     let _rival = node.pause_timeout();
-    for FailedOperation { key, entry } in failed {
+    for FailedOperation { number, key, entry } in failed {
         node.step(key, || std::future::ready(Ok::<_, NodeError>(entry))).await?;
+        gate.end_failure(number);
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 
 mod cancels;
 mod changes;
+mod child_order;
 mod effects;
 mod field_order;
 mod field_passes;

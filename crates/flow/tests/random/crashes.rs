@@ -2,14 +2,15 @@
 
 use std::sync::{Arc, Mutex};
 
+use async_trait::async_trait;
 use ferrata_core::Clock;
-use ferrata_core::ask::Answer;
+use ferrata_core::ask::{Answer, Answerer, AnswererQuestion};
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::Outcome;
-use ferrata_flow::{Flow, FlowCall, RuntimeFlowExt};
-use ferrata_testing::{Fault, Process, ScriptedAnswers, World};
+use ferrata_flow::{FlowCall, RuntimeFlowExt, StepOutcome};
+use ferrata_testing::{Fault, Process, World};
 
-use crate::program::{Part, RunLog, SharedLog, child, program};
+use crate::program::{Part, Program, RunLog, SharedLog, child, program};
 use crate::rng::{Rng, seeds};
 
 /// How many seeds a run of the tests tries.
@@ -19,19 +20,50 @@ const CANCEL_SEEDS: u64 = 300;
 /// A crash: at which write of its process, and on which side.
 type Crash = (u64, Fault);
 
-async fn process(world: &World, flow: &Flow<(), String>) -> Process {
-    let yes = || Answer::accept(true).unwrap();
-    let script = (0..20).fold(ScriptedAnswers::new(), |script, _| script.answer("main", yes()));
+/// An operator, who knows which external steps had their effect, and says no to some questions.
+#[derive(Debug)]
+struct Operator(SharedLog);
+
+#[async_trait]
+impl Answerer for Operator {
+    async fn answer(&self, asked: &AnswererQuestion) -> Option<Answer> {
+        let name = asked.question.id.rsplit_once(':')?.1;
+        let answer = match name.split_once(".outcome") {
+            Some((step, _)) => Answer::accept(match self.0.lock().unwrap().external.get(step) {
+                Some(result) => StepOutcome::Done(result.clone()),
+                None => StepOutcome::Retry,
+            }),
+            None if name.ends_with('4') => return Some(Answer::reject("not now")),
+            None => Answer::accept(true),
+        };
+        Some(answer.unwrap())
+    }
+
+    fn name(&self) -> String {
+        "operator".into()
+    }
+}
+
+/// Makes the world of a program. Its store has transactions if the program needs them.
+fn world(passes: &[Part]) -> World {
+    match passes.iter().any(|part| part.count(&|part| matches!(part, Part::Transaction { .. })) > 0) {
+        true => World::with_transactions(),
+        false => World::new(),
+    }
+}
+
+async fn process(world: &World, flow: &Program, log: &SharedLog) -> Process {
+    let operator = Operator(Arc::clone(log));
     let clock: Arc<dyn Clock> = Arc::new(world.clock().clone());
-    let process = world.process_with(|builder| builder.answerer(script).resource(clock)).await.unwrap();
+    let process = world.process_with(|builder| builder.answerer(operator).resource(clock)).await.unwrap();
     process.serve(flow.graph().unwrap()).unwrap();
     process.serve(child().graph().unwrap()).unwrap();
     process
 }
 
 /// Calls the program, with two messages for it.
-fn call(process: &Process, flow: &Flow<(), String>) -> FlowCall<String> {
-    process.call(flow, ()).id("r").with(|start| start.message(1).message(2))
+fn call(process: &Process, flow: &Program) -> FlowCall<String> {
+    process.call(flow, (0, Vec::new())).id("r").with(|start| start.message(1).message(2))
 }
 
 /// How a run of a program ended.
@@ -42,16 +74,27 @@ struct Ending {
     log: RunLog,
     writes: u64,
     crash_count: u32,
+    /// The rows of the transactions.
+    rows: Vec<(String, i64)>,
+}
+
+/// Reads the rows of the transactions of a program.
+async fn rows(world: &World, log: &RunLog) -> Vec<(String, i64)> {
+    let mut rows = Vec::new();
+    for id in log.transactions.keys() {
+        rows.push((id.clone(), world.ledger().row(id).await));
+    }
+    rows
 }
 
 /// Runs a program in processes that crash so.
-async fn run(part: &Part, crashes: &[Crash]) -> Ending {
+async fn run(passes: &[Part], crashes: &[Crash]) -> Ending {
     let log: SharedLog = Arc::new(Mutex::new(RunLog::default()));
-    let flow = program(part.clone(), &log);
-    let world = World::new();
+    let flow = program(passes.to_vec(), &log);
+    let world = world(passes);
     let mut crash_count = 0;
     for &(write, fault) in crashes {
-        let process = process(&world, &flow).await;
+        let process = process(&world, &flow, &log).await;
         process.fail_write(write, fault);
         if let Ok(handle) = world.pass(call(&process, &flow).start()).await {
             let _ = world.pass(handle.handle().completed()).await;
@@ -59,7 +102,7 @@ async fn run(part: &Part, crashes: &[Crash]) -> Ending {
         crash_count += u32::from(process.is_crashed());
         process.crash().await;
     }
-    let process = process(&world, &flow).await;
+    let process = process(&world, &flow, &log).await;
     let handle = world.pass(call(&process, &flow).start()).await.unwrap();
     let mut outcome = world.pass(handle.handle().wait()).await;
     while matches!(&outcome, Ok(Outcome::Sleeping { .. } | Outcome::Interrupted(_)) | Err(_)) {
@@ -72,14 +115,15 @@ async fn run(part: &Part, crashes: &[Crash]) -> Ending {
         other => panic!("{other}"),
     };
     let log = std::mem::take(&mut *log.lock().unwrap());
-    Ending { status, text, log, writes: process.writes(), crash_count }
+    let rows = rows(&world, &log).await;
+    Ending { status, text, log, writes: process.writes(), crash_count, rows }
 }
 
 /// Checks what holds for each run, whatever crashed.
-fn check(seed: u64, part: &Part, crashes: &[Crash], ending: &Ending, calm: Option<&Ending>) {
+fn check(seed: u64, passes: &[Part], crashes: &[Crash], ending: &Ending, calm: Option<&Ending>) {
     let fail = |why: String| {
         panic!(
-            "seed {seed}, crashes {crashes:?}: {why}\n{part:#?}\n{ending:?}\nrepeat with FERRATA_FLOW_SEED={seed} cargo test -p ferrata-flow --test random"
+            "seed {seed}, crashes {crashes:?}: {why}\n{passes:#?}\n{ending:?}\nrepeat with FERRATA_FLOW_SEED={seed} cargo test -p ferrata-flow --test random"
         )
     };
     if !ending.log.faults.is_empty() {
@@ -92,6 +136,9 @@ fn check(seed: u64, part: &Part, crashes: &[Crash], ending: &Ending, calm: Optio
     if let Some((id, count)) = ending.log.effects.iter().find(|(_, count)| **count > most) {
         fail(format!("{id} had its effect {count} times"));
     }
+    if let Err(why) = check_rows(ending) {
+        fail(why);
+    }
     if ending.status == RunStatus::Failed {
         let mut undone = ending.log.undone.clone();
         undone.dedup();
@@ -103,27 +150,44 @@ fn check(seed: u64, part: &Part, crashes: &[Crash], ending: &Ending, calm: Optio
     } else if !ending.log.undone.is_empty() {
         fail("a run that completed undid something".into());
     }
-    let Some(calm) = calm.filter(|_| !part.has_race()) else { return };
+    let Some(calm) = calm.filter(|_| !passes.iter().any(Part::has_race)) else { return };
     let effects = |ending: &Ending| ending.log.effects.keys().cloned().collect::<Vec<_>>();
     if ending.status != calm.status || effects(ending) != effects(calm) {
         fail(format!("without a crash it was {calm:?}"));
     }
 }
 
-/// Guarantees: FLOW-2, FLOW-3, FLOW-5, FLOW-7.
+/// Checks that each transaction was committed at most once, and exactly once if the function has seen its result.
+fn check_rows(ending: &Ending) -> Result<(), String> {
+    for (id, row) in &ending.rows {
+        let is_seen = ending.log.transactions.get(id) == Some(&true);
+        if *row > 1 || (is_seen && *row != 1) {
+            return Err(format!("{id} was committed {row} times"));
+        }
+    }
+    Ok(())
+}
+
+/// Guarantees: FLOW-2, FLOW-3, FLOW-5, FLOW-7, FLOW-9, FLOW-11.
 #[tokio::test]
 async fn random_functions_survive_crashes() {
-    let (mut cases, mut raced, mut failed) = (0, 0, 0);
+    let (mut cases, mut raced, mut failed, mut parts) = (0, 0, 0, Counts::default());
     for seed in seeds(SEEDS) {
         let mut rng = Rng::new(seed);
-        let mut parts: Vec<_> = (0..2 + rng.below(3)).map(|_| Part::random(&mut rng, 3, true)).collect();
-        if rng.chance(30) {
-            parts.push(Part::Fail);
+        let pass_count = if rng.chance(25) { 2 + rng.below(2) } else { 1 };
+        let mut passes: Vec<Vec<Part>> = (0..pass_count)
+            .map(|_| (0..2 + rng.below(3)).map(|_| Part::random(&mut rng, 3, true)).collect())
+            .collect();
+        if rng.chance(30)
+            && let Some(last) = passes.last_mut()
+        {
+            last.push(Part::Fail);
         }
-        let part = rename(parts);
-        let calm = run(&part, &[]).await;
-        check(seed, &part, &[], &calm, None);
-        raced += u32::from(part.has_race());
+        let passes = rename(passes);
+        parts.add(&passes);
+        let calm = run(&passes, &[]).await;
+        check(seed, &passes, &[], &calm, None);
+        raced += u32::from(passes.iter().any(Part::has_race));
         failed += u32::from(calm.status == RunStatus::Failed);
         for write in 0..calm.writes {
             for fault in [Fault::CrashBefore, Fault::CrashAfter] {
@@ -131,22 +195,52 @@ async fn random_functions_survive_crashes() {
                 if rng.chance(50) {
                     crashes.push((1 + u64::from(rng.below(20)), fault));
                 }
-                let ending = run(&part, &crashes).await;
-                check(seed, &part, &crashes, &ending, Some(&calm));
+                let ending = run(&passes, &crashes).await;
+                check(seed, &passes, &crashes, &ending, Some(&calm));
                 cases += 1;
             }
         }
     }
-    println!("{cases} cases, {raced} programs with races, {failed} that fail");
+    println!("{cases} cases, {raced} programs with races, {failed} that fail, {parts:?}");
+    assert!(cases < 1_000 || parts.are_all_there(), "{parts:?}");
+}
+
+/// How many parts of each kind the programs have.
+#[derive(Debug, Default)]
+struct Counts {
+    external: u32,
+    transactions: u32,
+    maps: u32,
+    spawned: u32,
+    events: u32,
+    continued: usize,
+}
+
+impl Counts {
+    fn add(&mut self, passes: &[Part]) {
+        self.continued += passes.len() - 1;
+        for part in passes {
+            self.external += part.count(&|part| matches!(part, Part::External { .. }));
+            self.transactions += part.count(&|part| matches!(part, Part::Transaction { .. }));
+            self.maps += part.count(&|part| matches!(part, Part::Map { .. }));
+            self.spawned += part.count(&|part| matches!(part, Part::Spawn { .. }));
+            self.events += part.count(&|part| matches!(part, Part::Emit));
+        }
+    }
+
+    fn are_all_there(&self) -> bool {
+        let parts = [self.external, self.transactions, self.maps, self.spawned, self.events];
+        self.continued > 0 && parts.iter().all(|count| *count > 0)
+    }
 }
 
 /// Runs a program until a write crashes its process, or another process takes the run over. The run is then cancelled, and a third process undoes
 /// it, after a crash of its own. Returns `None` if the run ended before.
-async fn cancel(part: &Part, first: Crash, second: Crash, is_taken_over: bool) -> Option<Ending> {
+async fn cancel(passes: &[Part], first: Crash, second: Crash, is_taken_over: bool) -> Option<Ending> {
     let log: SharedLog = Arc::new(Mutex::new(RunLog::default()));
-    let flow = program(part.clone(), &log);
-    let world = World::new();
-    let one = process(&world, &flow).await;
+    let flow = program(passes.to_vec(), &log);
+    let world = world(passes);
+    let one = process(&world, &flow, &log).await;
     if !is_taken_over {
         one.fail_write(first.0, first.1);
     }
@@ -166,7 +260,7 @@ async fn cancel(part: &Part, first: Crash, second: Crash, is_taken_over: bool) -
     world.pass(other.cancel(&run, "enough")).await.ok()?;
     let mut crash_count = 2;
     for crash in [Some(second), None] {
-        let process = process(&world, &flow).await;
+        let process = process(&world, &flow, &log).await;
         if let Some((write, fault)) = crash {
             process.fail_write(write, fault);
         }
@@ -181,10 +275,11 @@ async fn cancel(part: &Part, first: Crash, second: Crash, is_taken_over: bool) -
     drop(one);
     let status = other.head(&run).await.unwrap().unwrap().status;
     let log = std::mem::take(&mut *log.lock().unwrap());
-    Some(Ending { status, text: String::new(), log, writes: 0, crash_count })
+    let rows = rows(&world, &log).await;
+    Some(Ending { status, text: String::new(), log, writes: 0, crash_count, rows })
 }
 
-/// Guarantees: FLOW-8.
+/// Guarantees: FLOW-8, FLOW-9.
 #[tokio::test]
 async fn random_functions_are_undone_when_cancelled() {
     let (mut cases, mut undone) = (0, 0);
@@ -195,7 +290,7 @@ async fn random_functions_are_undone_when_cancelled() {
             let at = rng.below(u32::try_from(parts.len()).unwrap()) as usize;
             parts.insert(at, Part::Undo { name: String::new() });
         }
-        let part = rename(parts);
+        let passes = rename(vec![parts]);
         let mut crash = || {
             (
                 1 + u64::from(rng.below(20)),
@@ -203,12 +298,13 @@ async fn random_functions_are_undone_when_cancelled() {
             )
         };
         let (first, second) = (crash(), crash());
-        let Some(ending) = cancel(&part, first, second, seed % 3 == 0).await else { continue };
+        let Some(ending) = cancel(&passes, first, second, seed % 3 == 0).await else { continue };
         cases += 1;
         undone += usize::from(!ending.log.undone.is_empty());
-        let case = format!("seed {seed}, crashes {first:?} and {second:?}\n{part:#?}\n{ending:?}");
+        let case = format!("seed {seed}, crashes {first:?} and {second:?}\n{passes:#?}\n{ending:?}");
         assert!(ending.log.faults.is_empty(), "broken rules: {case}");
         assert_eq!(ending.status, RunStatus::Cancelled, "{case}");
+        assert_eq!(check_rows(&ending), Ok(()), "{case}");
         let mut expected = ending.log.registered.clone();
         expected.reverse();
         let mut once = ending.log.undone.clone();
@@ -225,7 +321,7 @@ async fn random_functions_are_undone_when_cancelled() {
 }
 
 /// Makes the names of the parts of a program unique.
-fn rename(parts: Vec<Part>) -> Part {
+fn rename(passes: Vec<Vec<Part>>) -> Vec<Part> {
     fn each(part: &mut Part, count: &mut u32) {
         *count += 1;
         match part {
@@ -237,8 +333,12 @@ fn rename(parts: Vec<Part>) -> Part {
             | Part::Receive { name, .. }
             | Part::Undo { name }
             | Part::Value { name }
-            | Part::Child { name } => *name = format!("p{count}"),
-            Part::Yield | Part::Fail => {}
+            | Part::Child { name, .. }
+            | Part::External { name, .. }
+            | Part::Transaction { name, .. }
+            | Part::Map { name, .. }
+            | Part::Spawn { name } => *name = format!("p{count}"),
+            Part::Yield | Part::Fail | Part::Emit => {}
             Part::Sequence(parts) | Part::Join(parts) | Part::Unordered(parts) => {
                 parts.iter_mut().for_each(|part| each(part, count));
             }
@@ -248,7 +348,8 @@ fn rename(parts: Vec<Part>) -> Part {
             }
         }
     }
-    let mut part = Part::Sequence(parts);
-    each(&mut part, &mut 0);
-    part
+    let mut passes: Vec<_> = passes.into_iter().map(Part::Sequence).collect();
+    let mut count = 0;
+    passes.iter_mut().for_each(|part| each(part, &mut count));
+    passes
 }

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ferrata_core::graph::RetryPolicy;
-use ferrata_flow::{Flow, FlowContext, FlowError, flow};
+use ferrata_core::node::NodeError;
+use ferrata_flow::{Flow, FlowContext, FlowError, FlowErrorKind, flow};
+use ferrata_testing::LedgerDatabase;
 use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
@@ -57,7 +59,31 @@ pub(crate) enum Part {
     Unordered(Vec<Part>),
     Child {
         name: String,
+        fails: bool,
     },
+    /// A step that may have its effect once only, and says that nothing was done so many times first.
+    External {
+        name: String,
+        failures: u32,
+        tries: u32,
+    },
+    /// A step that writes a row in the transaction of its record.
+    Transaction {
+        name: String,
+        fails: bool,
+    },
+    /// Calls of one flow, at most so many at a time. The second of them fails.
+    Map {
+        name: String,
+        count: u32,
+        max_running: u32,
+    },
+    /// Starts a flow that goes on alone.
+    Spawn {
+        name: String,
+    },
+    /// Sends an event, which no record holds.
+    Emit,
 }
 
 impl Part {
@@ -66,7 +92,7 @@ impl Part {
     /// Branches of a race are operations alone, with names of their own: `select!` polls them in any order, so equal names have no numbers there.
     pub(crate) fn random(rng: &mut Rng, depth: u32, may_yield: bool) -> Self {
         let name = String::new();
-        let kind = if depth == 0 { rng.below(8) } else { rng.below(13) };
+        let kind = if depth == 0 { rng.below(11) } else { rng.below(16) };
         match kind {
             0..=2 => {
                 let name = if may_yield && rng.chance(10) { "common".to_owned() } else { name };
@@ -80,12 +106,22 @@ impl Part {
             6 if rng.chance(40) => Self::Receive { name, seconds: rng.below(5) },
             6 if may_yield => Self::Yield,
             6 => Self::Value { name },
-            7 if rng.chance(50) => Self::Child { name },
+            7 if rng.chance(50) => Self::Child { name, fails: rng.chance(20) },
             7 if may_yield => Self::Undo { name },
             7 => Self::Sleep { name, seconds: 1 },
-            8 | 9 => Self::Sequence(Self::several(rng, depth, may_yield)),
-            10 => Self::Join(Self::several(rng, depth, may_yield)),
-            11 => {
+            8 => {
+                let failures = if rng.chance(40) { 1 + rng.below(2) } else { 0 };
+                Self::External { name, failures, tries: 1 + rng.below(3) }
+            }
+            9 => Self::Transaction { name, fails: rng.chance(20) },
+            10 if rng.chance(50) => {
+                Self::Map { name, count: 1 + rng.below(3), max_running: 1 + rng.below(3) }
+            }
+            10 if may_yield && rng.chance(40) => Self::Emit,
+            10 => Self::Spawn { name },
+            11 | 12 => Self::Sequence(Self::several(rng, depth, may_yield)),
+            13 => Self::Join(Self::several(rng, depth, may_yield)),
+            14 => {
                 let one = Self::random(rng, depth - 1, false);
                 Self::Select(Box::new(one), Box::new(Self::random(rng, depth - 1, false)))
             }
@@ -95,6 +131,18 @@ impl Part {
 
     fn several(rng: &mut Rng, depth: u32, may_yield: bool) -> Vec<Self> {
         (0..2 + rng.below(2)).map(|_| Self::random(rng, depth - 1, may_yield)).collect()
+    }
+
+    /// Counts the parts for which `is_wanted` holds.
+    pub(crate) fn count(&self, is_wanted: &impl Fn(&Self) -> bool) -> u32 {
+        let inner = match self {
+            Self::Sequence(parts) | Self::Join(parts) | Self::Unordered(parts) => {
+                parts.iter().map(|part| part.count(is_wanted)).sum()
+            }
+            Self::Select(one, other) => one.count(is_wanted) + other.count(is_wanted),
+            _ => 0,
+        };
+        inner + u32::from(is_wanted(self))
     }
 
     /// Tells whether time decides what the program sees.
@@ -113,6 +161,10 @@ impl Part {
 pub(crate) struct RunLog {
     /// How often the work of each step ended well.
     pub(crate) effects: BTreeMap<String, u32>,
+    /// The results of the external steps that had their effect, by name: an operator finds them.
+    pub(crate) external: BTreeMap<String, String>,
+    /// The transactions: whether the function has seen their results.
+    pub(crate) transactions: BTreeMap<String, bool>,
     /// The steps whose result the function has seen.
     seen: BTreeSet<String>,
     /// How often each step was tried.
@@ -136,6 +188,7 @@ struct Call {
     /// Everything that the function has seen, in order.
     history: Arc<Mutex<Vec<String>>>,
     numbers: Arc<Mutex<BTreeMap<String, u32>>>,
+    pass: u32,
 }
 
 impl Call {
@@ -156,7 +209,7 @@ impl Call {
         let mut numbers = self.numbers.lock().unwrap();
         let number = numbers.entry(name.to_owned()).or_default();
         *number += 1;
-        format!("{name}#{number}")
+        format!("{}/{name}#{number}", self.pass)
     }
 
     async fn step(
@@ -209,6 +262,76 @@ impl Call {
         }
     }
 
+    async fn external(&self, name: &str, failures: u32, tries: u32) -> Result<(), FlowError> {
+        let (id, own) = (self.number(name), self.history());
+        let work = || {
+            let (log, id, own, name) = (Arc::clone(&self.log), id.clone(), own.clone(), name.to_owned());
+            async move {
+                let mut log = log.lock().unwrap();
+                let tried = log.tries.entry(id.clone()).or_default();
+                *tried += 1;
+                if *tried <= failures || failures >= tries {
+                    return Err(FlowError::new(format!("{id} failed")).not_done());
+                }
+                let count = log.effects.entry(id.clone()).or_default();
+                *count += 1;
+                if *count > 1 {
+                    log.faults.push(format!("the external step {id} is repeated"));
+                }
+                log.external.insert(name, own.clone());
+                Ok(own)
+            }
+        };
+        let policy =
+            RetryPolicy::none().with_attempts(tries).with_delay(Duration::from_secs(1)).with_jitter(0.0);
+        let result = self.cx.step(name, work).retry(policy).external().await;
+        if let Ok(known) = &result {
+            self.log.lock().unwrap().seen.insert(id.clone());
+            self.check_history(&id, known, &own);
+        }
+        self.see(format!("{id}: {:?}", result.map(|_| ()).map_err(|error| error.to_string())));
+        Ok(())
+    }
+
+    async fn transaction(&self, name: &str, fails: bool) {
+        let (id, own) = (self.number(name), self.history());
+        self.log.lock().unwrap().transactions.entry(id.clone()).or_default();
+        let (row, result) = (id.clone(), own.clone());
+        let written = self.cx.step_in::<LedgerDatabase, _, _, _>(name, move |rows| {
+            Box::pin(async move {
+                rows.add(&row, 1);
+                if fails { Err(NodeError::new(format!("{row} failed")).fatal()) } else { Ok(result) }
+            })
+        });
+        let result = written.await;
+        if let Ok(known) = &result {
+            self.log.lock().unwrap().transactions.insert(id.clone(), true);
+            self.check_history(&id, known, &own);
+        }
+        self.see(format!("{id}: {:?}", result.map(|_| ()).map_err(|error| error.to_string())));
+    }
+
+    async fn map(&self, name: &str, count: u32, max_running: u32) {
+        let own = self.history();
+        let inputs: Vec<String> = (0..count)
+            .map(|n| format!("{}{name}.{n} after {own}", if n == 1 { FAILS } else { "" }))
+            .collect();
+        let results = self.cx.map(name, &self.child, inputs.clone(), max_running as usize).await;
+        if results.len() != inputs.len() {
+            self.fault(format!("{name} has {} results", results.len()));
+        }
+        for (input, result) in inputs.iter().zip(&results) {
+            let is_right = match result {
+                Ok(output) => output == input,
+                Err(error) => input.starts_with(FAILS) && is_failure_of(error, input),
+            };
+            if !is_right {
+                self.fault(format!("{name} has {result:?} for {input}"));
+            }
+        }
+        self.see(format!("{name}: {:?}", results.iter().map(Result::is_ok).collect::<Vec<_>>()));
+    }
+
     fn check_history(&self, id: &str, known: &str, own: &str) {
         if known != own {
             self.fault(format!("{id} was recorded after [{known}], and is called after [{own}]"));
@@ -233,12 +356,16 @@ impl Call {
                     self.see(name.clone());
                 }
                 Part::Value { name } => {
-                    let value = self.cx.random(name).await;
-                    self.see(value.to_string());
+                    let value = match name.bytes().last().unwrap_or_default() % 3 {
+                        0 => self.cx.random(name).await.to_string(),
+                        1 => self.cx.uuid(name).await.to_string(),
+                        _ => format!("{:?}", self.cx.now(name).await),
+                    };
+                    self.see(value);
                 }
                 Part::Ask { name } => {
-                    let yes: bool = self.cx.ask(name, "Sure?").await?;
-                    self.see(format!("{name} {yes}"));
+                    let answer: Result<bool, _> = self.cx.ask(name, "Sure?").await;
+                    self.see(format!("{name} {:?}", answer.map_err(|error| error.to_string())));
                 }
                 Part::Receive { name, seconds } => {
                     let time = Duration::from_secs((*seconds).into());
@@ -281,14 +408,27 @@ impl Call {
                         result?;
                     }
                 }
-                Part::Child { name } => {
-                    let input = format!("{name} after {}", self.history());
-                    let result = self.cx.call(&self.child, input.clone()).name(name).await?;
-                    if result != input {
-                        self.fault(format!("child {name} was called after another history"));
+                Part::Child { name, fails } => {
+                    let input = format!("{}{name} after {}", if *fails { FAILS } else { "" }, self.history());
+                    let result = self.cx.call(&self.child, input.clone()).name(name).await;
+                    let is_right = match &result {
+                        Ok(output) => !fails && *output == input,
+                        Err(error) => *fails && is_failure_of(error, &input),
+                    };
+                    if !is_right {
+                        self.fault(format!("child {name} of {input} has {result:?}"));
                     }
                     self.see(name.clone());
                 }
+                Part::External { name, failures, tries } => self.external(name, *failures, *tries).await?,
+                Part::Transaction { name, fails } => self.transaction(name, *fails).await,
+                Part::Map { name, count, max_running } => self.map(name, *count, *max_running).await,
+                Part::Spawn { name } => {
+                    let input = format!("{name} after {}", self.history());
+                    let run = self.cx.spawn(name, &self.child, &input).await;
+                    self.see(format!("{name} {run}"));
+                }
+                Part::Emit => self.cx.emit("seen", self.history())?,
             }
             Ok(())
         })
@@ -300,26 +440,49 @@ async fn sleep_by(cx: &FlowContext, seconds: u32) {
     clock.sleep(Duration::from_secs(seconds.into())).await;
 }
 
+/// What the input of a child begins with that fails.
+const FAILS: &str = "fails: ";
+
 /// The flow that children run.
 pub(crate) fn child() -> Flow<String, String> {
-    flow("child", |_cx, input: String| async move { Ok::<_, FlowError>(input) })
+    flow("child", |_cx, input: String| async move {
+        if input.starts_with(FAILS) { Err(FlowError::fatal(failure_of(&input))) } else { Ok(input) }
+    })
 }
 
-/// Makes the flow of a program.
-pub(crate) fn program(part: Part, log: &SharedLog) -> Flow<(), String> {
-    let (part, log) = (Arc::new(part), Arc::clone(log));
-    flow("random", move |cx: FlowContext, _: ()| {
-        let (part, log) = (Arc::clone(&part), Arc::clone(&log));
+/// The error of a child with this input: its beginning, because causes are cut.
+fn failure_of(input: &str) -> String {
+    input.chars().take(40).collect()
+}
+
+fn is_failure_of(error: &FlowError, input: &str) -> bool {
+    let causes = error.failure().causes();
+    error.kind() == FlowErrorKind::ChildFailed
+        && causes.iter().any(|cause| cause.ends_with(&failure_of(input)))
+}
+
+/// The flow of a program. Its input is the number of the pass, and what the passes before it saw.
+pub(crate) type Program = Flow<(u32, Vec<String>), String>;
+
+/// Makes the flow of a program, which does one of these parts in each pass.
+pub(crate) fn program(passes: Vec<Part>, log: &SharedLog) -> Program {
+    let (passes, log) = (Arc::new(passes), Arc::clone(log));
+    flow("random", move |cx: FlowContext, (pass, history): (u32, Vec<String>)| {
+        let (passes, log) = (Arc::clone(&passes), Arc::clone(&log));
         async move {
             log.lock().unwrap().registered.clear();
-            let (history, numbers) = (Arc::default(), Arc::default());
-            let call = Call { cx, log, child: child(), history, numbers };
-            let result = call.run(&part).await;
+            let (history, numbers) = (Arc::new(Mutex::new(history)), Arc::default());
+            let call = Call { cx, log, child: child(), history, numbers, pass };
+            let result = call.run(&passes[pass as usize]).await;
             // What it has seen is part of the result: the last step says it once more.
             call.see(format!("{:?}", result.as_ref().map_err(ToString::to_string)));
             result.map_err(FlowError::as_fatal)?;
             call.step("end", 0, 1, None).await?;
-            Ok(call.history.lock().unwrap().join(", "))
+            let history = call.history.lock().unwrap().clone();
+            if passes.len() > pass as usize + 1 {
+                return call.cx.continue_with((pass + 1, history)).await;
+            }
+            Ok(history.join(", "))
         }
     })
 }

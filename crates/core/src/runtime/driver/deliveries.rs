@@ -154,7 +154,7 @@ impl<S: State> RunDriver<S> {
         let first = inbox.and_then(|_| self.first_receiver()).map(|(_, order)| order);
         let mut next: Option<PendingDelivery> = None;
         let groups = self.waits.ended_groups(key);
-        for waiter in self.waits.of(key) {
+        for waiter in self.waits.next_waits(key) {
             let again = running.place_of(&waiter.name);
             let inbox = inbox.filter(|_| first == Some(waiter.order));
             let end = match waiter.what {
@@ -175,8 +175,8 @@ impl<S: State> RunDriver<S> {
 
     /// Delivers a result to an activation.
     fn deliver(&mut self, offer: PendingDelivery) -> Result<()> {
-        let PendingDelivery { key, name, what, .. } = offer;
-        let Some(mut waiter) = self.waits.remove(key, &name) else { return Ok(()) };
+        let PendingDelivery { key, name, what, order, .. } = offer;
+        let Some(mut waiter) = self.waits.remove(key, order) else { return Ok(()) };
         // A rival wait might have ended instead, so the order must be recorded.
         let first = waiter.reply.waits().has_rivals();
         let strong = matches!(waiter.what, WaitsFor::Record(..));
@@ -259,7 +259,7 @@ impl<S: State> RunDriver<S> {
             self.waits.mark_dirty(key);
             let memo = self.machine.in_flight().get(&key).and_then(|activation| activation.memos.get(&name));
             let open = matches!(memo, Some(Memo::Asked(asked)) if asked.reply.is_open());
-            if !open || !self.waits.of(key).iter().any(|waiter| waiter.name == name) {
+            if !open || !self.waits.next_waits(key).any(|waiter| waiter.name == name) {
                 continue;
             }
             let node = self.machine.name(key.0).clone();

@@ -12,7 +12,7 @@ use crate::node::ReplySender;
 /// The waits of running nodes.
 #[derive(Default)]
 pub(super) struct WaitRegistry {
-    by_activation: BTreeMap<ActivationKey, Vec<NodeWait>>,
+    by_activation: BTreeMap<ActivationKey, ActivationWaits>,
     /// The times at which the driver must check a wait.
     times: BTreeSet<(Timestamp, ActivationKey, String)>,
     /// The number of waits so far. It gives each wait its position, because the longest wait is served first.
@@ -33,6 +33,24 @@ struct ChildGroup {
     going: BTreeSet<String>,
     /// The children whose ends are recorded but not delivered.
     ended: Vec<String>,
+}
+
+/// The waits of one activation.
+#[derive(Default)]
+struct ActivationWaits {
+    /// Waits for a record that is written, by their order: the first open one ends before the others. A node may have thousands.
+    written: BTreeMap<u64, NodeWait>,
+    others: Vec<NodeWait>,
+}
+
+impl ActivationWaits {
+    fn all_mut(&mut self) -> impl Iterator<Item = &mut NodeWait> {
+        self.written.values_mut().chain(&mut self.others)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.written.is_empty() && self.others.is_empty()
+    }
 }
 
 pub(super) struct NodeWait {
@@ -81,33 +99,41 @@ impl WaitRegistry {
         self.children.as_deref_mut()
     }
 
+    /// Lists the open waits for events: all but those for a record that is written.
     fn open(&self) -> impl Iterator<Item = (ActivationKey, &NodeWait)> {
-        let all = self.by_activation.iter().flat_map(|(&key, all)| all.iter().map(move |one| (key, one)));
+        let all =
+            self.by_activation.iter().flat_map(|(&key, all)| all.others.iter().map(move |one| (key, one)));
         all.filter(|(_, waiter)| waiter.is_open())
     }
 
-    /// Lists the open waits of an activation.
-    pub(super) fn of(&mut self, key: ActivationKey) -> &[NodeWait] {
-        let Some(all) = self.by_activation.get_mut(&key) else { return &[] };
-        if !all.iter().all(NodeWait::is_open) {
-            let times = &mut self.times;
-            all.retain(|waiter| {
-                if let (false, Some(until)) = (waiter.is_open(), waiter.until) {
-                    times.remove(&(until, key, waiter.name.clone()));
-                }
-                waiter.is_open()
-            });
+    /// Lists the open waits of an activation that may end next. Of the waits for a record that is written, it lists the first.
+    pub(super) fn next_waits(&mut self, key: ActivationKey) -> impl Iterator<Item = &NodeWait> {
+        if let Some(all) = self.by_activation.get_mut(&key) {
+            while all.written.first_entry().is_some_and(|first| !first.get().is_open()) {
+                all.written.pop_first();
+            }
+            if !all.others.iter().all(NodeWait::is_open) {
+                let times = &mut self.times;
+                all.others.retain(|waiter| {
+                    if let (false, Some(until)) = (waiter.is_open(), waiter.until) {
+                        times.remove(&(until, key, waiter.name.clone()));
+                    }
+                    waiter.is_open()
+                });
+            }
+            if all.is_empty() {
+                self.by_activation.remove(&key);
+            }
         }
-        if all.is_empty() {
-            self.by_activation.remove(&key);
-            return &[];
-        }
-        self.by_activation.get(&key).map_or(&[], Vec::as_slice)
+        let all = self.by_activation.get(&key).into_iter();
+        all.flat_map(|all| all.written.values().take(1).chain(&all.others))
     }
 
     /// Returns whether the activation has an open wait.
     pub(super) fn waits(&self, key: ActivationKey) -> bool {
-        self.by_activation.get(&key).is_some_and(|all| all.iter().any(NodeWait::is_open))
+        self.by_activation
+            .get(&key)
+            .is_some_and(|all| all.written.values().chain(&all.others).any(NodeWait::is_open))
     }
 
     /// Returns whether a wait for a message is open.
@@ -188,23 +214,33 @@ impl WaitRegistry {
             self.times.insert((until, key, name.clone()));
         }
         self.wait_count += 1;
-        let waiter = NodeWait { name, order: self.wait_count, what, until, reply };
-        self.by_activation.entry(key).or_default().push(waiter);
+        let order = self.wait_count;
+        let waiter = NodeWait { name, order, what, until, reply };
+        let all = self.by_activation.entry(key).or_default();
+        match what {
+            WaitsFor::Step(Some(_)) | WaitsFor::Record(..) => drop(all.written.insert(order, waiter)),
+            _ => all.others.push(waiter),
+        }
         self.dirty.insert(key);
     }
 
-    /// Removes a wait that ends.
-    pub(super) fn remove(&mut self, key: ActivationKey, name: &str) -> Option<NodeWait> {
+    /// Removes the wait of this order, which ends. Returns `None` if it is no longer open.
+    pub(super) fn remove(&mut self, key: ActivationKey, order: u64) -> Option<NodeWait> {
         let all = self.by_activation.get_mut(&key)?;
-        let at = all.iter().position(|waiter| waiter.name == name && waiter.is_open())?;
-        let waiter = all.swap_remove(at);
+        let waiter = match all.written.remove(&order) {
+            Some(waiter) => waiter,
+            None => {
+                let at = all.others.iter().position(|waiter| waiter.order == order)?;
+                all.others.swap_remove(at)
+            }
+        };
         if all.is_empty() {
             self.by_activation.remove(&key);
         }
         if let Some(until) = waiter.until {
-            self.times.remove(&(until, key, name.to_owned()));
+            self.times.remove(&(until, key, waiter.name.clone()));
         }
-        Some(waiter)
+        Some(waiter).filter(NodeWait::is_open)
     }
 
     /// Keeps the wait for an expired question open until the expiry is durable.
@@ -219,8 +255,9 @@ impl WaitRegistry {
     }
 
     fn set(&mut self, key: ActivationKey, name: &str, what: WaitsFor) {
-        let all = self.by_activation.get_mut(&key).into_iter().flatten();
-        all.filter(|waiter| waiter.name == name && waiter.is_open())
+        let all = self.by_activation.get_mut(&key).into_iter();
+        all.flat_map(|all| &mut all.others)
+            .filter(|waiter| waiter.name == name && waiter.is_open())
             .take(1)
             .for_each(|waiter| waiter.what = what);
     }
@@ -245,10 +282,10 @@ impl WaitRegistry {
         receiving.into_iter().map(|(key, waiter)| (key, waiter.name.clone())).collect()
     }
 
-    /// Returns the position of a wait among all waits, ordered by their start.
+    /// Returns the position of a wait for an event among all waits, ordered by their start.
     pub(super) fn order_of(&self, key: ActivationKey, name: &str) -> Option<u64> {
         let all = self.by_activation.get(&key)?;
-        all.iter().find(|waiter| waiter.name == name && waiter.is_open()).map(|waiter| waiter.order)
+        all.others.iter().find(|waiter| waiter.name == name && waiter.is_open()).map(|waiter| waiter.order)
     }
 
     /// Marks an activation whose waits must be checked.
@@ -271,12 +308,12 @@ impl WaitRegistry {
     pub(super) fn forget_activation(&mut self, key: ActivationKey) {
         self.groups.retain(|(of, _), _| *of != key);
         let Some(all) = self.by_activation.remove(&key) else { return };
-        for waiter in &all {
+        for waiter in &all.others {
             if let Some(until) = waiter.until {
                 self.times.remove(&(until, key, waiter.name.clone()));
             }
         }
-        if all.iter().any(|waiter| waiter.what == WaitsFor::Message) {
+        if all.others.iter().any(|waiter| waiter.what == WaitsFor::Message) {
             // Another wait is now the longest.
             self.mark_all_dirty();
         }
@@ -294,7 +331,7 @@ impl WaitRegistry {
     /// If the record of an expiry was refused because of a conflict, the wait is open again, because an answer may have arrived first.
     pub(super) fn restart(&mut self, last: Seq, follows: impl Fn(ActivationKey) -> bool) {
         for (&key, all) in &mut self.by_activation {
-            for waiter in all.iter_mut() {
+            for waiter in all.all_mut() {
                 match &mut waiter.what {
                     WaitsFor::Expiry => {
                         waiter.what = WaitsFor::Answer;

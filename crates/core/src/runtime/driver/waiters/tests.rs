@@ -44,19 +44,36 @@ fn dropped_wait_counts_for_nothing() {
     drop(answer);
     assert!(!waiters.waits(key(1)) && !waiters.is_receiving());
     assert_eq!((waiters.next_time(), waiters.first_receiver(&[])), (None, None));
-    assert!(waiters.remove(key(1), "r1").is_none());
-    assert!(waiters.of(key(1)).is_empty());
+    assert!(waiters.remove(key(1), 1).is_none());
+    assert!(waiters.next_waits(key(1)).next().is_none());
     assert_eq!(waiters.next_wake(), None, "its time is forgotten with it");
+}
+
+/// A node may wait for thousands of records at once, so a check sees the first of them alone.
+#[test]
+fn written_records_end_in_order() {
+    let mut waiters = WaitRegistry::default();
+    let _timer = wait(&mut waiters, 1, "t", WaitsFor::Time, Some(5));
+    let mut answers: Vec<_> =
+        (0..1_000).map(|_| wait(&mut waiters, 1, "s", WaitsFor::Record(Seq::new(1), true), None)).collect();
+    drop(answers.remove(0));
+    for order in 3..=1_001 {
+        let next: Vec<_> = waiters.next_waits(key(1)).map(|waiter| waiter.order).collect();
+        assert_eq!(next, [order, 1]);
+        assert!(waiters.remove(key(1), order).is_some());
+    }
+    assert!(waiters.remove(key(1), 2).is_none(), "it was dropped");
+    assert_eq!(waiters.next_waits(key(1)).map(|waiter| waiter.order).collect::<Vec<_>>(), [1]);
 }
 
 #[test]
 fn a_wait_ends_once() {
     let mut waiters = WaitRegistry::default();
     let mut answer = wait(&mut waiters, 1, "q", WaitsFor::Answer, Some(9));
-    let waiter = waiters.remove(key(1), "q").unwrap();
+    let waiter = waiters.remove(key(1), 1).unwrap();
     waiter.reply.send(Ok(NodeReply::Done));
     assert!(matches!(answer.try_recv(), Ok(Ok(NodeReply::Done))));
-    assert!(waiters.remove(key(1), "q").is_none());
+    assert!(waiters.remove(key(1), 1).is_none());
     assert_eq!(waiters.next_wake(), None);
 }
 
@@ -68,13 +85,13 @@ fn deadline_fires_once_and_again_after_conflict() {
     assert_eq!(waiters.next_due(at(9)), Some((at(9), key(1), "q".into())));
     assert_eq!(waiters.next_due(at(9)), None);
     waiters.await_expiry(key(1), "q");
-    assert!(waiters.of(key(1))[0].what == WaitsFor::Expiry);
+    assert!(waiters.next_waits(key(1)).next().unwrap().what == WaitsFor::Expiry);
     waiters.restart(Seq::new(1), |_| true);
-    assert!(waiters.of(key(1))[0].what == WaitsFor::Answer, "an answer may have come first");
+    assert!(waiters.next_waits(key(1)).next().unwrap().what == WaitsFor::Answer, "an answer may have come first");
     assert_eq!(waiters.next_due(at(9)), Some((at(9), key(1), "q".into())));
     waiters.await_expiry(key(1), "q");
     waiters.expired(key(1), "q");
-    assert!(waiters.of(key(1))[0].what == WaitsFor::Answer);
+    assert!(waiters.next_waits(key(1)).next().unwrap().what == WaitsFor::Answer);
     waiters.restart(Seq::new(1), |_| true);
     assert_eq!(waiters.next_due(at(9)), None, "an expiry that is durable does not ring again");
 }
@@ -99,7 +116,7 @@ fn wait_follows_record_rewritten_after_conflict() {
     let _known = wait(&mut waiters, 2, "s1", WaitsFor::Step(None), None);
     let _record = wait(&mut waiters, 3, "s1", WaitsFor::Record(Seq::new(4), false), None);
     waiters.restart(Seq::new(7), |_| true);
-    let what = [1, 2, 3].map(|of| waiters.of(key(of))[0].what);
+    let what = [1, 2, 3].map(|of| waiters.next_waits(key(of)).next().unwrap().what);
     let anew = [
         WaitsFor::Step(Some((Seq::new(7), true))),
         WaitsFor::Step(None),
