@@ -87,7 +87,10 @@ fn deadline_fires_once_and_again_after_conflict() {
     waiters.await_expiry(key(1), "q");
     assert!(waiters.next_waits(key(1)).next().unwrap().what == WaitsFor::Expiry);
     waiters.restart(Seq::new(1), |_| true);
-    assert!(waiters.next_waits(key(1)).next().unwrap().what == WaitsFor::Answer, "an answer may have come first");
+    assert!(
+        waiters.next_waits(key(1)).next().unwrap().what == WaitsFor::Answer,
+        "an answer may have come first"
+    );
     assert_eq!(waiters.next_due(at(9)), Some((at(9), key(1), "q".into())));
     waiters.await_expiry(key(1), "q");
     waiters.expired(key(1), "q");
