@@ -13,7 +13,8 @@ pub(crate) enum ObjectKind {
     Data,
     /// `<tenant>/index/<hash>/<id>`: the index entry that finds a value by its hash.
     Index,
-    /// `<tenant>/condemned/<id>`: a note of the time at which no record named this value. No later put returns the value.
+    /// `<tenant>/condemned/<id>`: a note of the time at which no record named this value. A collection removes the index entries of the value before
+    /// it writes the note, so that later puts do not find the value.
     Condemned,
     /// `<tenant>/clock/<id>`: an object that is written only to read the clock of the object store.
     Clock,

@@ -1,8 +1,9 @@
 //! Decides when each operation of a function may go on, so that a replay takes the recorded path or stops.
 //!
-//! Each operation waits here at its first poll. The runner asks [`ReplayGate::settle`] once the function is quiet: everything is polled, and nothing is
-//! ready. Recorded operations then end one at a time, in the recorded order. Operations without a record go on only when the function has asked
-//! for every recorded operation. If the function is quiet and asks for something else instead, its code was changed, and the gate aborts.
+//! Each operation waits here at its first poll. The runner asks [`ReplayGate::settle`] once the function is quiet: everything is polled, and nothing
+//! is ready. Recorded operations then end one at a time, in the recorded order. Operations without a record go on only when the function has asked
+//! for every recorded operation. If the function is quiet, has not asked for all of them, and waits for other operations instead, then its code was
+//! changed and the gate aborts.
 
 use std::future::poll_fn;
 use std::panic::Location;
@@ -207,7 +208,7 @@ impl ReplayGate {
         GateTicket::new(self, info.id, entry)
     }
 
-    /// Tells whether the operation may go on, and wakes `waker` when it may.
+    /// Returns whether the operation is released. If not, the release wakes `waker`.
     pub(crate) fn poll_release(&self, id: u64, waker: &Waker) -> bool {
         let mut state = self.state();
         let Some(operation) = state.operations.get_mut(&id) else { return false };

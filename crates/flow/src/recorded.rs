@@ -1,4 +1,4 @@
-//! What a run recorded of its operations before an attempt, by key.
+//! The operations that a run recorded before an attempt, by key.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -135,7 +135,7 @@ impl RecordedEntries {
     }
 
     fn add_step(&mut self, key: &str, part: Option<&str>, text: &Arc<RawValue>, place: Option<usize>) {
-        // Other records are none of a flow: those of a later version, say. The function cannot ask for them.
+        // A record that is no `FlowEntry` may come from a later version, for example. No operation of the function can ask for such a record.
         let Ok(record) = serde_json::from_str::<FlowEntry<IgnoredAny>>(text.get()) else {
             let entry = self.entry(key, OperationKind::Step);
             (entry.has_result, entry.text) = (true, Some(Arc::clone(text)));

@@ -21,7 +21,7 @@ const CONFIRMATIONS: u32 = 16;
 
 type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// A function as it is called.
+/// The function of a flow, with its future in a box.
 pub(crate) type FlowFn<I, O> = dyn Fn(FlowContext, I) -> BoxFuture<Result<O, FlowError>> + Send + Sync;
 
 /// The future of an attempt of a flow.

@@ -70,8 +70,8 @@ pub(crate) struct SlotRequest {
 #[derive(Clone, Debug)]
 pub(crate) enum QueueOp {
     Ask(Box<SlotRequest>),
-    /// Records that a waiter becomes idle. The answer to this question then wakes it. If the waiter is not in the line any more, it enters the line
-    /// again: another process may have seen its run idle before this operation was recorded, and may have released its slot. If the run has moved to
+    /// Records that a waiter becomes idle. The answer to this question then wakes it. If the waiter is no longer in the line, it enters the line
+    /// again. Another process may have seen the run idle before this operation was recorded, and may have released its slot. If the run has moved to
     /// another process, the entry belongs to the node in that process and stays.
     Rest {
         id: String,

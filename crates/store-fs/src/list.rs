@@ -22,7 +22,7 @@ struct TopHeads {
     order: Order,
     after: Option<RunPlace>,
     limit: usize,
-    /// At most twice the limit. Sorting only when it is full keeps the cost of each insertion low.
+    /// The candidates so far, at most twice `limit`. Sorting only when it is full keeps the cost of each insertion low.
     heads: Vec<(RunPlace, RunHead)>,
 }
 

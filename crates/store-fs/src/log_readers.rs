@@ -12,8 +12,8 @@ use crate::line::{self, RecordLine};
 use crate::log::CachedLog;
 use crate::tail::flaw_error;
 
-/// Reads the records of a log from the last to the first. Checks that they are dense and chained and have the right checksums. Otherwise returns an
-/// error that names the faulty record.
+/// Reads the records of a log from the last to the first. Checks that no record is missing, that each record names the previous one, and that the
+/// checksums are right. If a check fails, returns an error that names the faulty record.
 #[derive(Debug)]
 pub(crate) struct ReverseReader<'a> {
     lines: BackwardLines<'a>,

@@ -12,7 +12,8 @@ use crate::error::FsStoreError;
 use crate::inner::FsInner;
 use crate::slots::RunSlot;
 
-/// The maximum number of appends in a row. Each append has a log open, and all of them end with the last one.
+/// The maximum number of appends in a row. Each append keeps a log open until the row is synced, and all written appends return together, after the
+/// last sync.
 pub(crate) const LONGEST: usize = 64;
 
 impl FsInner {

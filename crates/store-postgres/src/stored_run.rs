@@ -8,7 +8,8 @@ use ferrata_store::{Error, ErrorKind, Result};
 
 use crate::row::Columns;
 
-/// Returns a join of the head, with this alias, of the run named by the first two parameters. The alias of the name itself is `v`.
+/// Returns a join of a run's name with its head. The first two parameters of the statement are the name, which gets the alias `v`. The alias of the
+/// head is the argument `head`.
 pub(crate) fn named(head: &str) -> String {
     format!(
         "(VALUES ($1::text, $2::text)) AS v(tenant, run) \

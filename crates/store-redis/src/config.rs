@@ -33,7 +33,8 @@ pub struct RedisOptions {
     /// With a higher value, a failover loses less, and every append waits for the slowest of these replicas. A replica confirms that it has received
     /// a record, not that it has written it to disk.
     pub replicas: u32,
-    /// The timeout for these replicas. The default is 2 seconds. At the timeout, the append fails with [`ErrorKind::Indeterminate`].
+    /// The timeout for the confirmations of the [`replicas`](Self::replicas). The default is 2 seconds. At the timeout, the append fails with
+    /// [`ErrorKind::Indeterminate`].
     ///
     /// Other calls of this instance to the same server also wait for that time. The value must be at most the response timeout.
     pub replica_timeout: Duration,

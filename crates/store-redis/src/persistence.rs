@@ -12,7 +12,7 @@ use crate::reply;
 pub enum Persistence {
     /// The server writes nothing to disk. A restart of the server loses every run.
     Memory,
-    /// The server writes only snapshots. A restart of the server loses the writes after the last snapshot, of minutes or hours.
+    /// The server writes only snapshots. A restart of the server loses the writes after the last snapshot, which may be minutes or hours old.
     Snapshots,
     /// The server does not report its persistence. Its operator must know it.
     Unknown,

@@ -125,7 +125,7 @@ impl S3Keys {
         format!("{}index/{}/{:016x}/", self.prefix, tree.as_str(), inverted(created))
     }
 
-    /// Returns the prefix of one run, in one half of the index.
+    /// Returns the prefix of a run's entries in one half of the index. `tree` names the half: active runs or finished runs.
     pub(crate) fn entries(&self, tree: Tree, created: Timestamp, run: &RunKey) -> String {
         format!("{}{}/{}/", self.created(tree, created), run.tenant, run.run)
     }

@@ -37,7 +37,7 @@ fn assumed(seq: Seq, base: bool) -> impl Fn(Field) -> Option<Value> {
     }
 }
 
-/// Returns the number of a record in the form of the column. No log has more records than fit.
+/// Returns the number of a record as the signed integer that the column stores. No log has more records than fit.
 pub(crate) fn number(seq: Seq) -> i64 {
     i64::try_from(seq.get()).unwrap_or(i64::MAX)
 }

@@ -1,4 +1,4 @@
-//! Ranges of a run's headers, and the answers of a store. Record numbers are dense, so a range needs no cursor.
+//! A range of a run's headers that a caller requests, and the headers that the store returns. Record numbers are dense, so a range needs no cursor.
 
 use std::num::NonZeroU32;
 

@@ -11,9 +11,9 @@
 //! **Theorem.** Even if processes die between any two steps: (a) a run with a record has an entry at its position; (b) no listing shows a run
 //! without a record, or a run with a false head.
 //!
-//! *Proof.* (b) is rule 2. (a) holds by induction over the steps of one generation. Let an append make record *n* the head. If *n* moves the run,
-//! rule 1 stored the entry for the new position first. If it does not, the run has its entry by induction. That entry stays until a record after
-//! *n* moves the run:
+//! *Proof.* (b) is rule 2. (a) holds by induction over the steps of one generation. Let an append make record *n* the head. If *n* moves the run to
+//! another position, rule 1 stored the entry for that position first. If it does not, the run has its entry by induction. That entry stays until a
+//! record after *n* moves the run:
 //!
 //! - A reader finds an entry [`EntryCheck::Stale`] only if its record is not after the head that the reader loaded, and that head has another
 //!   position. For an entry of *n* or of an earlier record, the head is *n* or later. Until a record after *n* moves the run, each such head has

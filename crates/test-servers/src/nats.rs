@@ -75,7 +75,7 @@ impl NatsServerOptions {
     }
 }
 
-/// A NATS server: the installed program of this machine, or Debian's, unpacked.
+/// A NATS server. It runs the program installed on this machine, or else the program unpacked from Debian's packages.
 #[derive(Debug)]
 pub struct NatsServer {
     server: Server,

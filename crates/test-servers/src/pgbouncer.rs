@@ -22,8 +22,8 @@ const KIND: ServerKind = ServerKind {
     quit: (Signal::KILL, "KILL"),
 };
 
-/// A PgBouncer in front of a Postgres server: the installed program of this machine, or Debian's, unpacked. It shares few connections by
-/// transaction.
+/// A PgBouncer in front of a Postgres server. It runs the program installed on this machine, or else the program unpacked from Debian's packages.
+/// PgBouncer shares few connections by transaction.
 #[derive(Debug)]
 pub struct PgBouncer {
     server: Server,

@@ -64,8 +64,8 @@ impl PostgresServerOptions {
     }
 }
 
-/// A Postgres server with a new database cluster: the newest version on this machine, or Debian's, unpacked. If the test runs as root, the server
-/// runs as the user `postgres`.
+/// A Postgres server with a new database cluster. It runs the newest version installed on this machine, or else the version unpacked from Debian's
+/// packages. If the test runs as root, the server runs as the user `postgres`.
 ///
 /// The superuser is `postgres`, without a password. Connections use only TCP. The encoding is UTF-8, and the locale is C.
 #[derive(Debug)]

@@ -120,7 +120,7 @@ impl RedisServerOptions {
     }
 }
 
-/// A Redis or Valkey server: the installed program of this machine, or Debian's, unpacked.
+/// A Redis or Valkey server. It runs the program installed on this machine, or else the program unpacked from Debian's packages.
 #[derive(Debug)]
 pub struct RedisServer {
     server: Server,

@@ -37,7 +37,7 @@ pub(crate) struct CollectArgs {
     /// Another store whose runs have values there; repeatable.
     #[arg(long, value_name = "URL")]
     pub(crate) and: Vec<String>,
-    /// Grace period, which counts twice: since the value was stored, and since it was first seen without a name in a record.
+    /// Grace period: the minimum time from the storage of a value to its mark as unnamed, and again from this mark to its removal.
     #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = time::parse)]
     pub(crate) grace: Duration,
     /// Execute.

@@ -42,7 +42,7 @@ pub(crate) struct StartedChildren {
 }
 
 impl StartedChildren {
-    /// Records the last start of a child.
+    /// Records the start of a child, in place of an earlier start with the same name.
     pub(crate) fn record_start(&self, child: ActivationChild) {
         self.lock().insert(child.name.clone(), child);
     }

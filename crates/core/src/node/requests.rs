@@ -1,4 +1,5 @@
-//! The requests of a node to the driver of its run, and the replies. Each attempt counts both.
+//! The requests of a node to the driver of its run, and the replies. Each attempt counts the requests without a reply, and the replies that the node
+//! has not read.
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -355,7 +355,7 @@ impl RuntimeBuilder {
         sweeper.as_ref().map_or(Ok(()), SweeperOptions::check)?;
         this.store.setup().await?;
         let shared = this.shared(RuntimeRole::Drives);
-        // The TTL counts from before the call.
+        // The `HeartbeatMonitor`, which `shared` has created above, counts the TTL from a time before this call.
         shared.store.heartbeat(&shared.executor, shared.limits.heartbeat_ttl).await?;
         shared.telemetry().beat(HeartbeatResult::Alive, || shared.clock.now());
         spawn(background_tasks::beat(Arc::downgrade(&shared)));

@@ -135,7 +135,8 @@ pub enum Event {
 
 /// The subscribers of a runtime's events.
 pub(crate) struct Subscribers {
-    /// The channel of events. The first subscriber creates it, because its buffer would be most of the memory of a runtime.
+    /// The channel of events. The first subscriber creates it. Without subscribers there is no channel, because its buffer would take most of the
+    /// memory of a runtime.
     sender: OnceLock<broadcast::Sender<RunEvent>>,
     lag: usize,
     /// The number of subscribers and watched runs.

@@ -18,7 +18,7 @@ pub(super) fn visits(pipeline: &Pipeline, node: &Node) -> Option<u32> {
 pub(super) fn in_loops(pipeline: &Pipeline) -> Vec<bool> {
     const NEW: usize = usize::MAX;
     let mut next = steps(pipeline);
-    // A jump that the graph sets begins at an exit, which may check its goals repeatedly.
+    // An exit with a missed goal may jump to a retry target of the goal's node or of the graph. Such a jump can close a loop.
     for exit in pipeline.exits() {
         let named = |attributes: &crate::pipeline::Attributes| {
             ["retry_target", "fallback_retry_target"].map(|key| attributes.text(key).into_owned())

@@ -213,8 +213,8 @@ pub trait Handler: fmt::Debug + Send + Sync + 'static {
         false
     }
 
-    /// Returns whether the handler gives tasks to a backend, with a summary of the previous run. The context stores the last result of each node only
-    /// if a pipeline has such a handler.
+    /// Returns whether the handler gives tasks to a backend. A task may begin with a summary of the run so far. The context stores the last result of
+    /// each node only if a pipeline has such a handler.
     fn is_task(&self) -> bool {
         false
     }

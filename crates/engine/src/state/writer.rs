@@ -35,7 +35,7 @@ pub struct Touch {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct WrittenPatch {
-    /// The patch, or `None` if the writer only collected channels.
+    /// The patch. `None` if the writer encodes no values, like a writer that [`PatchWriter::touching`] creates.
     pub patch: Option<Patch>,
     /// One entry per channel, sorted by name.
     pub touched: Vec<Touch>,

@@ -240,8 +240,8 @@ impl HolderWatch {
         }
     }
 
-    /// Returns the starts of the entry whose runs this process has seen in the store. Call this method before reading the head. Otherwise a run that
-    /// is recorded between the two calls would look purged.
+    /// Returns the starts in `held` for which this process has seen a run in the store. Call this method before reading the head. Otherwise a run
+    /// that is recorded between the two calls would look purged.
     fn recorded_starts(&self, id: &str, held: &SlotHolder) -> Vec<StartId> {
         held.lives.iter().copied().filter(|start| self.recorded.has(id, *start)).collect()
     }

@@ -95,7 +95,7 @@ pub struct SlotHolder {
     /// The starts of the run that this entry belongs to. An older version writes an empty list, which stands for any start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) lives: Vec<StartId>,
-    /// The same as in [`SlotWaiter`].
+    /// The newest record at which a run of this entry is known not to have ended, as in [`SlotWaiter`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) alive: Option<FoundRun>,
 }

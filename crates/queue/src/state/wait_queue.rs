@@ -36,7 +36,7 @@ pub(super) enum WaiterKey {
     Other(String),
 }
 
-/// Maximum number of bytes of the channel name under which the plain runs of a process are stored.
+/// Maximum number of bytes that the name of one channel takes in the state. A channel stores the plain waiting runs that one process requested.
 const NAME: usize = 64;
 
 /// Waiters by id. Only this type changes them, so the indexes match the entries, and each change is in the next patch.

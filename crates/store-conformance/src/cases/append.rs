@@ -1,4 +1,4 @@
-//! Appends: the result of each entry of a batch, and the records of an entry.
+//! Cases about appends: a batch returns one result for each entry, and an entry stores all of its records or none.
 
 use ferrata_store::ErrorKind;
 

@@ -177,7 +177,9 @@ impl PostgresObjects {
     ///
     /// # Errors
     ///
-    /// The errors of a write to a store. Call it again.
+    /// Returns [`ErrorKind::Unavailable`](ferrata_store::ErrorKind::Unavailable) if no connection is free or the server cannot be reached,
+    /// [`ErrorKind::Indeterminate`](ferrata_store::ErrorKind::Indeterminate) if the server did not answer in time, or another error of the server.
+    /// Call it again.
     pub async fn sweep(&self, longest: Duration) -> ferrata_store::Result<u64> {
         // No value is older than the year 0.
         let ms = i64::try_from(longest.as_millis()).unwrap_or(i64::MAX).min(1 << 46);

@@ -19,9 +19,9 @@ impl<S: State> GraphBuilder<S> {
     /// Edges, routes and the entry name the subgraph like a node. An edge to the subgraph leads to its entry node. An edge from the subgraph starts
     /// at the nodes where its branches end. All nodes belong to one run with one log, and a node of a subgraph costs as much as any other node.
     ///
-    /// The branches of the subgraph may end at several nodes, and something may have to be decided or counted once after them. For this, the builder
-    /// adds an extra node with the subgraph's name that joins the branches. It adds this node if an edge with a condition or a route leaves the
-    /// subgraph, and if the target has a join other than [`Join::All`].
+    /// If the branches of the subgraph do not all end at one node that runs once, the builder may add an extra node with the subgraph's name, which
+    /// joins the branches. It adds this node if an edge with a condition or a route leaves the subgraph, or if the target of an edge from the
+    /// subgraph has a join other than [`Join::All`]. So the condition or the route is evaluated once, and the join counts the subgraph once.
     ///
     /// An [`on_failure`](Self::on_failure) edge of a subgraph handles the failure of each node in the subgraph, unless an edge or a retry target
     /// inside the subgraph handles it. The other branches of the subgraph continue. Visits are counted over the whole run, as in one graph. A route

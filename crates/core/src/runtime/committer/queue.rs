@@ -82,8 +82,8 @@ impl AppendQueue {
         opens
     }
 
-    /// Reserves a lane for a single append if no append is pending. In this case no append waits either. A burst is not expected, because the lane of
-    /// the last batch has yielded once to other tasks.
+    /// Reserves a lane for a single append if no append is pending. The queue is empty in this case. A burst is not expected, because the lane of the
+    /// last batch has yielded once to other tasks.
     pub(super) fn opens_alone(&mut self) -> bool {
         let alone = self.lanes == 0;
         if alone {

@@ -260,7 +260,8 @@ impl<S: State> RunDriver<S> {
         }
     }
 
-    /// Records a result under a name. `first` says whether other work or waits of the activation could have ended instead.
+    /// Records a result under a name. `first` tells whether the activation had other work or waits when this operation ended. If so, this operation
+    /// must end first again when the activation runs again.
     pub(super) fn write_note(
         &mut self,
         key: ActivationKey,

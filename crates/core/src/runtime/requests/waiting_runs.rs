@@ -20,7 +20,7 @@ use crate::state::State;
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
-/// Puts a recorded run in line. If the runtime is closing, the run is left to other processes.
+/// Adds a recorded run to the line of runs that wait for capacity in this process. If the runtime is closing, the run is left to other processes.
 pub(super) fn line_up<S: State>(
     shared: &Arc<RuntimeInner>,
     graph: &Graph<S>,

@@ -41,7 +41,7 @@ pub struct Watch {
     ready: VecDeque<WatchEvent>,
     /// The number of consecutive live events.
     live_streak: u32,
-    /// Whether this process drove the run at a time when the store did not contain the run.
+    /// Whether an earlier check found the run in this process but not in the store. If a later check finds the run in neither, the watch is over.
     was_driven_here: bool,
     is_over: bool,
 }

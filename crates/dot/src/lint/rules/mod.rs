@@ -1,4 +1,4 @@
-//! The built-in rules. Each built-in rule is a function, and its findings have the rule id of the specification.
+//! The built-in rules. Each function checks one rule or a few related rules, and each finding contains the id of its rule.
 
 mod attributes;
 mod dialects;
