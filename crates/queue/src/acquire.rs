@@ -1,4 +1,4 @@
-//! Requests of nodes for slots: a node holds the slot during a part of its work.
+//! Requests by nodes for slots. A node holds its slot during a part of its work.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
