@@ -1,4 +1,4 @@
-//! Debounced starts: each start replaces the previous start that has not begun, and the last start runs.
+//! Debounced starts: each start replaces the previous start if the previous start still waits, so the last start runs.
 
 use std::time::Duration;
 
