@@ -113,7 +113,7 @@ fn is_never(epoch: &Epoch) -> bool {
 /// A run that missed its deadline. The entry remains until the run is cancelled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ExpiredStart {
-    // The run stands next to the time, because an earlier version wrote the run alone.
+    // The fields of the run are stored next to the time, because an earlier version stored the run alone.
     #[serde(flatten)]
     pub(crate) run: RunKey,
     #[serde(default)]
