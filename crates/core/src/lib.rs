@@ -19,7 +19,7 @@ pub use ferrata_engine::{ask, record, state};
 use ferrata_history as past;
 pub use ferrata_history::wording;
 
-// What stores see has a crate of its own; inside this one it keeps the names of its modules.
+// The store contract is a crate of its own. This crate re-exports it in modules with the same names.
 mod clock {
     pub use ferrata_store::{Clock, SystemClock, Timestamp, within};
 }

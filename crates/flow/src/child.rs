@@ -35,13 +35,13 @@ type ReadResult<S, O> = Box<dyn FnOnce(S) -> Result<O, FlowError> + Send>;
 #[must_use = "a child is not started before it is awaited"]
 pub struct FlowChildRequest<S: State, O> {
     cx: FlowContext,
-    /// The key is taken when the child is named, and so in the order of the calls.
+    /// The key of the operation, assigned when the child is named. So the numbers of keys follow the order of the calls.
     key: Result<String, Error>,
     id: u64,
     location: &'static Location<'static>,
     prepared: Option<PreparedChild<S, O>>,
     running: Option<FlowFuture<Result<O, FlowError>>>,
-    /// A future of `O` is not shared.
+    /// `fn() -> O` is always `Send` and `Sync`, so this field adds no bound on `O`.
     output: PhantomData<fn() -> O>,
 }
 
@@ -212,7 +212,7 @@ async fn run_child<S: State, O>(
     let key = own.key.as_deref().unwrap_or_default();
     let info = OperationInfo { id: own.id, key, kind: own.kind, location: own.location, is_safe: false };
     if let Some(error) = ticket.entry.as_ref().and_then(|entry| entry.error()) {
-        // Other results may have ended between the start of the child and its failure.
+        // Other operations may have ended between the start of the child and its failure.
         let entry = ticket.entry.clone();
         drop(ticket);
         let ticket = cx.gate().ask_end(info, entry);
@@ -297,7 +297,7 @@ impl FlowContext {
             drop(ticket);
             let ticket = cx.gate().ask_end(info, entry);
             ticket.released().await;
-            // No record of the child says when its start ended, which may decide a race.
+            // The records of the child do not tell when its start ended. That order may decide a race, so the function records it.
             let end = OperationKey { key: own.part(SPAWNED), ..own.clone() };
             match has_ended {
                 true => drop(cx.recall::<bool>(&end).await),

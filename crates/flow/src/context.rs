@@ -293,7 +293,7 @@ impl FlowContext {
         }
     }
 
-    /// Ends the attempt with this error: the function is not polled again.
+    /// Ends the attempt with this error. The runner does not poll the function again.
     pub(crate) async fn stop<T>(&self, error: impl Into<NodeError>) -> T {
         self.gate().abort(error);
         pending().await
@@ -304,7 +304,7 @@ impl FlowContext {
         NodeError::new(CodeChange::new(operation, operation).at(own.location).with_detail(detail)).fatal()
     }
 
-    /// Returns the recorded entry of an operation, or records this one.
+    /// Returns the recorded entry of an operation. If there is none, records `entry` and returns it.
     async fn recall_or_record<T>(
         &self,
         own: &OperationKey,

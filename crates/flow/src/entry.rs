@@ -1,4 +1,4 @@
-//! What a flow records under the name of an operation.
+//! The records that a flow writes for its operations.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::FailureRecord;
 
-/// A record of a flow: the tag says which kind of operation made it.
+/// A record of a flow. The tag names the kind of operation that wrote the record.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum FlowEntry<T> {
@@ -20,9 +20,9 @@ pub(crate) enum FlowEntry<T> {
     Undo(T),
     /// The code of the run has a patch.
     Patch(bool),
-    /// An external step is about to begin, for the n-th time.
+    /// An external step is about to start. The number counts the starts of this step, this start included.
     Begun(u32),
-    /// An operation of this kind failed.
+    /// An operation of this kind failed with this error.
     Failed(OperationKind, FailureRecord),
 }
 
@@ -41,12 +41,12 @@ pub(crate) enum OperationKind {
 }
 
 impl OperationKind {
-    /// Whether the operation has no effect outside of the function, so it may be added, removed and repeated.
+    /// Returns whether operations of this kind have no effect outside the function. A later version of the function may add, remove or repeat them.
     pub(crate) fn is_safe(self) -> bool {
         matches!(self, Self::Value | Self::Patch | Self::Timer)
     }
 
-    /// Whether the driver ends the operation, and not the function itself.
+    /// Returns whether the driver of the run, rather than the function, ends operations of this kind.
     pub(crate) fn is_wait(self) -> bool {
         matches!(self, Self::Timer | Self::Question | Self::Message | Self::Child)
     }

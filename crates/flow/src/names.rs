@@ -1,9 +1,9 @@
 //! Names of operations.
 
-/// How long a name may be, in bytes: the names of children, with a number after them, have 64.
+/// The maximum length of a name in bytes. The key of a child is its name and a number, and a key of a child has at most 64 bytes.
 pub(crate) const MAX_NAME_BYTES: usize = 50;
 
-/// Returns the stored form of a name.
+/// Returns the stored form of a name: `_` replaces each space. Returns `None` if the name is invalid.
 pub(crate) fn slug(name: &str) -> Option<String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | ' ');
     let is_name = !name.is_empty() && name.len() <= MAX_NAME_BYTES && name.chars().all(fits);

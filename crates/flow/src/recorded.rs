@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use crate::entry::{FlowEntry, OperationKind};
 use crate::error::{FailureRecord, FlowError};
 
-/// What the names of the further records of an operation end with, after its key and a dot.
+/// Suffixes of record names. An operation can have several records: the name of an additional record is the key of the operation, a dot and a suffix.
 pub(crate) const FAILED: &str = "failed";
 pub(crate) const BEGUN: &str = "begun";
 pub(crate) const SPAWNED: &str = "spawned";
@@ -23,29 +23,29 @@ pub(crate) const UNDO_RETRY: &str = "undo";
 #[derive(Clone, Debug)]
 pub(crate) struct RecordedEntry {
     pub(crate) kind: OperationKind,
-    /// Whether its result is recorded, or that it failed.
+    /// Whether the result or the failure of the operation is recorded.
     pub(crate) has_result: bool,
-    /// Whether the operation ends at once: it has a result, its time has come, or its child was started.
+    /// Whether the operation ends without a wait: its result is recorded, its timer has expired, or its child was started.
     pub(crate) has_ended: bool,
     /// The result of a step, a value, a patch or a compensation.
     pub(crate) text: Option<Arc<RawValue>>,
-    /// The error that it failed with.
+    /// The error of the operation, if the operation failed.
     pub(crate) failure: Option<FailureRecord>,
-    /// Its position among the operations that ended while others were open.
+    /// The position of this operation in the recorded order, in which operations ended while others were open.
     pub(crate) place: Option<usize>,
-    /// The position at which the function saw the end or the failure of a child.
+    /// The position in the same order at which the function saw that a child ended or failed.
     pub(crate) end_place: Option<usize>,
     /// Whether the start of a child is recorded.
     pub(crate) has_begun: bool,
-    /// How many tries of a step failed.
+    /// The number of failed tries of a step.
     pub(crate) retry_count: u32,
-    /// How often an external step began.
+    /// The number of times that an external step started.
     pub(crate) begun_count: u32,
-    /// When a timer ends.
+    /// The time at which a timer expires.
     pub(crate) until: Option<Timestamp>,
-    /// Whether the operation has no effect, so the function may stop asking for it.
+    /// Whether a later version of the function may omit the operation, because it has no effect or the function retired its name.
     pub(crate) is_safe: bool,
-    /// Whether the function asked for it in this attempt.
+    /// Whether the function asked for the operation in this attempt.
     pub(crate) is_claimed: bool,
 }
 
@@ -73,13 +73,13 @@ impl RecordedEntry {
 #[derive(Debug, Default)]
 pub(crate) struct RecordedEntries {
     pub(crate) by_key: HashMap<String, RecordedEntry>,
-    /// The positions that were not handed to the function in this attempt.
+    /// The recorded positions with results that the function has not received in this attempt.
     pub(crate) open_places: BTreeSet<usize>,
-    /// How many of them the function did not ask for.
+    /// The number of recorded operations that the function has not asked for in this attempt.
     pub(crate) unclaimed: usize,
-    /// How many of these have an effect.
+    /// The number of unclaimed operations that have an effect.
     pub(crate) unclaimed_effects: usize,
-    /// How many of these are compensations.
+    /// The number of unclaimed operations that are compensations.
     pub(crate) unclaimed_undos: usize,
 }
 
@@ -147,7 +147,7 @@ impl RecordedEntries {
                 (entry.kind, entry.is_safe) = (kind, kind.is_safe());
                 entry.failure = Some(failure);
                 entry.has_result = true;
-                // The function saw the failure when it was recorded, which may be after results that came later than the end of the wait.
+                // The function saw the failure when the failure was recorded. Results that came after the end of the wait may precede that record.
                 match kind {
                     OperationKind::Child => entry.end_place = place,
                     _ => entry.place = place,
@@ -193,7 +193,7 @@ impl RecordedEntries {
         entry.retry_count = entry.retry_count.max(count);
     }
 
-    /// Marks an operation as asked for. Returns what is recorded of it.
+    /// Records that the function asked for this operation. Returns the recorded operation, if there is one.
     pub(crate) fn claim(&mut self, key: &str) -> Option<RecordedEntry> {
         let entry = self.by_key.get_mut(key)?;
         if !std::mem::replace(&mut entry.is_claimed, true) {
@@ -214,7 +214,8 @@ impl RecordedEntries {
         }
     }
 
-    /// Finds a recorded operation with an effect that the function did not ask for: the first by its position, then by its name.
+    /// Returns the first recorded operation with an effect that the function did not ask for, except operations of the kind `skip`. The order is by
+    /// position, then by key.
     pub(crate) fn first_unclaimed(&self, skip: Option<OperationKind>) -> Option<(OperationKind, &str)> {
         let unclaimed = self
             .by_key
@@ -232,7 +233,7 @@ impl RecordedEntry {
     }
 }
 
-/// Splits the name of a record into the key of its operation and what follows it.
+/// Splits the name of a record into the key of its operation and the suffix, if there is one.
 fn split(name: &str) -> (&str, Option<&str>) {
     let Some((slug, rest)) = name.split_once('.') else { return (name, None) };
     let number = rest.split('.').next().unwrap_or_default();

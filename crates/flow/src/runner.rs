@@ -1,4 +1,4 @@
-//! Runs a function in an activation.
+//! Runs the function of a flow in an activation of its node.
 
 use std::future::{Future, pending};
 use std::pin::{Pin, pin};
@@ -36,7 +36,7 @@ pub(crate) struct FlowRunner<O> {
 }
 
 impl<O: Send + 'static> FlowRunner<O> {
-    /// Begins an attempt; the function is tried `attempts` times in all.
+    /// Starts an attempt. The function has at most `attempts` attempts in total.
     pub(crate) fn new<I: Send + 'static>(
         function: &FlowFn<I, O>,
         node: NodeContext,
@@ -61,8 +61,8 @@ impl<O: Send + 'static> FlowRunner<O> {
     }
 }
 
-/// Waits for the function, checks that it asked for everything that is recorded, and undoes its steps if it failed for good or the run was
-/// cancelled.
+/// Waits for the function and checks that it asked for all recorded operations. If the function failed without a further attempt, or the run was
+/// cancelled, the compensations of its steps run.
 async fn finish<O>(
     cx: FlowContext,
     call: impl Future<Output = Result<O, FlowError>>,
@@ -112,7 +112,7 @@ impl<O> Future for FlowRunner<O> {
             && cancelled.as_mut().poll(context).is_ready()
         {
             this.cancelled = None;
-            // A process that only releases the run lets the function go on.
+            // If the process only releases the run, no cleanup is due and the function continues.
             if this.cx.node().is_cleanup_due() {
                 this.gate.wind_down();
             }
@@ -171,7 +171,7 @@ impl<O> Future for FlowRunner<O> {
     }
 }
 
-/// Records errors that the function has seen, or sees as soon as they are recorded.
+/// Records the errors of failed operations. The function has seen these errors, or sees them as soon as they are recorded.
 async fn record_failures(
     node: NodeContext,
     gate: Arc<ReplayGate>,
@@ -215,7 +215,7 @@ impl WakeFlag {
         self.is_woken.store(false, Ordering::SeqCst);
     }
 
-    /// Returns whether the function was woken since this was last asked.
+    /// Returns whether the function was woken since the last call, and clears the flag.
     fn take(&self) -> bool {
         self.is_woken.swap(false, Ordering::SeqCst)
     }

@@ -23,7 +23,7 @@ use crate::ticket::GateTicket;
 
 type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// The work of a step, which can be begun again.
+/// The work of a step. Each call starts the work again.
 pub(crate) type StepWork<'a, T> = Box<dyn FnMut() -> BoxFuture<'a, Result<T, FlowError>> + Send + 'a>;
 
 /// A request to execute a step. `.await` executes the step, or returns its recorded result.
@@ -198,7 +198,7 @@ impl<T> fmt::Debug for StepRequest<'_, T> {
     }
 }
 
-/// Does a step, or finds its result.
+/// Executes a step, or returns its recorded result.
 pub(crate) async fn run_step<T>(
     cx: FlowContext,
     own: OperationKey,
@@ -260,7 +260,7 @@ where
     Err(cx.fail(&own, error).await)
 }
 
-/// How far a step has come.
+/// The numbers of failed tries and of starts of a step, and the delay that its last error requested.
 struct StepProgress {
     retry_count: u32,
     begun_count: u32,
@@ -268,14 +268,14 @@ struct StepProgress {
 }
 
 impl OperationKey {
-    /// Names a further record of the operation.
+    /// Returns the name of an additional record of the operation, with this suffix.
     pub(crate) fn part(&self, part: &str) -> Option<String> {
         self.key.as_deref().map(|key| format!("{key}.{part}"))
     }
 }
 
 impl FlowContext {
-    /// Waits for the delay before the next try, unless it is the first.
+    /// Waits for the delay before the next try. The first try has no delay.
     async fn wait_for_retry(&self, own: &OperationKey, options: StepOptions, progress: &mut StepProgress) {
         let count = progress.retry_count;
         if count == 0 {
@@ -291,7 +291,7 @@ impl FlowContext {
         }
     }
 
-    /// Does the work once, and records its result.
+    /// Executes the work once, and records its result.
     async fn try_once<T>(
         &self,
         own: &OperationKey,
@@ -312,7 +312,7 @@ impl FlowContext {
                 let working = ticket.work();
                 match self.within(options.timeout, begun).await {
                     Ok(result) => {
-                        // The function saw these errors before this result, so a replay must, too.
+                        // Record pending errors first: the function saw them before this result, and a replay must keep that order.
                         self.gate().flushed().await;
                         drop(working);
                         Ok(own.entry(options, result))
@@ -358,7 +358,7 @@ impl FlowContext {
         }
     }
 
-    /// Asks what became of an external step.
+    /// Asks the operator for the outcome of an external step.
     async fn ask_outcome<T: DeserializeOwned>(
         &self,
         own: &OperationKey,

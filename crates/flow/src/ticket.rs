@@ -1,4 +1,4 @@
-//! Tickets of operations at the gate.
+//! Handles to operations that are registered at the replay gate.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use std::task::Poll;
 use crate::gate::ReplayGate;
 use crate::recorded::RecordedEntry;
 
-/// The place of an operation at the gate, until it has ended or is dropped.
+/// A handle to an operation that is registered at the replay gate. Dropping the handle ends the operation at the gate.
 #[derive(Debug)]
 pub(crate) struct GateTicket {
     gate: Arc<ReplayGate>,
     id: u64,
-    /// The records of the operation.
+    /// The records of the operation from earlier attempts, if there are any.
     pub(crate) entry: Option<RecordedEntry>,
 }
 
@@ -21,7 +21,7 @@ impl GateTicket {
         Self { gate: Arc::clone(gate), id, entry }
     }
 
-    /// Waits until the operation may go on.
+    /// Waits until the gate lets the operation continue.
     pub(crate) async fn released(&self) {
         poll_fn(|context| match self.gate.poll_release(self.id, context.waker()) {
             true => Poll::Ready(()),
@@ -30,12 +30,12 @@ impl GateTicket {
         .await;
     }
 
-    /// Tells whether the code has the patch.
+    /// Returns whether the code has the patch. Returns `None` if that is not decided yet, or if a record already says so.
     pub(crate) fn patch(&self) -> Option<bool> {
         self.gate.patch(self.id)
     }
 
-    /// Marks the step as working until the guard is dropped.
+    /// Marks the step as running until the returned guard is dropped.
     pub(crate) fn work(&self) -> WorkGuard<'_> {
         self.gate.set_working(self.id, true);
         WorkGuard(self)
@@ -48,7 +48,7 @@ impl Drop for GateTicket {
     }
 }
 
-/// The work of a step.
+/// A guard that marks a step as running. Dropping the guard removes the mark.
 pub(crate) struct WorkGuard<'a>(&'a GateTicket);
 
 impl Drop for WorkGuard<'_> {

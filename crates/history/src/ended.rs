@@ -1,4 +1,4 @@
-//! What a checkpoint says of an activation that ended, and of one that failed.
+//! Ended activations and failed attempts, as a checkpoint lists them.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,17 +8,17 @@ use crate::id::{NodeName, Seq, Visit};
 use crate::record::Failure;
 use crate::verdict::Verdict;
 
-/// An ended activation.
+/// An activation that has ended, as a checkpoint lists it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct PastActivation {
-    /// The node.
+    /// The name of the node.
     pub node: NodeName,
-    /// The visit number.
+    /// The number of the node's visit in the run.
     pub visit: Visit,
     /// Whether the activation succeeded.
     pub ok: bool,
-    /// Number of attempts. Absent, like the fields below, after its record was pruned.
+    /// The number of attempts. This field and the fields below are absent if the record of the activation's end was pruned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempts: Option<u32>,
     /// Duration of the last attempt in milliseconds.
@@ -33,35 +33,35 @@ pub struct PastActivation {
     /// The node's effect, if the graph declared one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effect: Option<Effect>,
-    /// The nodes that its edges started.
+    /// The nodes to which the edges of this activation led.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub led_to: Vec<NodeName>,
-    /// Its notes for people.
+    /// The notes that the node wrote for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notes: Option<String>,
-    /// The reason of its failure.
+    /// The reason for the failure of the activation, if it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
-    /// The verdict of the activation on its own work, if that was not success. The run may continue after work that failed.
+    /// The activation's verdict on its own work, if the verdict was not success. The run may continue after such a verdict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
 }
 
-/// A failed attempt.
+/// An attempt that failed, as a checkpoint lists it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Diagnostic {
     /// Time of its record.
     pub at: Timestamp,
-    /// The node.
+    /// The name of the node.
     pub node: NodeName,
-    /// The visit number.
+    /// The number of the node's visit in the run.
     pub visit: Visit,
-    /// The attempt number.
+    /// The number of the attempt.
     pub attempt: u32,
-    /// The reason of the failure.
+    /// The reason for the failure.
     pub failure: Failure,
-    /// Time of the next attempt, if one was to follow.
+    /// The time of the next attempt, if a retry was planned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_at: Option<Timestamp>,
 }

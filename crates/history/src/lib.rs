@@ -1,7 +1,7 @@
 //! The past of runs: checkpoints, reasons, comparisons, checks, archives and retention.
 //!
 //! The crate reads logs from a store, and changes them only to prune and import. It drives no run, reads no clock and knows no runtime.
-//! Applications find its types in the module `runtime` of the facade crate `ferrata`. What only the runtime uses is `#[doc(hidden)]`, and may
+//! Applications find its types in the module `runtime` of the facade crate `ferrata`. Items that only the runtime uses are `#[doc(hidden)]`, and may
 //! change in any release.
 
 mod archive;
@@ -34,7 +34,7 @@ pub mod wording;
 
 use ferrata_engine::{ask, engine, graph, record, state};
 
-// The names of the contract of stores, by the modules that define them there.
+// Re-exports of the store contract, in modules with the same names as in `ferrata-store`.
 mod clock {
     pub(crate) use ferrata_store::{Clock, Timestamp};
 }

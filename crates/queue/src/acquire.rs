@@ -1,4 +1,4 @@
-//! Requests of nodes for slots: a node holds the slot during a part of its work.
+//! Requests by nodes for slots. A node holds its slot during a part of its work.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -191,7 +191,8 @@ impl<'a> AcquireRequest<'a> {
                 doubts: Vec::new(),
                 is_on_record: false,
             };
-            // If this future is dropped from here on, the request leaves the queue: the queue's actor undoes an entry that it already made.
+            // If the caller drops this future from here on, the request leaves the queue.
+            // The queue's actor removes an entry that it already recorded.
             let mut place = QueueSlot {
                 desk: Arc::clone(&desk),
                 id: Some(id.clone()),
@@ -230,7 +231,7 @@ impl<'a> AcquireRequest<'a> {
                     place.id = None;
                     return Err(refusal_error(&queue, &said).with_node(cx.node()));
                 }
-                // A store outage does not fail the node. The queue may have received the request, so the node repeats the same one.
+                // A store outage does not fail the node. The queue may have received the request, so the node repeats the same request.
                 Err(error) if is_retryable(&error) => {
                     runtime.clock().sleep(LATER).await;
                     place.id = None;
@@ -342,7 +343,7 @@ async fn wait_for_answer(
             clock.sleep(LATER).await;
         }
         drop(wait.take());
-        // From here on the run may become idle. That drops this future, which must not remove the waiter from the line.
+        // From here on the run may become idle, and then this future is dropped. The drop must not remove the waiter from the line.
         place.id = None;
         match asked.await {
             Ok(_) | Err(AskError::Expired { .. }) => return Ok(()),

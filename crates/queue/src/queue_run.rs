@@ -15,7 +15,7 @@ pub(crate) const ROLE: &str = "queue.role";
 pub(crate) const LEDGER: &str = "ledger";
 /// The label with the start of a queued run, which distinguishes it from other starts of its id.
 pub(crate) const LIFE: &str = "queue.life";
-/// Labels with further start options of the queue's request, unless these have their defaults. So a revived run waits with the same key and priority.
+/// Labels with further options of the start. An option with its default value has no label. So a revived run waits with the same key and priority.
 pub(crate) const KEY: &str = "queue.key";
 pub(crate) const PRIORITY: &str = "queue.priority";
 pub(crate) const NOT_BEFORE: &str = "queue.not_before";

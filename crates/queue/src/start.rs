@@ -101,7 +101,7 @@ impl KeySource {
     }
 }
 
-/// A start through a queue; `.await` returns once the run waits in the line or has begun.
+/// A request to start a run through a queue. `.await` returns once the run waits in the line or has started.
 ///
 /// # Errors
 ///

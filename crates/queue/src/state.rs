@@ -174,7 +174,7 @@ pub(crate) enum OpResult {
     TooManyForKey(u32),
     /// The `once` key already started this run, or this run has replaced the start.
     Before(RunKey),
-    /// The store has these other settings under the same version.
+    /// The store has other settings under the same version. This value holds the stored settings.
     Differs(Box<QueueSettings>),
 }
 

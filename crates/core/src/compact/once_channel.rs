@@ -69,7 +69,7 @@ impl<T> OnceReceiver<T> {
         loop {
             // Registered before the check, so it notices every later value.
             let notified = self.0.notify.notified();
-            // Read before the value: the sender may have sent it just before it was dropped.
+            // Read this flag before the value: the sender may have sent a value just before the sender was dropped.
             let closed = self.0.closed.load(Ordering::Acquire);
             match self.get() {
                 None if !closed => notified.await,

@@ -72,7 +72,7 @@ impl EndWaiter {
 impl Drop for EndWaiterInner {
     fn drop(&mut self) {
         let mut all = self.all.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // The two references of this wait and of the list.
+        // One reference belongs to this wait, the other to the list.
         if all.get(&self.child).is_some_and(|awaited| Arc::strong_count(awaited) <= 2) {
             all.remove(&self.child);
         }

@@ -238,7 +238,7 @@ fn failed<S: State>(error: &NodeError) -> AttemptEnd<S> {
     failure.not_done = error.is_not_done();
     AttemptEnd::Failed {
         failure,
-        // The answer is recorded: asking again would return the same one.
+        // The answer is recorded: asking again would return the same answer.
         fatal: error.is_fatal() || kind != FailureKind::Node,
         retry_after: error.delay(),
         unfinished: error.is_unfinished(),

@@ -207,7 +207,7 @@ impl<S: State> RunHandle<S> {
         };
         let is_current = match &end.outcome {
             Ok(Outcome::Completed(_) | Outcome::Cancelled { .. }) => true,
-            // Another process may have continued it: the head tells.
+            // Another process may have continued the run, so read the head of its log.
             Ok(_) => !is_past || end.head.is_none() || self.is_at(end.head).await?,
             Err(_) => !(end.has_begun && has_told.swap(true, Ordering::Relaxed)),
         };

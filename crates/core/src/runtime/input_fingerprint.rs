@@ -176,7 +176,7 @@ mod tests {
 
     use super::*;
 
-    /// The same fingerprint by parsing first and walking the tree afterwards. Stored fingerprints come from this algorithm.
+    /// Writes the text of the fingerprint by walking a parsed value. Stored fingerprints come from this algorithm.
     fn walked(value: &Value, out: &mut String) {
         match value {
             Value::Object(map) => {

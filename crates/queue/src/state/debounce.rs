@@ -1,4 +1,4 @@
-//! Debounced starts: each start replaces the previous start that has not begun, and the last start runs.
+//! Debounced starts: each start replaces the previous start if the previous start still waits, so the last start runs.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ impl QueueState {
     pub(super) fn replace(&mut self, id: &str, by: &RunKey, now: Timestamp) {
         let Some(waiting) = self.waiting.get(id).cloned() else { return };
         self.remove_entry(id);
-        // The starts that it replaced earlier are now replaced by the same run.
+        // The same run now also replaces the starts that this waiter replaced earlier.
         let earlier = self.replaced.iter().filter(|(_, replaced)| replaced.by == waiting.run);
         let earlier: Vec<String> = earlier.map(|(id, _)| id.clone()).collect();
         for id in earlier {

@@ -23,9 +23,9 @@ pub enum SlotKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SlotWaiter {
-    /// The run that waits, or whose node waits.
+    /// The run that waits for slots, or the run of the node that waits.
     pub run: RunKey,
-    /// Whether the run waits or one of its nodes.
+    /// Whether the waiter is the run itself or a node of the run.
     pub kind: SlotKind,
     /// The number of requested slots.
     pub places: u32,
@@ -42,7 +42,7 @@ pub struct SlotWaiter {
     /// The epoch of the run in which its node requested the slots; 0 for a run.
     #[serde(default, skip_serializing_if = "is_never")]
     pub epoch: Epoch,
-    /// The question whose answer wakes the waiter, if it is idle.
+    /// The question of the waiter, if the waiter is idle. The answer to the question wakes the waiter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question: Option<String>,
     /// The earliest time at which the queue may grant the slots.
@@ -67,9 +67,9 @@ pub struct SlotWaiter {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SlotHolder {
-    /// The run that holds the slots, or whose node holds them.
+    /// The run that holds the slots, or the run of the node that holds the slots.
     pub run: RunKey,
-    /// Whether the run holds the slots or one of its nodes.
+    /// Whether the holder is the run itself or a node of the run.
     pub kind: SlotKind,
     /// The number of slots that it holds.
     pub places: u32,
@@ -83,7 +83,7 @@ pub struct SlotHolder {
     pub epoch: Epoch,
     /// The time of the grant.
     pub at: Timestamp,
-    /// The question whose answer wakes the holder. Present until the holder claims its slots.
+    /// The question of the holder. The answer to the question wakes the holder. Present until the holder claims its slots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question: Option<String>,
     /// The time at which that question was answered.
@@ -113,7 +113,7 @@ fn is_never(epoch: &Epoch) -> bool {
 /// A run that missed its deadline. The entry remains until the run is cancelled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ExpiredStart {
-    // The run stands next to the time, because an earlier version wrote the run alone.
+    // The fields of the run are stored next to the time, because an earlier version stored the run alone.
     #[serde(flatten)]
     pub(crate) run: RunKey,
     #[serde(default)]

@@ -99,7 +99,7 @@ impl KeyTable {
         self.count_stored_entry(key);
     }
 
-    /// Counts an entry whose key already has a stored state.
+    /// Counts an entry of a key that already has a stored state.
     pub(super) fn count_stored_entry(&mut self, key: &str) {
         self.idle.remove(key);
         self.loads.entry(key.to_owned()).or_default().entries += 1;

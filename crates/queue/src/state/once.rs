@@ -59,7 +59,7 @@ impl QueueState {
         OnceUndo { key, noted, before }
     }
 
-    /// Undoes the `once` key of a start that started nothing, unless another start has used the key since.
+    /// Undoes the `once` key of a start that started no run. If another start has used the key since, nothing changes.
     pub(super) fn undo_once(&mut self, entered: &EnqueueUndo) {
         if let Some(OnceUndo { key, noted, before }) = entered.once()
             && self.once_entries.get(key) == Some(noted)

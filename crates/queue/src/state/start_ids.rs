@@ -59,7 +59,7 @@ pub(crate) struct StartId {
     /// The process that requests the slot, and the time since which it waits.
     pub(crate) by: ExecutorId,
     pub(crate) since: Timestamp,
-    /// Distinguishes starts that one process requested at the same time. The first of them has 0.
+    /// Distinguishes starts that one process requested at the same time. The first of these starts has the number 0.
     pub(crate) nth: u64,
 }
 

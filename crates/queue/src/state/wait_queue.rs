@@ -317,7 +317,7 @@ fn keep_better<'a>(
 /// Returns the maximum number of bytes that a waiter takes in the state.
 pub(super) fn stored_size(slot: &WaiterKey, waiting: &SlotWaiter) -> usize {
     match slot {
-        // A time in milliseconds. With a key and a priority, a list of all three.
+        // The stored form is a time in milliseconds. An entry with a key and a priority is stored as a list of all three values.
         WaiterKey::Plain(_, run) if is_bare(waiting) => text(run) + 14,
         WaiterKey::Plain(_, run) => text(run) + text(&waiting.key) + 16 + digits(waiting.priority),
         WaiterKey::Other(id) => text(id) + waiting.bytes(),

@@ -81,7 +81,7 @@ impl CommitLane {
     /// Sends batches until no append waits.
     async fn run(self) {
         loop {
-            // In a burst, callers that the last batch notified join the next one.
+            // In a burst, callers that the last batch notified join the next batch.
             if self.lock().has_crowd() {
                 tokio::task::yield_now().await;
             }

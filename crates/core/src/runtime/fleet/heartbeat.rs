@@ -27,7 +27,7 @@ pub(crate) use crate::telemetry::HeartbeatResult;
 struct HeartbeatState {
     /// The time at which the last successful heartbeat was sent, by the monotonic clock.
     sent: Duration,
-    /// The same time by the wall clock, which continues while the machine sleeps.
+    /// The same time, measured by the wall clock. The wall clock continues while the machine sleeps.
     sent_at: Timestamp,
     /// The time at which the last heartbeat was sent that a driver had requested.
     requested_at: Option<Duration>,
