@@ -188,7 +188,7 @@ async fn killed_chat_preserves_notes_and_answers_once() {
     let noted = ledger.typed.iter().filter(|(_, noted)| *noted).count();
     assert!(noted > 100, "only {noted} lines were noted before the kills");
     let total = turns(&said[..begin]).len();
-    assert_eq!(said.last().unwrap(), &format!("ended after {total} messages"));
+    assert_eq!(said.last().unwrap(), &format!("ended; messages: {total}"));
 
     let log = ended(&FsStore::open(dir.join(".ferrata-chat")).unwrap(), "ann").await;
     let twice: Vec<_> = log.iter().filter(|(_, times)| **times != 1).collect();
@@ -237,7 +237,7 @@ pub(crate) async fn is_killed_on(kind: impl Into<StoreKind>) {
         ledger.check(&said[..begin], "the second start");
         let total = turns(&said[..begin]).len();
         assert!((noted..=noted + 1).contains(&total), "{noted} noted: {said:?}");
-        assert_eq!(said.last().unwrap(), &format!("ended after {total} messages"));
+        assert_eq!(said.last().unwrap(), &format!("ended; messages: {total}"));
         let log = ended(&*space.open(), "ann").await;
         let twice: Vec<_> = log.iter().filter(|(_, times)| **times != 1).collect();
         assert!(twice.is_empty(), "ended more than once: {twice:?}");

@@ -61,7 +61,7 @@ fn wrong_store_error_shows_correct_command() {
         for (url, says) in [
             ("runs", "what names the store is no URL"),
             ("pigeon://me:secret@loft", "there is no store for `pigeon:` URLs"),
-            ("postgres://me:secret@host:port/db", "the store's URL cannot be read"),
+            ("postgres://me:secret@host:port/db", "the store's URL is invalid"),
             ("s3://key:secret@runs", "credentials do not belong in the URL"),
             ("redis://:secret@host?what=1", "redis"),
         ] {
