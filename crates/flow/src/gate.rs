@@ -286,7 +286,8 @@ impl ReplayGate {
                 state.abort = Some(NodeError::new(ReplayEnd).fatal());
                 return GateDecision::Progress;
             }
-            if !state.unrecorded.is_empty() && state.waiting.has_new() {
+            // A recorded operation that has not ended, such as a timer, may end before the error is recorded.
+            if !state.unrecorded.is_empty() && state.mode != GateMode::Check {
                 return state.begin_flush();
             }
             return match state.waiting.all.first() {
