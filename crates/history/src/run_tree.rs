@@ -145,12 +145,12 @@ async fn open_child(
     Ok(None)
 }
 
-/// Performs the checks of [`check_removal`] for a manual purge after the runs in `before`, if the log is readable. Returns the head that was
+/// Performs the checks of `check_removal` for a manual purge after the runs in `before`, if the log is readable. Returns the head that was
 /// checked.
 ///
 /// # Errors
 ///
-/// Returns the errors of [`check_removal`].
+/// Returns the errors of `check_removal`.
 pub async fn check_purge(
     store: &dyn CheckpointStore,
     run: &RunKey,
