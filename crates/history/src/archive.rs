@@ -50,6 +50,10 @@ struct ArchiveLine {
 const ROUNDS: u32 = 32;
 
 /// Exports all stored records of a run, or only the records before `before`.
+///
+/// # Errors
+///
+/// Returns [`ErrorKind::NotFound`] if there is no such run, and the errors of the store.
 pub async fn export(store: &dyn CheckpointStore, run: &RunKey, before: Option<Seq>) -> Result<String> {
     let mut head = store.head(run).await?.ok_or_else(|| missing(run))?;
     for _ in 0..ROUNDS {
@@ -224,6 +228,10 @@ pub struct ImportedRun {
 
 /// Imports an exported run under its own key or another key. The imported run has no owner, because the former owner drives the original run and not
 /// the copy. `prepare` may reject the run or add records. Returns the run with its last record.
+///
+/// # Errors
+///
+/// Returns [`ErrorKind::Invalid`] if the text is not an exported run, the errors of `prepare`, and the errors of the store.
 pub async fn import(
     store: &dyn CheckpointStore,
     text: &str,

@@ -31,6 +31,11 @@ pub struct CheckedLog {
 }
 
 /// Reads a log and replays it twice: once from its first base, and once from each further base. Both replays must have the same result.
+///
+/// # Errors
+///
+/// Returns [`ErrorKind::NotFound`] if there is no such run, [`ErrorKind::Corrupt`] if the log is unreadable or the replays differ, and the errors of
+/// the store.
 pub async fn check_log(store: &dyn CheckpointStore, run: &RunKey) -> Result<CheckedLog> {
     let mut head = store.head(run).await?.ok_or_else(|| missing(run))?;
     let mut ends = log_reader::segment_ends(store, run, At::Seq(head.seq)).await?;

@@ -256,6 +256,10 @@ pub struct ReplanEntry {
 }
 
 /// Reads a checkpoint, and the graph data of the log.
+///
+/// # Errors
+///
+/// Returns [`ErrorKind::NotFound`] if there is no such run or record, [`ErrorKind::Corrupt`] if the log is unreadable, and the errors of the store.
 pub async fn checkpoint(
     store: &dyn CheckpointStore,
     run: &RunKey,

@@ -23,6 +23,10 @@ pub struct Ancestor {
 }
 
 /// Lists a run and its ancestors, the oldest first.
+///
+/// # Errors
+///
+/// Returns [`ErrorKind::NotFound`] if there is no such run, and the errors of the store.
 pub async fn lineage(store: &dyn CheckpointStore, run: &RunKey) -> Result<Vec<Ancestor>> {
     let mut head = store.head(run).await?.ok_or_else(|| missing(run))?;
     let (mut line, mut seen) = (Vec::new(), BTreeSet::from([run.clone()]));

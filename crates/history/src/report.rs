@@ -26,6 +26,10 @@ pub struct TimelineEntry {
 }
 
 /// Returns the events of a run from a record on.
+///
+/// # Errors
+///
+/// Returns `ErrorKind::NotFound` if there is no such run, `ErrorKind::Corrupt` if the log is unreadable, and the errors of the store.
 pub async fn timeline(store: &dyn CheckpointStore, run: &RunKey, from: Seq) -> Result<Vec<TimelineEntry>> {
     let (mut all, mut sentences) = (Vec::new(), Sentences::default());
     for end in log_reader::segment_ends(store, run, At::Latest).await? {
@@ -67,6 +71,10 @@ fn about(event: &RecordEvent) -> Option<(NodeName, Visit)> {
 }
 
 /// Writes a report of a run's history.
+///
+/// # Errors
+///
+/// Returns `ErrorKind::NotFound` if there is no such run, `ErrorKind::Corrupt` if the log is unreadable, and the errors of the store.
 pub async fn post_mortem(store: &dyn CheckpointStore, run: &RunKey) -> Result<String> {
     let (mut now, _) = checkpoint(store, run, At::Latest).await?;
     now.hide_secrets();

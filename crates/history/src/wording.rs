@@ -15,6 +15,7 @@ use std::time::Duration;
 /// assert_eq!(count(2, "reply"), "2 replies");
 /// ```
 #[must_use]
+#[expect(clippy::needless_pass_by_value, reason = "a number is passed by value")]
 pub fn count<N: Display + PartialEq + From<u8>>(number: N, noun: &str) -> String {
     if number == N::from(1) { format!("1 {noun}") } else { format!("{number} {}", plural(noun)) }
 }

@@ -20,6 +20,7 @@
 //! - [`RefusingPort`] is an address that refuses connections.
 //! - [`Services`] starts one server of each kind. [`service_url`] returns the address of the servers that `cargo xtask test` started for all tests
 //!   of stores.
+//!
 //! A server ends when its value is dropped, even by a panic. If the test process is killed, a watchdog process ends the server and removes its
 //! folder. All calls block, so make them outside of async code, or in a blocking task.
 

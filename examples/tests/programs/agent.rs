@@ -190,7 +190,11 @@ async fn recorded_answer_is_not_requested_again() {
             let question = operator.questions(&key).await.unwrap().remove(0);
             operator.respond(&key, &question.id, answer).await.unwrap();
             let output = agent(space, &["--answer", typed]).output().unwrap();
-            assert!(said(&output).contains(&format!("no question takes the answer `{typed}`")), "{}", said(&output));
+            assert!(
+                said(&output).contains(&format!("no question takes the answer `{typed}`")),
+                "{}",
+                said(&output)
+            );
             let code = if typed == "10" { 3 } else { 0 };
             assert_eq!(output.status.code(), Some(code), "{}", said(&output));
         }
