@@ -26,7 +26,7 @@ pub(crate) fn read(text: &[u8], seq: Option<Seq>) -> Result<(RecordHeader, Seq),
         InvalidHeader::Newer { seq, format } => RedisStoreError::Newer {
             what: format!("record {seq} has format {format}, this version reads up to {FORMAT}: it is"),
         },
-        InvalidHeader::Damaged => RedisStoreError::corrupt(seq, "the record's header cannot be read"),
+        InvalidHeader::Damaged => RedisStoreError::corrupt(seq, "the header of the record is unreadable"),
     })
 }
 

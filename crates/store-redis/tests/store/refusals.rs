@@ -404,7 +404,7 @@ async fn foreign_value_is_corrupt_and_hides_no_run() {
     for parts in ["{}|x|y", "{}"] {
         send(&server.url(), &[&format!("DEL|{key}"), &format!("RPUSH|{key}|{parts}")]).await;
         let refused = append_one(&store, &author.next(1)).await.unwrap_err();
-        says(&refused, ErrorKind::Corrupt, &["cannot be read"]);
+        says(&refused, ErrorKind::Corrupt, &["unreadable"]);
         says(&store.load(&author.key, At::Latest).await.unwrap_err(), ErrorKind::Corrupt, &["no record"]);
         assert_eq!(kind(store.head(&author.key).await), ErrorKind::Corrupt);
         is_kept(&other, &store).await;
