@@ -39,17 +39,17 @@ impl CommandContext {
         self.out.note(&format!("next: {}", completed(command, &self.global)));
     }
 
-    /// Opens the store, which must already exist. Nothing is read or written yet.
+    /// Opens the store, which must already exist. The call neither reads nor writes.
     pub(crate) fn store(&self) -> Result<Arc<dyn CheckpointStore>, CommandFailure> {
         store::open_existing(&self.global.store)
     }
 
-    /// Opens the store, which may not exist yet. Nothing is read or written yet.
+    /// Opens the store, which may not exist yet. The call neither reads nor writes.
     pub(crate) fn new_store(&self) -> Result<Arc<dyn CheckpointStore>, CommandFailure> {
         store::open_soon(&self.global.store)
     }
 
-    /// Opens a runtime that reads and controls runs of the store. Nothing is read or written yet.
+    /// Opens a runtime that reads and controls runs of the store. The call neither reads nor writes.
     pub(crate) fn runtime(&self) -> Result<Runtime, CommandFailure> {
         Ok(Runtime::builder_with(self.store()?).operator())
     }

@@ -167,7 +167,7 @@ impl Output {
         }
     }
 
-    /// Returns whether each item is written as soon as it is known.
+    /// Returns whether the command prints each item at once, not all of them at its end.
     pub(crate) fn is_stream(&self) -> bool {
         matches!(self.format, OutputFormat::Jsonl | OutputFormat::Ids)
     }
@@ -278,7 +278,7 @@ pub(crate) fn quoted(word: &str) -> String {
 /// Writes a message for people to stderr.
 pub(crate) fn to_stderr(text: &str, color: bool) {
     let mut stderr = io::stderr().lock();
-    // If stderr has no reader, nobody can be told.
+    // If stderr has no reader, there is no place left to report the error.
     let _ = stderr.write_all(safe(text, color).as_bytes()).and_then(|()| stderr.flush());
 }
 

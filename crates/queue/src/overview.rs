@@ -50,7 +50,7 @@ pub struct UnreadableQueue {
     pub name: String,
     /// The run that stores the queue.
     pub run: RunKey,
-    /// The reason why the queue could not be read: it was cancelled, is corrupt, or was written by a newer version.
+    /// The reason why the queue is unreadable: it was cancelled, it is corrupt, or a newer version wrote it.
     pub why: String,
 }
 

@@ -51,7 +51,7 @@ pub(crate) async fn read_queue(runtime: &Runtime, name: &str) -> Result<QueueSta
     QueueState::read(channels)
 }
 
-/// Loads the current state of a queue, and returns whether it changed. If `known` is given, only the changes since then are read and applied.
+/// Loads the current state of a queue, and returns whether it changed. With `known`, the call reads and applies only the changes since then.
 ///
 /// # Errors
 ///

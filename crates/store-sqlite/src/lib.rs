@@ -30,8 +30,8 @@
 //! - **Appends of many runs in one commit.** Appends that wait for a commit all go into the next transaction, so that one sync makes all of them
 //!   durable.
 //! - **Failures are reported.** If the lock is not free within `lock_wait`, the disk is full or the file is read-only, a call fails with
-//!   [`Unavailable`](ferrata_store::ErrorKind::Unavailable): nothing was written. If the disk fails during the commit, or the file was removed or
-//!   replaced meanwhile, it fails with [`Indeterminate`](ferrata_store::ErrorKind::Indeterminate).
+//!   [`Unavailable`](ferrata_store::ErrorKind::Unavailable), and the store is unchanged. If the disk fails during the commit, or the file was removed
+//!   or replaced meanwhile, it fails with [`Indeterminate`](ferrata_store::ErrorKind::Indeterminate).
 //!
 //! # Limits
 //!

@@ -71,9 +71,9 @@ pub(super) fn dependencies(repo: &Repo) -> Vec<Fault> {
         .collect();
     let rows: BTreeSet<&str> =
         repo.text(DEPENDENCIES).unwrap_or_default().lines().filter_map(row_name).collect();
-    let missing = declared.difference(&rows).map(|name| {
-        Fault::file(DEPENDENCIES, format!("has no row for `{name}`; give its reason, licence and weight"))
-    });
+    let missing = declared
+        .difference(&rows)
+        .map(|name| Fault::file(DEPENDENCIES, format!("has no row for `{name}`; say what it is for")));
     let stale = rows.difference(&declared).map(|name| {
         Fault::file(
             DEPENDENCIES,

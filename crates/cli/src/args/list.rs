@@ -73,7 +73,7 @@ pub(crate) struct FilterArgs {
     pub(crate) parent: Option<String>,
 }
 
-/// The flags of [`FilterArgs`]. At least one of them must be given if no run id is given.
+/// The flags of [`FilterArgs`]. Without a run id, the command needs at least one of them.
 pub(crate) const FILTERS: [&str; 8] =
     ["status", "workflow", "user", "label", "since", "orphaned", "roots", "parent"];
 

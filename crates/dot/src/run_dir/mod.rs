@@ -79,7 +79,7 @@ struct DirectoryState {
 }
 
 impl RunDirectory {
-    /// Creates a value for the directory of a run. `pipeline` is the compiled pipeline, after the transforms. Nothing is written yet.
+    /// Creates a value for the directory of a run. `pipeline` is the compiled pipeline, after the transforms. The call writes no file.
     ///
     /// # Errors
     ///

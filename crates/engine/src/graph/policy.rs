@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// Decides how often an active run writes a checkpoint, which makes the results so far durable.
 ///
-/// If the process dies, work whose results are not written is done again, with the same idempotency keys. With fewer checkpoints, the run needs fewer
+/// If the process dies, the run repeats all work without a stored result, with the same idempotency keys. With fewer checkpoints, the run needs fewer
 /// writes, but a crash repeats more work. The log is always consistent, because the run writes delayed results together as one record. The run writes
 /// the intent of an [`External`](crate::graph::Effect::External) node (the record that the node is about to start), and all delayed records, before
 /// the node starts. The node is therefore never repeated without a confirmation.
