@@ -11,6 +11,7 @@ pub mod store;
 mod telemetry;
 
 mod compact;
+mod kernel;
 mod panics;
 mod verify;
 

@@ -1,6 +1,5 @@
 //! Children of a node: the records that an activation makes about its children, and the waits for their results. The runtime starts the children.
 
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -8,11 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use serde_json::value::RawValue;
 
 use super::context::{NodeContext, RunScope};
-use super::end_waiters::EndWaiter;
 use super::requests::{ChildWait, NodeReply, NodeRequest};
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::RunKey;
+use crate::kernel::end_waiters::EndWaiter;
+use crate::kernel::inner::RuntimeInner;
 use crate::record::child::{ActivationChild, ChildNote, child};
 use crate::record::codec::to_raw;
 use crate::record::parent_link::{ChildRef, start_of};
@@ -20,8 +20,8 @@ use crate::record::parent_link::{ChildRef, start_of};
 /// The parts of the runtime that the nodes of a run need to start children.
 #[derive(Clone)]
 pub(crate) struct RuntimeAccess {
-    /// The data of the runtime. Only the runtime knows its type.
-    pub(crate) runtime: Weak<dyn Any + Send + Sync>,
+    /// The data of the runtime.
+    pub(crate) runtime: Weak<RuntimeInner>,
     /// The number of ancestors of the run in its run tree.
     pub(crate) depth: u32,
     /// The root of the run tree.

@@ -16,7 +16,6 @@ use super::children::{RuntimeAccess, StartedChildren};
 use super::cleanup::AttemptCleanup;
 use super::ownership::Ownership;
 use super::requests::{AttemptWaits, NodeRequest, ReplySender};
-use super::resources::Resources;
 use super::stream_batches::BatchTurn;
 use super::transaction::{AttemptTransactions, TransactionGrant};
 use crate::clock::{Clock, Timestamp};
@@ -24,6 +23,7 @@ use crate::compact::once_channel::OnceReceiver;
 use crate::compact::queue::Sender;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, NodeName, RunKey, Visit, WorkflowName};
+use crate::kernel::resources::Resources;
 use crate::record::body::FanOutItem;
 use crate::record::effect::Effect;
 use crate::record::memo::Memos;
@@ -220,6 +220,7 @@ pub(super) fn read<T: DeserializeOwned>(text: &RawValue, what: &str) -> Result<T
 
 /// The context of a node. It describes the run, the visit and the inputs, and its methods send requests to the runtime. Cheap to clone.
 #[derive(Clone)]
+// Large: the API of a node; each method stands in the file of its feature.
 pub struct NodeContext {
     pub(super) scope: Arc<NodeScope>,
     /// Whether this is the context of a group of children.

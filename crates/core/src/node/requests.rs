@@ -12,11 +12,11 @@ use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
 use super::context::{DriverRequest, NodeContext, NodeScope};
-use super::end_waiters::EndWaiter;
 use super::transaction::HandedIn;
 use crate::ask::QuestionRequest;
 use crate::clock::Timestamp;
 use crate::error::Result;
+use crate::kernel::end_waiters::EndWaiter;
 use crate::record::memo::AskedQuestion;
 use crate::record::parent_link::ChildRef;
 use crate::record::pause::MessageRecord;

@@ -12,7 +12,7 @@ use crate::ask::{AskError, DeclineReason};
 use crate::node::{AttemptKey, NodeError, NodeScope, Work};
 use crate::panics::panic_text;
 use crate::record::{Failure, FailureKind};
-use crate::runtime::children::closing;
+use crate::runtime::child_control::await_end::closing;
 use crate::state::{State, Update};
 use crate::telemetry::{AttemptMeter, AttemptResult};
 

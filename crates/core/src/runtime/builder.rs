@@ -1,26 +1,29 @@
 //! The options of a runtime.
 
+use crate::kernel::heartbeat::HeartbeatResult;
+use crate::kernel::notices::pass_notices;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::committer::{Committer, RetryBudget};
-use super::fleet::admission::RunLimits;
 use super::fleet::background_tasks;
-use super::fleet::heartbeat::{HeartbeatMonitor, HeartbeatResult};
 use super::fleet::sweeper::{SweeperOptions, keep_swept};
-use super::fleet::tags::ProcessTags;
-use super::outbox::{OutboxRegistry, OutboxSink, RETRY, SinkRoute};
 use super::runtime::Runtime;
-use super::shared::{AppServices, RuntimeInner, RuntimeLimits, RuntimeRole};
-use super::tasks::spawn;
 use crate::ask::Answerer;
 use crate::clock::{Clock, SystemClock};
 use crate::error::Result;
 use crate::graph::RetryPolicy;
 use crate::id::{ExecutorId, IdSource, RandomIds};
-use crate::node::Resources;
+use crate::kernel::admission::RunLimits;
+use crate::kernel::committer::{Committer, RetryBudget};
+use crate::kernel::heartbeat::HeartbeatMonitor;
+use crate::kernel::inner::{AppServices, RuntimeInner, RuntimeLimits, RuntimeRole};
+use crate::kernel::outbox::OutboxSink;
+use crate::kernel::outbox::{OutboxRegistry, RETRY, SinkRoute};
+use crate::kernel::resources::Resources;
+use crate::kernel::tags::ProcessTags;
+use crate::kernel::tasks::spawn;
 use crate::past::retention::RetentionPolicy;
 use crate::store::{CheckpointStore, TimeLimitedStore};
 use crate::telemetry::{Telemetry, TraceContext};
@@ -55,6 +58,7 @@ const LONGEST_TTL: Duration = Duration::from_secs(365 * 86_400);
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Configures and builds a [`Runtime`].
+// Large: the options of a runtime.
 pub struct RuntimeBuilder {
     store: Arc<dyn CheckpointStore>,
     clock: Arc<dyn Clock>,
@@ -339,6 +343,23 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Makes this process sweep the store by a retention policy, repeatedly until the runtime ends. Each sweep removes old records and whole runs,
+    /// like [`Runtime::sweep`](super::Runtime::sweep), and covers all runs of the store.
+    ///
+    /// The first sweep starts within the first interval, at a time that differs between processes. Several processes may sweep the same store, and
+    /// each run is removed once. Every sweeping process reads all runs, so choose a long interval if there are many processes, or enable the sweeper
+    /// in one process only.
+    ///
+    /// If a run cannot be processed, the sweep continues with the others, and the next sweep retries it. The metrics `ferrata.sweep.runs` and
+    /// `ferrata.sweep.time` report the results.
+    ///
+    /// [`build`](Self::build) fails with [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the nice ratio of the limits is out of range.
+    #[must_use]
+    pub fn sweeper(mut self, options: SweeperOptions) -> Self {
+        self.sweeper = Some(options);
+        self
+    }
+
     /// Prepares the store, sends the first heartbeat and returns the runtime.
     ///
     /// # Errors
@@ -359,7 +380,7 @@ impl RuntimeBuilder {
         shared.store.heartbeat(&shared.executor, shared.limits.heartbeat_ttl).await?;
         shared.telemetry().beat(HeartbeatResult::Alive, || shared.clock.now());
         spawn(background_tasks::beat(Arc::downgrade(&shared)));
-        spawn(background_tasks::pass_notices(Arc::downgrade(&shared)));
+        spawn(pass_notices(Arc::downgrade(&shared)));
         if shared.admission.is_limited() {
             spawn(background_tasks::admit(&shared));
         }
@@ -426,7 +447,7 @@ impl RuntimeBuilder {
             Committer::new(Arc::clone(&store), Arc::clone(&clock), Arc::clone(&heartbeat), budget);
         let telemetry = Telemetry::new(by_node);
         let (resources, post) = (Arc::new(resources), OutboxRegistry::new(routes));
-        let extensions = super::extension::Extensions::default();
+        let extensions = crate::kernel::extensions::Extensions::default();
         let services =
             AppServices { resources, answerer, retention, telemetry, trace, post, tags, extensions };
         Arc::new(RuntimeInner::new(

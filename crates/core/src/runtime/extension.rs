@@ -1,67 +1,25 @@
 //! The interface of the runtime for libraries such as `ferrata-queue`: its clock, its polling intervals, its storage for extensions, and its access
 //! from a node.
 
-use std::any::{Any, TypeId};
-use std::collections::HashMap;
+use crate::kernel::run_change::RunChange;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::fleet::recovery;
 use super::runtime::Runtime;
-use super::shared::{DriverCommand, RuntimeInner};
 use crate::clock::{Clock, Timestamp};
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
 use crate::graph::{CheckpointPolicy, Graph};
-use crate::id::{HeadRef, RunKey, Seq, WorkflowName};
+use crate::id::{RunKey, WorkflowName};
+use crate::kernel::commands::DriverCommand;
+use crate::kernel::inner::RuntimeInner;
 use crate::node::NodeContext;
-use crate::record::RunFacts;
+use crate::runtime::fleet::serve::replace_served;
 use crate::state::State;
-
-/// The extensions of a runtime, one value for each type.
-#[derive(Default)]
-pub(crate) struct Extensions(Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>);
-
-/// A run that this process has stopped driving.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct LeftRun {
-    /// The key of the run.
-    pub run: RunKey,
-    /// The facts that the run recorded at its start. `None` if this process never drove the run.
-    pub facts: Option<Arc<RunFacts>>,
-    /// The number of the record that ended the run, if this process wrote it. It is 0 if checkpoints are disabled. If `None`, the run is idle, or
-    /// active in another process, or its status is unknown to this process.
-    pub ended_at: Option<Seq>,
-}
-
-/// A change of a run by this process, for libraries that track runs.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum RunChange {
-    /// This process has stopped driving the run.
-    Left(LeftRun),
-    /// A call in this process paused the run until the run gets a slot of its [queue](super::queue_name).
-    Held {
-        /// The key of the run.
-        run: RunKey,
-        /// The start facts of the run.
-        facts: Arc<RunFacts>,
-        /// The record that pauses the run.
-        head: HeadRef,
-    },
-    /// This process purged the run.
-    Purged {
-        /// The key of the run.
-        run: RunKey,
-        /// The start facts of the run.
-        facts: Arc<RunFacts>,
-    },
-}
 
 /// The polling intervals of a runtime, and how long waiting runs stay in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,20 +69,13 @@ impl Runtime {
 
     /// Returns the extension of type `T`, and creates it with `make` on first use. `make` must not call this method.
     pub fn extension<T: Send + Sync + 'static>(&self, make: impl FnOnce() -> T) -> Arc<T> {
-        let mut kept = self.shared().services.extensions.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = kept.get(&TypeId::of::<T>()).cloned().and_then(|kept| kept.downcast().ok());
-        found.unwrap_or_else(|| {
-            let made = Arc::new(make());
-            kept.insert(TypeId::of::<T>(), Arc::clone(&made) as _);
-            made
-        })
+        self.shared().services.extensions.get_or_insert_with(make)
     }
 
     /// Returns whether any library stored an extension.
     #[doc(hidden)]
     pub fn has_extensions(&self) -> bool {
-        let kept = self.shared().services.extensions.0.lock().unwrap_or_else(PoisonError::into_inner);
-        !kept.is_empty()
+        !self.shared().services.extensions.is_empty()
     }
 
     /// Serves a workflow with `graph`. If this process already serves the workflow with another graph, the new graph replaces it. Runs that this
@@ -135,7 +86,7 @@ impl Runtime {
     /// Returns the errors of [`serve`](Self::serve), except [`ErrorKind::AlreadyExists`].
     pub fn replace_served<S: State>(&self, graph: &Graph<S>) -> Result<()> {
         self.shared().check_drives()?;
-        recovery::replace_served(self.shared(), graph, CheckpointPolicy::default())
+        replace_served(self.shared(), graph, CheckpointPolicy::default())
     }
 
     /// Releases a run if this process drives it. The running nodes of the run are stopped at once, as in a [shutdown](Self::shutdown) without grace

@@ -10,8 +10,6 @@ use uuid::Uuid;
 
 use super::load;
 use super::outcome::Outcome;
-use super::requests::signal::SignalRequest;
-use super::shared::RuntimeInner;
 use super::watch::WatchRequest;
 use crate::clock::Timestamp;
 use crate::compact::once_channel::OnceReceiver;
@@ -19,8 +17,10 @@ use crate::engine::fold::missing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Graph;
 use crate::id::{Fingerprint, HeadRef, RunKey};
+use crate::kernel::inner::RuntimeInner;
 use crate::record::body::SignalKind;
 use crate::record::{RunFacts, RunStatus};
+use crate::runtime::signals::signal::SignalRequest;
 use crate::state::State;
 use crate::store::RunHead;
 

@@ -6,13 +6,11 @@ use std::sync::Arc;
 use super::fleet::sweeper::sweep_part;
 use super::requests::fork::ForkRequest;
 use super::requests::import::import;
-use super::requests::run_writer::ConflictRetries;
-use super::requests::signal::SignalRequest;
 use super::runtime::Runtime;
-use super::tasks::finish;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Graph;
 use crate::id::{HeadRef, NodeName, RunKey, Seq};
+use crate::kernel::tasks::finish;
 use crate::past::retention::{self, RetentionPolicy};
 use crate::past::sweep::{SweepLimits, SweepReport};
 use crate::past::{
@@ -21,6 +19,8 @@ use crate::past::{
 };
 use crate::record::RecordHeader;
 use crate::record::body::SignalKind;
+use crate::runtime::signals::signal::SignalRequest;
+use crate::runtime::writes::run_writer::ConflictRetries;
 use crate::state::{Channels, Secrets, State};
 use crate::store::{At, Page, Paged, Removed, RunHead};
 use crate::verify::{Verified, verify};

@@ -1,11 +1,13 @@
 //! The runtime, which starts, drives, resumes and controls runs inside a tokio service.
 
+mod api;
 mod attempt;
 mod builder;
+mod child_control;
+mod child_ends;
 mod children;
-mod committer;
+mod claims;
 mod driver;
-mod event;
 mod extension;
 mod fleet;
 mod handle;
@@ -13,43 +15,52 @@ mod history;
 mod inbox;
 mod input_fingerprint;
 mod load;
-mod log;
 mod outbox;
 mod outcome;
-mod registry;
+mod payload;
 mod requests;
 #[expect(clippy::module_inception, reason = "the type that the module is named after")]
 mod runtime;
-mod shared;
-mod tasks;
+mod signals;
 mod watch;
+mod writes;
 
 pub use self::builder::RuntimeBuilder;
 pub use self::children::{
     ChildError, ChildFailure, ChildHandle, ChildRequest, ChildrenRequest, OnParentEnd, SpawnRequest,
 };
-pub use self::event::{Event, EventSubscription, RunEvent};
-pub use self::extension::{LeftRun, PollIntervals, RunChange, WeakRuntime};
-pub use self::fleet::{RunLimits, StalledRun, SweeperOptions};
+pub use self::extension::{PollIntervals, WeakRuntime};
+pub use self::fleet::SweeperOptions;
 pub use self::handle::RunHandle;
 pub use self::inbox::Message;
-pub use self::outbox::{OutboxMessage, OutboxSink, SinkError};
 pub use self::outcome::Outcome;
 pub use self::requests::{
-    BulkReport, BulkRequest, CellChanges, DriveRequest, EditRequest, ForkRequest, RepeatedEffect,
-    ResumeRequest, RunsRequest, SendRequest, SignalRequest, StartRequest, StartWithin, StateCell,
-    TransactionalStart, is_internal_label, is_skipped_in_bulk, is_system, queue_name, queue_pause_reason,
+    BulkReport, BulkRequest, CellChanges, DriveRequest, ForkRequest, RepeatedEffect, ResumeRequest,
+    RunsRequest, StartRequest, StartWithin, StateCell, TransactionalStart,
 };
 pub use self::runtime::Runtime;
-pub use self::watch::{
-    Chunk, LiveEvent, RecordedEvent, SseFrames, StreamWriter, Watch, WatchCursor, WatchEvent, WatchEventKind,
-    WatchKind, WatchRequest,
+pub use self::watch::{SseFrames, StreamWriter, Watch, WatchRequest};
+pub use crate::kernel::admission::RunLimits;
+pub use crate::kernel::event::{Event, RunEvent};
+pub use crate::kernel::feed::cursor::WatchCursor;
+pub use crate::kernel::feed::watch_event::{
+    Chunk, LiveEvent, RecordedEvent, WatchEvent, WatchEventKind, WatchKind,
 };
+pub use crate::kernel::outbox::{OutboxMessage, OutboxSink, SinkError};
+pub use crate::kernel::recovery::StalledRun;
+pub use crate::kernel::run_change::{LeftRun, RunChange};
+pub use crate::kernel::subscribers::EventSubscription;
 pub use crate::past::{
     ActivationPhase, Ancestor, Change, CheckedLog, Checkpoint, Diagnostic, Diff, LoggedGraph, MemorySnapshot,
     OpenQuestions, PastActivation, PendingActivation, PendingChild, Position, ReasonCache, ReasonKind,
     ReplanEntry, RetentionPolicy, RunExplanation, RunOrigin, RunReason, SweepLimits, SweepReport,
     TimelineEntry, Verdict, WaitingToken,
+};
+pub use crate::runtime::signals::edit::EditRequest;
+pub use crate::runtime::signals::send::SendRequest;
+pub use crate::runtime::signals::signal::SignalRequest;
+pub use crate::runtime::writes::system_runs::{
+    is_internal_label, is_skipped_in_bulk, is_system, queue_name, queue_pause_reason,
 };
 pub use crate::telemetry::{TraceContext, TraceParent};
 pub use crate::verify::{Divergence, Verified};

@@ -2,7 +2,7 @@
 
 use super::child_start::ChildSpec;
 use crate::error::{Error, ErrorKind, Result};
-use crate::runtime::shared::RuntimeInner;
+use crate::kernel::inner::RuntimeInner;
 use crate::state::State;
 
 impl<S: State> ChildSpec<S> {

@@ -6,7 +6,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::child_end::close;
 use super::child_start::ChildSpec;
 use super::error::ChildError;
 use super::gather::ChildGather;
@@ -14,9 +13,10 @@ use super::names::ChildName;
 use super::request::OnParentEnd;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Graph;
+use crate::kernel::inner::RuntimeInner;
 use crate::node::NodeContext;
+use crate::runtime::child_control::await_end::close;
 use crate::runtime::requests::start_extras::StartExtras;
-use crate::runtime::shared::RuntimeInner;
 use crate::state::State;
 
 /// The default maximum number of active children of a group.
@@ -329,7 +329,6 @@ impl NodeContext {
     ///
     /// Returns an error if this process no longer drives the run.
     pub(in crate::runtime) fn shared(&self) -> Result<Arc<RuntimeInner>> {
-        let shared = self.host().runtime.upgrade().and_then(|host| host.downcast::<RuntimeInner>().ok());
-        shared.ok_or_else(|| self.not_driven_error())
+        self.host().runtime.upgrade().ok_or_else(|| self.not_driven_error())
     }
 }

@@ -3,23 +3,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::child_backoff::ChildBackoff;
-use super::child_end::read_end_with_retries;
 use super::names::{ChildName, id_of_round};
-use super::orphan::check_parent_after_start;
 use super::request::ChildHandle;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointPolicy, Graph};
 use crate::id::{RunId, RunKey};
-use crate::node::{EndWaiter, NodeContext, NotedChild};
+use crate::kernel::end_waiters::EndWaiter;
+use crate::kernel::inner::RuntimeInner;
+use crate::kernel::tasks::finish;
+use crate::node::{NodeContext, NotedChild};
 use crate::record::RunFacts;
 use crate::record::child::{ActivationChild, ChildEnd, ChildNote, ParentBond};
 use crate::record::parent_link::{BOND, CHILD, ChildRef, DEPTH, PARENT, ParentLink, ROOT, child_id};
+use crate::runtime::child_control::await_end::read_end_with_retries;
+use crate::runtime::child_control::child_backoff::ChildBackoff;
+use crate::runtime::child_control::orphan::check_parent_after_start;
 use crate::runtime::requests::resume::{ClaimOptions, resume};
 use crate::runtime::requests::start::StartRequest;
 use crate::runtime::requests::start_extras::StartExtras;
-use crate::runtime::shared::RuntimeInner;
-use crate::runtime::tasks::finish;
 use crate::state::State;
 use crate::store::RunHead;
 

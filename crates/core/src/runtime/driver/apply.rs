@@ -14,9 +14,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::graph::fired::FiredEdges;
 use crate::graph::node_set::NodeIx;
 use crate::graph::{EdgeKind, RouteContext};
+use crate::kernel::log::check_size;
 use crate::panics::panic_text;
 use crate::record::{Failure, FailureKind};
-use crate::runtime::log::check_size;
 use crate::state::{NodeNotes, Patch, PatchWriter, Schema, State, Touch, Update, Write, reread};
 
 /// An activation whose update failed after it had changed the live state.

@@ -15,12 +15,12 @@ use crate::engine::frontier::ActivationKey;
 use crate::error::Result;
 use crate::graph::Effect;
 use crate::graph::node_set::NodeIx;
+use crate::kernel::event::Event as RunEventKind;
 use crate::past::Verdict;
 use crate::record::Failure;
 use crate::record::body::{AttemptFailed, RecordEvent};
 use crate::record::outbox::OutboxRecord;
 use crate::runtime::attempt::{AttemptEnd, EndedAttempt};
-use crate::runtime::event::Event as RunEventKind;
 use crate::state::{Patch, SentOut, State, Update};
 
 impl<S: State> RunDriver<S> {

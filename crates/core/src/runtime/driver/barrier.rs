@@ -11,10 +11,10 @@ use crate::error::Result;
 use crate::graph::node_set::NodeIx;
 use crate::graph::{Effect, NodeCheckpoint};
 use crate::id::{Epoch, ExecutorId, RunKey};
+use crate::kernel::heartbeat::HeartbeatMonitor;
+use crate::kernel::inner::RuntimeInner;
 use crate::node::Ownership;
 use crate::record::body::{Intent, RecordEvent};
-use crate::runtime::fleet::heartbeat::HeartbeatMonitor;
-use crate::runtime::shared::RuntimeInner;
 use crate::state::State;
 
 /// The maximum number of reads by which the driver checks the owner of the run. If the owner is still uncertain after the last read, the run stops in

@@ -7,7 +7,7 @@ use super::RunDriver;
 use super::children::{ChildEvent, ChildTasks};
 use crate::record::child::ActivationChild;
 use crate::record::parent_link::ChildRef;
-use crate::runtime::children::set_pause;
+use crate::runtime::child_control::child_pause::set_pause;
 use crate::state::State;
 
 /// The pause state that was last sent to each child.

@@ -15,16 +15,20 @@ use crate::clock::Timestamp;
 use crate::engine::frontier::ActivationKey;
 use crate::error::Result;
 use crate::id::RunKey;
-use crate::node::{ChildWait, EndWaiter, RunScope};
+use crate::kernel::end_waiters::EndWaiter;
+use crate::kernel::inner::RuntimeInner;
+use crate::kernel::tasks::caught;
+use crate::node::{ChildWait, RunScope};
 use crate::record::child::ActivationChild;
 use crate::record::codec::to_raw;
 use crate::record::parent_link::{ChildRef, ParentLink};
 use crate::record::pause::{ActivationNote, ChildPolls};
-use crate::runtime::children::{
-    FIRST_LOOK, SendCondition, TOLD_AT_ONCE, await_end, await_in_time, end_as, next_deadline, record_cancel,
+use crate::runtime::child_control::FIRST_LOOK;
+use crate::runtime::child_control::await_end::{
+    TOLD_AT_ONCE, await_end, await_in_time, next_deadline, record_cancel,
 };
-use crate::runtime::shared::RuntimeInner;
-use crate::runtime::tasks::caught;
+use crate::runtime::child_control::parent_signals::SendCondition;
+use crate::runtime::child_ends::read_end::end_as;
 use crate::state::State;
 
 /// An event of a child.

@@ -15,10 +15,10 @@ use crate::error::{Error, ErrorKind};
 use crate::graph::Effect;
 use crate::graph::node_set::NodeIx;
 use crate::id::{HeadRef, Seq};
+use crate::kernel::event::Event as RunEventKind;
 use crate::record::Record;
 use crate::record::body::{Intent, RecordEvent, ReleaseRecord};
-use crate::runtime::event::Event as RunEventKind;
-use crate::runtime::requests::run_writer::ConflictRetries;
+use crate::runtime::writes::run_writer::ConflictRetries;
 use crate::state::State;
 
 /// Acknowledged records that are missing from the log.

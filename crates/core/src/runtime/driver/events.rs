@@ -10,7 +10,7 @@ use super::answerer_tasks::AnswererResult;
 use super::transactions::EndWithin;
 use crate::error::Result;
 use crate::id::HeadRef;
-use crate::runtime::shared::DriverCommand;
+use crate::kernel::commands::DriverCommand;
 use crate::state::State;
 
 /// The work that remains after an event, which `follow` does.

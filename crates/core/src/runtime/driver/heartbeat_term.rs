@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::RunDriver;
 use crate::error::Result;
 use crate::id::HeadRef;
-use crate::runtime::shared::RuntimeInner;
+use crate::kernel::inner::RuntimeInner;
 use crate::state::State;
 
 /// Waits for an answer, but only as long as the heartbeat term lasts, in which this process certainly owns its runs.

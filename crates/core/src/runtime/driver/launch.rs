@@ -16,6 +16,7 @@ use crate::engine::frontier::ActivationKey;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Effect;
 use crate::graph::node_set::NodeIx;
+use crate::kernel::event::Event as RunEventKind;
 use crate::node::{
     AttemptCleanup, AttemptKey, AttemptTransactions, AttemptWaits, NodeContext, NodeScope, RunScope,
     StartedChildren,
@@ -23,7 +24,6 @@ use crate::node::{
 use crate::record::body::{RecordEvent, StatusChange};
 use crate::record::{Failure, FailureKind};
 use crate::runtime::attempt::AttemptFuture;
-use crate::runtime::event::Event as RunEventKind;
 use crate::state::{Draft, State};
 use crate::telemetry::spans;
 

@@ -32,6 +32,8 @@ mod test_fixture;
 mod transactions;
 mod waiters;
 
+use crate::kernel::log::LogWriter;
+use crate::record::RunFacts;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,11 +47,6 @@ use self::ready_queue::ReadyQueue;
 use self::stopping::StopDeadlines;
 pub(crate) use self::transactions::check_transactions;
 use self::waiters::WaitRegistry;
-use super::event::Event as RunEventKind;
-use super::fleet::background_tasks::ClaimId;
-use super::requests::drive::DriverInput;
-use super::shared::{DriverCommand, DriverRegistration, RuntimeInner, RuntimePhase};
-use super::tasks::spawn;
 use crate::compact::once_channel::OnceSender;
 use crate::compact::queue::Receiver;
 use crate::engine::machine::Machine;
@@ -57,11 +54,28 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::graph::plan::GraphPlan;
 use crate::graph::{CheckpointPolicy, Graph};
 use crate::id::{HeadRef, RunKey, Seq};
+use crate::kernel::claim_id::ClaimId;
+use crate::kernel::commands::{DriverCommand, RuntimePhase};
+use crate::kernel::event::Event as RunEventKind;
+use crate::kernel::inner::RuntimeInner;
+use crate::kernel::tasks::spawn;
 use crate::node::{AttemptKey, DriverRequest, RunScope};
 use crate::past::retention;
 use crate::record::RunStatus;
 use crate::record::pause::ActivationNote;
+use crate::runtime::writes::registration::DriverRegistration;
 use crate::state::State;
+
+/// The data from which a driver starts.
+pub(crate) struct DriverInput<S> {
+    pub(crate) machine: Machine,
+    pub(crate) state: S,
+    pub(crate) log: LogWriter,
+    pub(crate) outbox: PendingRecords,
+    /// The content of the first record, if this record is appended later.
+    pub(crate) first: Option<FirstRecord>,
+    pub(crate) facts: Arc<RunFacts>,
+}
 
 /// The maximum number of nodes that the driver handles before it yields to other tasks.
 const TURN: u32 = 64;

@@ -18,13 +18,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Effect;
 use crate::graph::node_set::NodeIx;
 use crate::id::Seq;
+use crate::kernel::event::Event as RunEventKind;
 use crate::node::{NodeReply, NodeRequest, ReplySender};
 use crate::record::body::{RecordEvent, StatusChange};
 use crate::record::codec::to_raw;
 use crate::record::memo::{Memo, Reply};
 use crate::record::pause::{ActivationNote, QuestionRecord, StepRecord};
 use crate::record::{Failure, FailureKind};
-use crate::runtime::event::Event as RunEventKind;
 use crate::state::State;
 
 impl<S: State> RunDriver<S> {

@@ -12,10 +12,10 @@ use crate::engine::frontier::Activation;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Effect;
 use crate::graph::node_set::NodeIx;
+use crate::kernel::event::Event as RunEventKind;
 use crate::record::memo::{Memo, PROGRESS};
 use crate::record::pause::ActivationNote;
 use crate::record::{Failure, FailureKind, RunStatus};
-use crate::runtime::event::Event as RunEventKind;
 use crate::state::State;
 use crate::store::At;
 

@@ -4,10 +4,10 @@ use super::RunDriver;
 use crate::error::Result;
 use crate::graph::NodeCheckpoint;
 use crate::id::{NodeName, Seq, Visit};
+use crate::kernel::event::Event as RunEventKind;
+use crate::kernel::log::RecordOptions;
 use crate::record::RunStatus;
 use crate::record::body::{NodeDone, RecordEvent};
-use crate::runtime::event::Event as RunEventKind;
-use crate::runtime::log::RecordOptions;
 use crate::state::{Patch, State};
 
 impl<S: State> RunDriver<S> {

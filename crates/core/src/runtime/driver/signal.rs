@@ -9,17 +9,17 @@ use super::RunDriver;
 use crate::ask::{Answer, QuestionKind};
 use crate::engine::fold::{check_signal, full_id};
 use crate::error::{Error, ErrorKind, Result};
+use crate::kernel::log::check_size;
 use crate::past::questions;
 use crate::record::RunStatus;
 use crate::record::body::{RecordEvent, Signal, SignalKind};
 use crate::record::pause::EditRecord;
 use crate::runtime::inbox::check_room;
-use crate::runtime::log::check_size;
 use crate::runtime::outbox;
-use crate::runtime::requests::edit::caller_error;
-use crate::runtime::requests::run_writer::ConflictRetries;
-use crate::runtime::requests::signal::{at_work, revives};
-use crate::runtime::requests::system::hold_for_queue;
+use crate::runtime::signals::signal::{at_work, revives};
+use crate::runtime::writes::run_writer::ConflictRetries;
+use crate::runtime::writes::run_writer::caller_error;
+use crate::runtime::writes::system_runs::hold_for_queue;
 use crate::state::{Patch, State};
 
 impl<S: State> RunDriver<S> {

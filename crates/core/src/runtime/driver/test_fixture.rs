@@ -107,7 +107,7 @@ pub(super) fn scope(activation: ActivationKey) -> Arc<NodeScope> {
         clock: Arc::new(ManualClock::new(at(0))),
         commands: queue().0,
         cancelled: once().1,
-        host: RuntimeAccess { runtime: Weak::<()>::new(), depth: 0, root: run(), children: Arc::default() },
+        host: RuntimeAccess { runtime: Weak::new(), depth: 0, root: run(), children: Arc::default() },
     };
     Arc::new(NodeScope {
         run: Arc::new(run),

@@ -26,14 +26,14 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::graph::node_set::NodeIx;
 use crate::graph::{Effect, Graph};
 use crate::id::HeadRef;
+use crate::kernel::event::Event as RunEventKind;
+use crate::kernel::inner::RuntimeInner;
+use crate::kernel::tasks::caught;
 use crate::node::{HandedIn, ReplySender, TransactionGrant, TransactionLease};
 use crate::past::Verdict;
 use crate::record::body::RecordEvent;
 use crate::record::pause::{ActivationNote, StepRecord};
 use crate::record::{Failure, FailureKind};
-use crate::runtime::event::Event as RunEventKind;
-use crate::runtime::shared::RuntimeInner;
-use crate::runtime::tasks::caught;
 use crate::state::{State, Update};
 
 /// How often a node starts again because of another transaction before this counts as a failed attempt. The second constant is the first delay, which

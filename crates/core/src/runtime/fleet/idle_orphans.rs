@@ -9,11 +9,12 @@ use std::sync::{Arc, Weak};
 
 use crate::error::Result;
 use crate::id::RunKey;
+use crate::kernel::commands::RuntimePhase;
+use crate::kernel::inner::RuntimeInner;
 use crate::record::RunStatus;
 use crate::record::child::ParentBond;
 use crate::record::parent_link::{BOND, parent_link};
-use crate::runtime::children::is_wanted;
-use crate::runtime::shared::{RuntimeInner, RuntimePhase};
+use crate::runtime::child_control::orphan::is_wanted;
 use crate::store::{Cursor, Order, Page, RunHead, RunQuery};
 
 /// The number of sweep intervals between two passes. By default, this is a minute.

@@ -4,10 +4,10 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::error::Result;
+use crate::kernel::commands::RuntimePhase;
+use crate::kernel::inner::RuntimeInner;
 use crate::past::RetentionPolicy;
 use crate::past::sweep::{self, Purge, SweepLimits, SweepReport};
-use crate::runtime::RuntimeBuilder;
-use crate::runtime::shared::{RuntimeInner, RuntimePhase};
 
 /// The number of runs, one page, after which the sweeper checks whether the runtime has ended.
 const PART: u32 = 100;
@@ -19,7 +19,7 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The shortest interval between two sweeps.
 const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The options of a [sweeper](RuntimeBuilder::sweeper): its retention policy, its interval and its limits.
+/// The options of a [sweeper](crate::runtime::RuntimeBuilder::sweeper): its retention policy, its interval and its limits.
 ///
 /// ```
 /// use std::time::Duration;
@@ -56,25 +56,6 @@ impl SweeperOptions {
     /// ([`nice_ratio`](SweepLimits::nice_ratio)). The other limits have no effect, because a sweep covers all runs.
     pub fn limits(mut self, limits: SweepLimits) -> Self {
         self.limits = limits;
-        self
-    }
-}
-
-impl RuntimeBuilder {
-    /// Makes this process sweep the store by a retention policy, repeatedly until the runtime ends. Each sweep removes old records and whole runs,
-    /// like [`Runtime::sweep`](super::super::Runtime::sweep), and covers all runs of the store.
-    ///
-    /// The first sweep starts within the first interval, at a time that differs between processes. Several processes may sweep the same store, and
-    /// each run is removed once. Every sweeping process reads all runs, so choose a long interval if there are many processes, or enable the sweeper
-    /// in one process only.
-    ///
-    /// If a run cannot be processed, the sweep continues with the others, and the next sweep retries it. The metrics `ferrata.sweep.runs` and
-    /// `ferrata.sweep.time` report the results.
-    ///
-    /// [`build`](Self::build) fails with [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the nice ratio of the limits is out of range.
-    #[must_use]
-    pub fn sweeper(mut self, options: SweeperOptions) -> Self {
-        self.sweeper = Some(options);
         self
     }
 }

@@ -7,12 +7,14 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use super::background_tasks::{ClaimId, release_failed_run};
 use crate::engine::fold::fold;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{RecordId, RunKey};
+use crate::kernel::claim_id::ClaimId;
+use crate::kernel::commands::RuntimePhase;
+use crate::kernel::inner::RuntimeInner;
 use crate::record::RunStatus;
-use crate::runtime::shared::{RuntimeInner, RuntimePhase};
+use crate::runtime::writes::release::release_failed_run;
 use crate::store::{At, Order, Page, RunHead, RunQuery};
 
 /// The number of runs per page.

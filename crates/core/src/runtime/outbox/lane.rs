@@ -5,16 +5,18 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::{LaneKey, OutboxMessage, SinkError, SinkRoute};
 use crate::clock::{Timestamp, within};
 use crate::engine::fold::check_signal;
 use crate::error::{Error, ErrorKind, Result};
+use crate::kernel::commands::{DriverCommand, RuntimePhase};
+use crate::kernel::inner::RuntimeInner;
+use crate::kernel::outbox::{LaneKey, SinkRoute};
+use crate::kernel::outbox::{OutboxMessage, SinkError};
+use crate::kernel::tasks::caught;
 use crate::past::folded_at;
 use crate::record::body::{RecordEvent, Signal, SignalKind};
 use crate::record::outbox::LetterChange;
-use crate::runtime::requests::run_writer::{WriterRole, amend};
-use crate::runtime::shared::{DriverCommand, RuntimeInner, RuntimePhase};
-use crate::runtime::tasks::caught;
+use crate::runtime::writes::run_writer::{WriterRole, amend};
 use crate::store::At;
 
 /// The maximum time that a sink may need for a batch. It is shorter than the lease of the delivering process.
@@ -245,7 +247,7 @@ async fn write_results(
 ) -> Result<()> {
     let signal = signal(Some(*life), change, shared.clock.now());
     let message = |reply| DriverCommand::Signal { signal: Box::new(signal.clone()), reply };
-    let decide = |tip: &mut crate::runtime::requests::run_writer::RunWriter| {
+    let decide = |tip: &mut crate::kernel::run_writer::RunWriter| {
         check_signal(&tip.folded.machine, &signal, signal.at)?;
         Ok(vec![RecordEvent::Signal(signal.clone())])
     };

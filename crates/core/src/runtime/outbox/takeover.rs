@@ -6,10 +6,10 @@ use super::lane::signal;
 use super::queue_messages;
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
+use crate::kernel::inner::RuntimeInner;
+use crate::kernel::run_writer::RunWriter;
 use crate::record::body::RecordEvent;
 use crate::record::outbox::LetterChange;
-use crate::runtime::requests::run_writer::RunWriter;
-use crate::runtime::shared::RuntimeInner;
 use crate::store::RunHead;
 
 /// Takes over the messages of a run without claiming the run.

@@ -10,15 +10,15 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 
 use super::runs::RunsRequest;
-use super::signal::SignalRequest;
-use super::system::is_skipped_in_bulk;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::RunKey;
+use crate::kernel::inner::RuntimeInner;
+use crate::kernel::tasks::finish;
 use crate::past::run_tree::check_purge;
 use crate::record::RunStatus;
 use crate::record::body::{SignalKind, TokenChanges};
-use crate::runtime::shared::RuntimeInner;
-use crate::runtime::tasks::finish;
+use crate::runtime::signals::signal::SignalRequest;
+use crate::runtime::writes::system_runs::is_skipped_in_bulk;
 use crate::store::{Cursor, RunHead};
 use crate::wording::count;
 
@@ -133,7 +133,7 @@ impl RunsRequest {
 /// later. The [`limit`](RunsRequest::limit) of the listing limits the number of processed runs, and the cursor of [`after`](RunsRequest::after) skips
 /// the runs before its position.
 ///
-/// The runs that hold the state of [queues and schedules](super::is_skipped_in_bulk) are excluded, unless the listing selects their
+/// The runs that hold the state of [queues and schedules](crate::runtime::is_skipped_in_bulk) are excluded, unless the listing selects their
 /// [workflow](RunsRequest::workflow).
 ///
 /// # Errors

@@ -1,35 +1,25 @@
 //! Creates the driver of a run that was started or claimed, and spawns its task.
 
+use crate::runtime::driver::DriverInput;
+use crate::runtime::writes::release::release_failed_run;
 use std::sync::Arc;
 
 use crate::compact::once_channel::once;
 use crate::compact::queue::queue;
-use crate::engine::machine::Machine;
 use crate::graph::{CheckpointPolicy, Graph};
+use crate::kernel::inner::RuntimeInner;
+use crate::kernel::tasks::{caught, spawn};
 use crate::node::{RunScope, RuntimeAccess};
+use crate::record::RunStatus;
 use crate::record::parent_link::{ChildRef, TRACE, parent_link, place};
-use crate::record::{RunFacts, RunStatus};
-use crate::runtime::children::{check_children_of_idle, check_parent_after_start, notify_parent};
-use crate::runtime::driver::{DriverExit, FirstRecord, PendingRecords, RunDriver};
-use crate::runtime::fleet::background_tasks;
+use crate::runtime::child_control::orphan::check_parent_after_start;
+use crate::runtime::child_ends::notify_parent::{check_children_of_idle, notify_parent};
+use crate::runtime::driver::{DriverExit, RunDriver};
 use crate::runtime::handle::{DriverEnd, OutcomeSource, RunHandle};
-use crate::runtime::log::LogWriter;
 use crate::runtime::outcome::Outcome;
-use crate::runtime::shared::{DriverRegistration, RuntimeInner};
-use crate::runtime::tasks::{caught, spawn};
+use crate::runtime::writes::registration::DriverRegistration;
 use crate::state::State;
 use crate::telemetry::spans;
-
-/// The data from which a driver starts.
-pub(crate) struct DriverInput<S> {
-    pub(crate) machine: Machine,
-    pub(crate) state: S,
-    pub(crate) log: LogWriter,
-    pub(crate) outbox: PendingRecords,
-    /// The content of the first record, if this record is appended later.
-    pub(crate) first: Option<FirstRecord>,
-    pub(crate) facts: Arc<RunFacts>,
-}
 
 /// Drives a run in a task of its own.
 pub(crate) fn drive<S: State>(
@@ -132,7 +122,7 @@ pub(crate) fn drive<S: State>(
         }
         active.end();
         if let (true, Err(error)) = (end.has_begun, &end.outcome) {
-            background_tasks::release_failed_run(&weak, &run_then, tenure, error);
+            release_failed_run(&weak, &run_then, tenure, error);
         }
         ended.send(Box::new(end));
     };

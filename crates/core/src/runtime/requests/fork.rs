@@ -7,11 +7,8 @@ use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use super::edit::caller_error;
-use super::resume::{ClaimOptions, ClaimTarget, resume};
-use super::run_writer::{RunWriter, bring_forward};
+use super::resume::{ClaimOptions, resume};
 use super::start_extras::StartExtras;
-use super::system::{QUEUE_START, check_copy, hold_for_queue, new_queue_start, queue_name};
 use crate::clock::Timestamp;
 use crate::engine::fold::ReplayedRun;
 use crate::engine::fold::missing;
@@ -21,16 +18,23 @@ use crate::graph::plan::GraphPlan;
 use crate::graph::suggest::no_node;
 use crate::graph::{AnyGraph, CheckpointPolicy, Graph};
 use crate::id::{Epoch, Fingerprint, HeadRef, NodeName, RunId, RunKey, Seq, WorkflowName};
+use crate::kernel::inner::RuntimeInner;
+use crate::kernel::log::RecordOptions;
+use crate::kernel::recovery::ClaimTarget;
+use crate::kernel::run_change::RunChange;
+use crate::kernel::run_writer::RunWriter;
+use crate::kernel::tasks::finish;
 use crate::past::{Position, folded_at};
 use crate::record::body::{FanOutItem, RecordEvent};
 use crate::record::parent_link::{RESERVED, TAGS, refuse_reserved};
 use crate::record::{Labels, Parent, RunFacts, RunStatus, codec};
-use crate::runtime::extension::RunChange;
 use crate::runtime::handle::{OutcomeSource, RunHandle};
 use crate::runtime::input_fingerprint::in_order;
-use crate::runtime::log::RecordOptions;
-use crate::runtime::shared::RuntimeInner;
-use crate::runtime::tasks::finish;
+use crate::runtime::writes::run_writer::bring_forward;
+use crate::runtime::writes::run_writer::caller_error;
+use crate::runtime::writes::system_runs::{
+    QUEUE_START, check_copy, hold_for_queue, new_queue_start, queue_name,
+};
 use crate::state::{Channels, Patch, State, reread};
 use crate::store::{At, CheckpointStore, RunHead};
 

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use super::signal::paused;
 use super::start::{StartRequest, ValidatedStart};
 use crate::error::{ErrorKind, Result};
 use crate::id::{Epoch, RunId, RunKey};
-use crate::runtime::Runtime;
-use crate::runtime::event::Event as RunEventKind;
+use crate::kernel::event::Event as RunEventKind;
+use crate::kernel::log::RecordOptions;
 use crate::runtime::handle::{OutcomeSource, RunHandle};
-use crate::runtime::log::RecordOptions;
+use crate::runtime::runtime::Runtime;
+use crate::runtime::writes::pause_events::paused;
 use crate::state::State;
 
 impl<S: State> StartRequest<S> {

@@ -5,17 +5,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use uuid::{Builder, Uuid, Variant, Version};
 
-use super::run_writer::RunWriter;
-use super::system::{check_copy, hold_for_queue, is_held_for_queue, queue_name};
 use crate::clock::Timestamp;
 use crate::engine::fold::fold;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Fingerprint, IdSource, RecordId, RunKey};
+use crate::kernel::inner::RuntimeInner;
+use crate::kernel::log::LogWriter;
+use crate::kernel::run_change::RunChange;
+use crate::kernel::run_writer::RunWriter;
 use crate::past::{self, ImportedRun};
 use crate::record::RunStatus;
-use crate::runtime::extension::RunChange;
-use crate::runtime::log::LogWriter;
-use crate::runtime::shared::RuntimeInner;
+use crate::runtime::writes::system_runs::{check_copy, hold_for_queue, is_held_for_queue, queue_name};
 
 /// Writes an exported run into the store. If the run uses a queue and has not ended, it is paused afterwards, because the slot belonged to the
 /// exported run.

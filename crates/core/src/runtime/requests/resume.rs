@@ -1,28 +1,33 @@
 //! Resumes a run: claims it and continues from its last record.
 
+use crate::kernel::recovery::ClaimTarget;
+use crate::runtime::writes::registration::DriverRegistration;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use super::drive::{DriverInput, drive};
-use super::run_writer::{ConflictRetries, RunWriter};
-use super::signal::parked;
+use super::drive::drive;
 use crate::clock::Timestamp;
 use crate::engine::fold::missing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointPolicy, Graph};
 use crate::id::{Epoch, RunKey};
+use crate::kernel::admission::RunPermit;
+use crate::kernel::claim_id::ClaimId;
+use crate::kernel::event::Event as RunEventKind;
+use crate::kernel::inner::RuntimeInner;
+use crate::kernel::run_writer::RunWriter;
+use crate::kernel::tasks::finish;
 use crate::record::RunStatus;
 use crate::record::body::{ClaimRecord, RecordEvent, StatusChange};
-use crate::runtime::children::{is_wanted, poll_children};
+use crate::runtime::child_control::orphan::is_wanted;
+use crate::runtime::child_control::poll_children::poll_children;
+use crate::runtime::driver::DriverInput;
 use crate::runtime::driver::{PendingRecords, check_transactions};
-use crate::runtime::event::Event as RunEventKind;
-use crate::runtime::fleet::admission::RunPermit;
-use crate::runtime::fleet::background_tasks::ClaimId;
 use crate::runtime::handle::{OutcomeSource, RunHandle};
 use crate::runtime::outbox::take;
-use crate::runtime::shared::RuntimeInner;
-use crate::runtime::tasks::finish;
+use crate::runtime::writes::pause_events::parked;
+use crate::runtime::writes::run_writer::ConflictRetries;
 use crate::state::{Channels, State};
 use crate::store::RunHead;
 use crate::telemetry::LostClaim;
@@ -159,19 +164,6 @@ fn classify_failure(error: &Error) -> LostClaim {
     }
 }
 
-/// The knowledge about a run that a caller already has when it claims the run.
-pub(crate) struct ClaimTarget {
-    pub(crate) head: RunHead,
-    /// The run in its state at this head, if this process has just written the head.
-    pub(crate) tip: Option<Box<RunWriter>>,
-}
-
-impl From<RunHead> for ClaimTarget {
-    fn from(head: RunHead) -> Self {
-        Self { head, tip: None }
-    }
-}
-
 /// The result of one attempt to claim a run.
 enum ClaimResult<S: State> {
     /// The run was claimed, or it did not need a claim. The handle belongs to the run.
@@ -210,7 +202,7 @@ async fn claim<S: State>(
     }
     // Kept over retries, so that no other run uses the room meanwhile.
     let room = permit.get_or_insert_with(|| shared.admission.admit(run, &head.facts)).clone();
-    let registration = match shared.enter(run, room, terms.recovery) {
+    let registration = match DriverRegistration::enter(shared, run, room, terms.recovery) {
         // A process that serves the workflow may have claimed it just before: the run is active, which is the caller's goal.
         Err(error)
             if error.kind() == ErrorKind::Conflict

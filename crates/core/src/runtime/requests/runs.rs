@@ -8,8 +8,8 @@ use std::sync::Arc;
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{TenantId, WorkflowName};
+use crate::kernel::inner::RuntimeInner;
 use crate::record::RunStatus;
-use crate::runtime::shared::RuntimeInner;
 use crate::store::{Cursor, Order, Page, Paged, RunHead, RunQuery};
 
 /// A listing of runs. `.await` reads one page from the store, with the newest runs first. By default a page has at most 100 runs;

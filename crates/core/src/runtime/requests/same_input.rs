@@ -4,9 +4,9 @@ use super::start_extras::EncodedExtras;
 use crate::error::{ErrorKind, Result};
 use crate::graph::Graph;
 use crate::id::{Fingerprint, RunKey, Seq};
+use crate::kernel::inner::RuntimeInner;
 use crate::record::body::{RecordEvent, StartRecord};
 use crate::record::codec;
-use crate::runtime::shared::RuntimeInner;
 use crate::state::{Channels, State};
 use crate::store::At;
 

@@ -1,5 +1,7 @@
 //! Starts runs. If a start is repeated, it finds the existing run.
 
+use crate::runtime::writes::registration::DriverRegistration;
+use crate::runtime::writes::release::claim_error;
 use std::collections::BTreeSet;
 use std::future::{Future, IntoFuture};
 use std::ops::ControlFlow;
@@ -11,7 +13,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use tracing::{Instrument as _, Span};
 
-use super::drive::{DriverInput, drive};
+use super::drive::drive;
 use super::resume::{is_left, resume};
 use super::same_input::has_same_input;
 use super::start_extras::{EncodedExtras, StartExtras};
@@ -20,17 +22,18 @@ use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointFrequency, CheckpointPolicy, Graph};
 use crate::id::{Epoch, RunId, RunKey, TenantId};
+use crate::kernel::admission::{AdmissionResult, room};
+use crate::kernel::claim_id::ClaimId;
+use crate::kernel::event::Event as RunEventKind;
+use crate::kernel::inner::RuntimeInner;
+use crate::kernel::tags::label;
+use crate::kernel::tasks::finish;
 use crate::record::body::{RecordEvent, StartRecord};
 use crate::record::parent_link::{PARENT, TAGS, TRACE, refuse_reserved, same_start};
 use crate::record::{Labels, RunFacts};
+use crate::runtime::driver::DriverInput;
 use crate::runtime::driver::{FirstRecord, PendingRecords, check_input, check_transactions};
-use crate::runtime::event::Event as RunEventKind;
-use crate::runtime::fleet::admission::{AdmissionResult, room};
-use crate::runtime::fleet::background_tasks::{self, ClaimId};
-use crate::runtime::fleet::tags::label;
 use crate::runtime::handle::{OutcomeSource, RunHandle};
-use crate::runtime::shared::RuntimeInner;
-use crate::runtime::tasks::finish;
 use crate::state::State;
 use crate::telemetry::{TraceParent, spans};
 
@@ -336,7 +339,7 @@ impl<S: State> ValidatedStart<S> {
         if policy.frequency == CheckpointFrequency::Disabled && permit.is_none() {
             // Without checkpoints, no record could wait in its place.
             let turn = match shared.driver(run) {
-                None => room(shared, run, facts).await?,
+                None => room(&shared.admission, run, facts).await?,
                 Some(_) => AdmissionResult::Left,
             };
             match turn {
@@ -353,12 +356,13 @@ impl<S: State> ValidatedStart<S> {
         }
         // A run that is active in a closing runtime may finish, and its starts are left to other processes.
         let of_node = facts.labels.get(PARENT).is_some();
-        let mut registration = match permit.map(|permit| shared.enter(run, permit, false)).transpose() {
-            Ok(registration) => registration,
-            Err(error) if error.kind() == ErrorKind::Conflict => return Box::pin(self.again()).await,
-            Err(error) if error.kind() == ErrorKind::Closed && of_node => None,
-            Err(error) => return Err(error),
-        };
+        let mut registration =
+            match permit.map(|permit| DriverRegistration::enter(shared, run, permit, false)).transpose() {
+                Ok(registration) => registration,
+                Err(error) if error.kind() == ErrorKind::Conflict => return Box::pin(self.again()).await,
+                Err(error) if error.kind() == ErrorKind::Closed && of_node => None,
+                Err(error) => return Err(error),
+            };
         if registration.is_none() {
             if of_node {
                 shared.may_start(run)?
@@ -392,7 +396,7 @@ impl<S: State> ValidatedStart<S> {
                     .map(|(registration, head)| (Some(registration), head)),
                 None => match shared.committer.append(append.clone(), None).await {
                     Ok(head) => Ok((None, head)),
-                    Err(error) => Err(background_tasks::claim_error(shared, append, tenure, &error)),
+                    Err(error) => Err(claim_error(shared, append, tenure, &error)),
                 },
             };
             match taken {

@@ -1,17 +1,14 @@
 //! The optional inputs of a start: configuration and first messages.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::clock::Timestamp;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::id::Fingerprint;
-use crate::panics::request_panicked;
 use crate::record::body::{FanOutItem, FirstMessage};
 use crate::runtime::input_fingerprint::{in_order, input_print};
-use crate::state::strict;
+use crate::runtime::payload::{check_payload_size, encode_payload};
 
 /// The optional inputs, as the caller set them.
 #[derive(Clone, Default)]
@@ -29,26 +26,26 @@ pub(crate) struct EncodedExtras {
 
 impl StartExtras {
     pub(crate) fn configure(&mut self, config: &impl Serialize) {
-        self.config = Some(written(config));
+        self.config = Some(encode_payload(config));
     }
 
     pub(crate) fn send(&mut self, message: &impl Serialize) {
-        self.messages.push(written(message));
+        self.messages.push(encode_payload(message));
     }
 
     /// Encodes the optional inputs. Returns an error if one of them is larger than `most` bytes.
     pub(crate) fn encode(self, most: usize, at: Timestamp) -> Result<EncodedExtras> {
-        let config = self.config.map(|config| fitting("configuration", config, most)).transpose()?;
-        let messages = self
-            .messages
-            .into_iter()
-            .map(|message| fitting("first message", message, most).map(|body| FirstMessage { body, at }));
+        let config =
+            self.config.map(|config| check_payload_size("configuration", config, most)).transpose()?;
+        let messages = self.messages.into_iter().map(|message| {
+            check_payload_size("first message", message, most).map(|body| FirstMessage { body, at })
+        });
         Ok(EncodedExtras { config, messages: messages.collect::<Result<_>>()? })
     }
 
     /// Returns the configuration, if there is one.
     pub(crate) fn config(self, most: usize) -> Result<Option<FanOutItem>> {
-        self.config.map(|config| fitting("configuration", config, most)).transpose()
+        self.config.map(|config| check_payload_size("configuration", config, most)).transpose()
     }
 }
 
@@ -67,26 +64,5 @@ impl EncodedExtras {
             all.push_str(&format!("\nmessage {}", in_order(body.0.get())?));
         }
         Ok(Fingerprint::of(all.as_bytes()))
-    }
-}
-
-/// Serializes a value of the application. If its `Serialize` panics, the request fails, and the caller does not panic.
-pub(super) fn written(value: &impl Serialize) -> Result<FanOutItem> {
-    let text = catch_unwind(AssertUnwindSafe(|| strict::to_raw_value(value)))
-        .unwrap_or_else(|panic| Err(request_panicked(&*panic)))?;
-    Ok(FanOutItem(text.into()))
-}
-
-/// Returns an error if a value is larger than the limit.
-pub(super) fn fitting(what: &str, text: Result<FanOutItem>, most: usize) -> Result<FanOutItem> {
-    let text = text?;
-    match text.0.get().len() {
-        bytes if bytes > most => {
-            let message = format!(
-                "the {what} has {bytes} bytes, and at most {most} are allowed; send a reference instead"
-            );
-            Err(Error::new(ErrorKind::TooLarge, message))
-        }
-        _ => Ok(text),
     }
 }

@@ -3,14 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::run_writer::RunWriter;
 use crate::engine::fold::missing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::RunKey;
+use crate::kernel::run_writer::RunWriter;
+use crate::kernel::tasks::finish;
 use crate::record::RunStatus;
 use crate::record::pause::EditRecord;
-use crate::runtime::Runtime;
-use crate::runtime::tasks::finish;
+use crate::runtime::runtime::Runtime;
 use crate::state::{Channels, Op, Patch};
 
 /// A cell whose content is the state of an idle run. Several processes change it: each process loads the state, decides, and appends its change. The

@@ -14,10 +14,10 @@ use super::waiting_runs::line_up;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointFrequency, CheckpointPolicy, Graph};
 use crate::id::{Epoch, RunKey};
+use crate::kernel::inner::RuntimeInner;
+use crate::kernel::tasks::finish;
 use crate::record::RunFacts;
 use crate::runtime::handle::{OutcomeSource, RunHandle};
-use crate::runtime::shared::RuntimeInner;
-use crate::runtime::tasks::finish;
 use crate::state::State;
 
 /// A prepared start within a database transaction of the application. `.await` writes the first record of the run in the transaction.

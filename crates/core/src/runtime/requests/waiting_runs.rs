@@ -9,11 +9,11 @@ use super::resume::{ClaimOptions, resume};
 use crate::error::{ErrorKind, Result};
 use crate::graph::{CheckpointPolicy, Graph};
 use crate::id::RunKey;
+use crate::kernel::admission::RunStarter;
+use crate::kernel::inner::RuntimeInner;
+use crate::kernel::tasks::caught;
 use crate::record::RunFacts;
-use crate::runtime::fleet::admission::RunStarter;
 use crate::runtime::handle::{OutcomeSource, RunHandle};
-use crate::runtime::shared::RuntimeInner;
-use crate::runtime::tasks::caught;
 use crate::state::State;
 
 /// The first and the longest delay before another claim of an admitted run after a store failure.

@@ -10,13 +10,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::yield_now;
 
 use super::relay::StreamOutput;
-use super::watch_event::LiveEvent;
 use crate::error::{Error, ErrorKind, Result};
+use crate::kernel::feed::watch_event::LiveEvent;
+use crate::kernel::inner::RuntimeInner;
+use crate::kernel::tasks::spawn;
 use crate::node::NodeContext;
 use crate::record::chunks::{ChunkSeries, batch_name};
 use crate::record::codec::to_raw;
-use crate::runtime::shared::RuntimeInner;
-use crate::runtime::tasks::spawn;
 use crate::state::strict;
 
 /// The number of chunks after which the sender yields to watchers.
@@ -38,7 +38,7 @@ impl NodeContext {
     /// Watchers in other processes receive chunks if the store relays them ([`CheckpointStore::relay`]: PostgreSQL, Redis, NATS and memory do). The
     /// node does not wait for the relay: the runtime collects chunks for 20 ms and then sends them. If the store is too slow, at most 256 KiB of
     /// chunks wait and the oldest chunks are lost. Chunks that are sent while there is no connection are lost too. With the next chunk, the watcher
-    /// learns how many chunks are missing ([`Lagged`](super::WatchEventKind::Lagged)).
+    /// learns how many chunks are missing ([`Lagged`](crate::runtime::WatchEventKind::Lagged)).
     ///
     /// [`CheckpointStore::relay`]: crate::store::CheckpointStore::relay
     ///
@@ -84,7 +84,7 @@ impl NodeContext {
     pub fn stream(&self, name: impl Into<String>) -> Result<StreamWriter> {
         let name = name.into();
         self.claim_stream(&name)?;
-        let shared = self.host().runtime.upgrade().and_then(|host| host.downcast::<RuntimeInner>().ok());
+        let shared = self.host().runtime.upgrade();
         let name = Arc::from(name);
         Ok(StreamWriter {
             cx: self.clone(),
@@ -151,8 +151,8 @@ impl ChunkBatch {
 }
 
 impl StreamWriter {
-    /// Makes the stream durable. Its chunks are [recorded](super::RecordedEvent::Chunks) in the log, so all watchers, in any process and at any later
-    /// time, receive each chunk once and in order.
+    /// Makes the stream durable. Its chunks are [recorded](crate::runtime::RecordedEvent::Chunks) in the log, so all watchers, in any process and at
+    /// any later time, receive each chunk once and in order.
     ///
     /// The first chunk is recorded at once. Later chunks are collected for 40 ms, so that one record contains many chunks. The node waits only if
     /// more than 256 KiB of chunks are collected before the earlier records are sent. Recorded chunks stay in the log of the run as long as its other

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use crate::error::Result;
+use crate::kernel::event::Event;
 use crate::node::NodeContext;
-use crate::runtime::event::Event;
-use crate::runtime::shared::RuntimeInner;
 use crate::state::strict;
 
 impl NodeContext {
@@ -20,9 +19,7 @@ impl NodeContext {
         let payload = Arc::from(strict::to_raw_value(&payload)?);
         let (node, visit, name) = (self.node().clone(), self.visit(), name.into());
         // A dropped runtime has no subscribers.
-        if let Some(shared) =
-            self.host().runtime.upgrade().and_then(|host| host.downcast::<RuntimeInner>().ok())
-        {
+        if let Some(shared) = self.host().runtime.upgrade() {
             shared.emit(self.run(), || Event::Custom { node, visit, name, payload });
         }
         Ok(())

@@ -1,27 +1,19 @@
 //! Watches of runs, which yield recorded events from the log and live events. The run may be active in any process.
 //!
-//! Only `record_events.rs` converts records into events, so a watch yields the same events whichever process drives the run. A
-//! [`RunFeed`](run_feed::RunFeed) reads the log once for all watchers of a run. `watched_run.rs` tracks one run of a watched run tree. `stream.rs`
-//! has the stream of the caller, `cursor.rs` its position, and `sse.rs` its text for browsers. By `chunks.rs` nodes write streams, and by
-//! `custom_events.rs` they send single events.
+//! A [`RunFeed`](crate::kernel::feed::run_feed::RunFeed) of the kernel reads the log once for all watchers of a run, and converts records into
+//! events. So a watch yields the same events whichever process drives the run. `watched_run.rs` tracks one run of a watched run tree. `stream.rs` has
+//! the stream of the caller, and `sse.rs` its text for browsers. Nodes write streams through `chunks.rs`, and send single events through
+//! `custom_events.rs`.
 
 mod chunks;
-mod cursor;
 mod custom_events;
-mod record_events;
 mod relay;
 mod request;
-mod run_feed;
 mod sse;
 mod stream;
-mod watch_event;
 mod watched_run;
 
 pub use chunks::StreamWriter;
-pub use cursor::WatchCursor;
-pub(crate) use relay::StreamRelay;
 pub use request::WatchRequest;
-pub(crate) use run_feed::RunFeeds;
 pub use sse::SseFrames;
 pub use stream::Watch;
-pub use watch_event::{Chunk, LiveEvent, RecordedEvent, WatchEvent, WatchEventKind, WatchKind};

@@ -6,12 +6,12 @@ use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use super::cursor::WatchCursor;
 use super::stream::Watch;
-use super::watch_event::{RecordedEvent, WatchEventKind, WatchKind};
 use crate::error::Result;
 use crate::id::RunKey;
-use crate::runtime::shared::RuntimeInner;
+use crate::kernel::feed::cursor::WatchCursor;
+use crate::kernel::feed::watch_event::{RecordedEvent, WatchEventKind, WatchKind};
+use crate::kernel::inner::RuntimeInner;
 
 /// The start position of a watch.
 #[derive(Clone, Debug, Default)]
@@ -160,8 +160,8 @@ impl WatchRequest {
         self
     }
 
-    /// Delivers only events of these kinds. Further calls add kinds. Events that report missing events ([`Lagged`](super::WatchEventKind::Lagged),
-    /// [`Pruned`](super::WatchEventKind::Pruned)) are always delivered.
+    /// Delivers only events of these kinds. Further calls add kinds. Events that report missing events
+    /// ([`Lagged`](crate::runtime::WatchEventKind::Lagged), [`Pruned`](crate::runtime::WatchEventKind::Pruned)) are always delivered.
     pub fn kinds(mut self, kinds: impl IntoIterator<Item = WatchKind>) -> Self {
         self.want.add_kinds(kinds);
         self
@@ -174,7 +174,7 @@ impl WatchRequest {
         self
     }
 
-    /// Delivers only events of the run at this [path](super::WatchEvent::path) in the run tree, and of its descendants.
+    /// Delivers only events of the run at this [path](crate::runtime::WatchEvent::path) in the run tree, and of its descendants.
     pub fn under(mut self, path: impl Into<String>) -> Self {
         self.want.under = Some(path.into());
         self

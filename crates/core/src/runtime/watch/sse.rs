@@ -16,10 +16,11 @@ const END: &str = "event: end\ndata: {}\n\n";
 
 /// The events of a [`Watch`] as the frames of a `text/event-stream`.
 ///
-/// Each frame has the event's [kind](super::WatchKind) as `event` and the [JSON](super::WatchEvent::to_json) of the event as `data`. If the event is
-/// recorded, the frame also has the cursor of the watch as `id`. A browser that reconnects sends the last id as the header `Last-Event-ID`. Parse
-/// this header as a [`WatchCursor`](super::WatchCursor), and start the next watch [after](super::WatchRequest::after) it. When the run has ended, the
-/// last frame is `event: end`. On this frame, the page must close its `EventSource`, because otherwise the browser reconnects.
+/// Each frame has the event's [kind](crate::runtime::WatchKind) as `event` and the [JSON](crate::runtime::WatchEvent::to_json) of the event as
+/// `data`. If the event is recorded, the frame also has the cursor of the watch as `id`. A browser that reconnects sends the last id as the header
+/// `Last-Event-ID`. Parse this header as a [`WatchCursor`](crate::runtime::WatchCursor), and start the next watch [after](super::WatchRequest::after)
+/// it. When the run has ended, the last frame is `event: end`. On this frame, the page must close its `EventSource`, because otherwise the browser
+/// reconnects.
 ///
 /// ```
 /// # use ferrata_core::graph::Graph;

@@ -1,5 +1,6 @@
 //! The stream of events that a watch of a run, or of a run tree, delivers.
 
+use crate::kernel::notices::listen_for_watch;
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::{Future as _, poll_fn};
@@ -8,21 +9,21 @@ use std::task::Poll;
 
 use tokio::sync::broadcast::error::RecvError;
 
-use super::cursor::{LogCursor, WatchCursor};
-use super::record_events::path_segment;
 use super::relay;
 use super::request::{WatchFilter, WatchStart};
-use super::run_feed::{LiveSignal, TailRead};
 use super::sse::SseFrames;
-use super::watch_event::{WatchEvent, WatchEventKind};
 use super::watched_run::{MemberStep, WatchedRun};
 use crate::engine::fold::missing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{RunId, RunKey};
+use crate::kernel::feed::cursor::{LogCursor, WatchCursor};
+use crate::kernel::feed::record_events::path_segment;
+use crate::kernel::feed::run_feed::{LiveSignal, TailRead};
+use crate::kernel::feed::watch_event::{WatchEvent, WatchEventKind};
+use crate::kernel::inner::RuntimeInner;
 use crate::past::folded_at;
 use crate::record::child::ActivationChild;
 use crate::record::parent_link::{PARENT, parent_link};
-use crate::runtime::shared::RuntimeInner;
 use crate::store::{At, RunHead};
 
 /// The number of consecutive live events before the watch checks the logs again.
@@ -54,7 +55,7 @@ impl Watch {
         from: WatchStart,
         want: WatchFilter,
     ) -> Result<Self> {
-        shared.listen();
+        listen_for_watch(&shared);
         relay::begin(&shared);
         // Subscribe before the first read, to miss no live event.
         let root = WatchedRun::new(&shared, run.clone(), Arc::from(""), LogCursor::default());

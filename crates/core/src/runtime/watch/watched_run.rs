@@ -1,5 +1,6 @@
 //! One run of a watched run tree, with its position, its undelivered records, and its state if the watch includes states.
 
+use crate::kernel::feed::run_feed::LogReads;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -7,15 +8,15 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::{broadcast, watch};
 
-use super::cursor::LogCursor;
-use super::record_events::{ChildRelation, WatchedRecord};
 use super::request::WatchFilter;
-use super::run_feed::{LiveSignal, RunFeed, TailRead};
-use super::watch_event::{RecordedEvent, WatchEvent, WatchEventKind};
 use crate::error::Result;
 use crate::id::{RunId, RunKey};
+use crate::kernel::feed::cursor::LogCursor;
+use crate::kernel::feed::record_events::{ChildRelation, WatchedRecord};
+use crate::kernel::feed::run_feed::{LiveSignal, RunFeed, TailRead};
+use crate::kernel::feed::watch_event::{RecordedEvent, WatchEvent, WatchEventKind};
+use crate::kernel::inner::RuntimeInner;
 use crate::past::{folded_at, secrets};
-use crate::runtime::shared::RuntimeInner;
 use crate::state::{Channels, Patch, Secrets, strict};
 use crate::store::At;
 
@@ -132,7 +133,9 @@ impl WatchedRun {
     /// Reads the next records. If the future is dropped, the next call reads them again.
     pub(super) async fn read(&mut self, shared: &RuntimeInner, want: &WatchFilter) -> Result<TailRead> {
         self.wakeups.mark_unchanged();
-        let read = self.feed.read(shared, &self.cursor, shared.watch_pause() / 2).await?;
+        let log =
+            LogReads { store: &*shared.store, committer: &shared.committer, now: shared.clock.monotonic() };
+        let read = self.feed.read(log, &self.cursor, shared.watch_pause() / 2).await?;
         if let TailRead::Records(entries) = &read {
             let heard = self.live.len();
             let mut batch = Vec::with_capacity(entries.len());

@@ -9,8 +9,9 @@ use super::*;
 use crate::graph::Lens;
 use crate::graph::node_set::NodeIx;
 use crate::id::{NodeName, RunId, Visit};
+use crate::kernel::resources::Resources;
 use crate::node::{
-    AttemptKey, AttemptTransactions, AttemptWaits, Conversation, NodeResult, NodeScope, Resources, RunScope,
+    AttemptKey, AttemptTransactions, AttemptWaits, Conversation, NodeResult, NodeScope, RunScope,
 };
 use crate::record::RunFacts;
 use crate::state::PatchWriter;
@@ -133,7 +134,7 @@ async fn run(graph: &Graph<Context>, node: &str) -> Result<Context, NodeError> {
         commands: crate::compact::queue::queue().0,
         cancelled: crate::compact::once_channel::once().1,
         host: crate::node::RuntimeAccess {
-            runtime: std::sync::Weak::<()>::new(),
+            runtime: std::sync::Weak::new(),
             depth: 0,
             root: RunId::new("run")?.into(),
             children: Arc::default(),

@@ -23,10 +23,10 @@ use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointFrequency, CheckpointPolicy, NodeCheckpoint};
 use crate::id::{Epoch, ExecutorId, HeadRef, RunKey, Seq};
+use crate::kernel::log::{LogWriter, RecordOptions};
 use crate::node::{NodeReply, ReplySender};
 use crate::record::body::{NodeDone, NodesDone, RecordEvent, StatusChange};
 use crate::record::{Failure, FailureKind, RunStatus};
-use crate::runtime::log::{LogWriter, RecordOptions};
 use crate::state::{Patch, State};
 
 /// The number of ended activations whose memory is reused for the next record.

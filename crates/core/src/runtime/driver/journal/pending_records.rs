@@ -5,8 +5,9 @@ use std::collections::VecDeque;
 
 use crate::error::Result;
 use crate::id::{HeadRef, RunKey, Seq};
+use crate::kernel::committer::AppendHandle;
+use crate::kernel::committer::Committer;
 use crate::record::{Record, RunFacts};
-use crate::runtime::committer::{AppendHandle, Committer};
 use crate::store::RunAppend;
 
 /// The rule for a record that the store refuses because of a write conflict.

@@ -11,13 +11,13 @@ use crate::engine::fold::fold;
 use crate::error::Result;
 use crate::graph::Graph;
 use crate::id::{Fingerprint, Visit, WorkflowName};
+use crate::kernel::committer::{Committer, RetryBudget};
+use crate::kernel::heartbeat::HeartbeatMonitor;
 use crate::record::RunFacts;
 use crate::record::body::Intent;
 use crate::record::pause::EditRecord;
-use crate::runtime::committer::{Committer, RetryBudget};
 use crate::runtime::driver::journal::pending_events::PendingEventKind;
 use crate::runtime::driver::test_fixture::{at, forked, graph, key, machine, name, run, started};
-use crate::runtime::fleet::heartbeat::HeartbeatMonitor;
 use crate::state::{Context, Update};
 use crate::store::{At, CheckpointStore, MemoryStore};
 

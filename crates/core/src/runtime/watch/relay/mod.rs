@@ -4,70 +4,23 @@
 //! without watchers in other processes causes no traffic. In each process, one task sends the chunks of all nodes, and another task receives chunks.
 //! The chunks of a stream are numbered, so a watcher detects each lost chunk.
 
-mod state;
 mod tasks;
-mod text;
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::value::RawValue;
-use tokio::sync::{Notify, watch};
 
-use self::state::{RelayProgress, RelayState};
-use self::text::RelayStream;
 use crate::clock::within;
-use crate::id::RunKey;
+use crate::kernel::feed::relay::text::RelayStream;
+use crate::kernel::inner::RuntimeInner;
+use crate::kernel::tasks::spawn;
 use crate::node::NodeContext;
-use crate::runtime::shared::RuntimeInner;
-use crate::runtime::tasks::spawn;
 
 /// The maximum time for which a new watch waits until other processes know it, and for which the end of a stream waits until its chunks are sent. It
 /// is limited because the store may be slow.
 const PATIENCE: Duration = Duration::from_millis(500);
-
-/// The relay state of this process.
-#[derive(Debug, Default)]
-pub(crate) struct StreamRelay {
-    state: Mutex<RelayState>,
-    /// Whether the tasks that send and receive are running.
-    has_begun: AtomicBool,
-    /// Notified when there are messages to send.
-    bell: Notify,
-    /// Notified when the messages must be sent at once.
-    hurry: Notify,
-    /// Notified when a watch starts in this process.
-    news: Notify,
-    said: watch::Sender<RelayProgress>,
-    hears: watch::Sender<bool>,
-}
-
-impl StreamRelay {
-    fn state(&self) -> MutexGuard<'_, RelayState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Announces to other processes that this process watches a run.
-    pub(super) fn announce_watch(&self, run: &RunKey) {
-        if self.has_begun.load(Ordering::Acquire) {
-            let mut state = self.state();
-            state.streams.remove_streams(run);
-            state.announce([run.clone()]);
-            drop(state);
-            self.bell.notify_one();
-            self.hurry.notify_one();
-            self.news.notify_one();
-        }
-    }
-
-    /// Wakes the tasks to notice the end of the runtime.
-    pub(crate) fn end(&self) {
-        self.bell.notify_one();
-        self.hurry.notify_one();
-        self.news.notify_one();
-    }
-}
 
 /// Starts the relay tasks, if the store can pass messages between processes.
 pub(super) fn begin(shared: &Arc<RuntimeInner>) {

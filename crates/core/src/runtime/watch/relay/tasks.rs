@@ -4,12 +4,12 @@ use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::state::{LASTS, RelayBatch, RelayChunk};
-use super::text::{RelayInbox, RelayMessage, write};
 use crate::clock::{Clock, within};
 use crate::id::ExecutorId;
-use crate::runtime::shared::RuntimeInner;
-use crate::runtime::watch::watch_event::LiveEvent;
+use crate::kernel::feed::relay::state::{LASTS, RelayBatch, RelayChunk};
+use crate::kernel::feed::relay::text::{RelayInbox, RelayMessage, write};
+use crate::kernel::feed::watch_event::LiveEvent;
+use crate::kernel::inner::RuntimeInner;
 use crate::store::{MAX_TEXT_BYTES, RelayTexts};
 
 /// The time for which chunks are collected after a send. It limits the number of sends to fifty per second.
