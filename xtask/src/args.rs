@@ -13,7 +13,7 @@ Commands:
   ci [--skip-tests]               The gate, which changes no file: format, tidy, clippy, tests, docs, licences and sources
   bench [OPTIONS] [PART...]       Measure what Ferrata costs beside bare references, in turn; see docs/how-to/performance.md
   chaos [OPTIONS]                 The long forms of the tests of many processes on one store
-  tidy [--write]                  Only the checks that lints cannot hold; or write what is made from the repository
+  tidy [--write | --sizes]        Only the checks that lints cannot hold; or write what is made from the repository; or list large files
   ui [--check]                    Build the page of the inspector into the crate, with Node 20 or later; or hold the two together
   ui --large [--release]          Show the inspector 100,000 runs, 10,000 records and 1,000 children, and say what that takes
   fix                             Change files: format, and apply what clippy can apply by itself
@@ -62,10 +62,11 @@ pub(crate) enum Command {
     /// Applies all corrections that need no person.
     Fix,
     /// Runs only the tidy checks.
-    Tidy {
-        /// Whether to write lower figures and generated texts instead of checking them.
-        write: bool,
-    },
+    Tidy,
+    /// Writes lower figures and generated texts instead of checking them.
+    TidyWrite,
+    /// Lists large files and types, with the reasons that they give.
+    TidySizes,
     /// Builds the page of the inspector.
     Ui {
         /// Whether to only compare the page with the committed one.
@@ -154,8 +155,9 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Comma
         ["ci"] => Ok(Command::Ci { tests: Tests::Run }),
         ["ci", "--skip-tests"] => Ok(Command::Ci { tests: Tests::Skip }),
         ["fix"] => Ok(Command::Fix),
-        ["tidy"] => Ok(Command::Tidy { write: false }),
-        ["tidy", "--write"] => Ok(Command::Tidy { write: true }),
+        ["tidy"] => Ok(Command::Tidy),
+        ["tidy", "--write"] => Ok(Command::TidyWrite),
+        ["tidy", "--sizes"] => Ok(Command::TidySizes),
         ["ui"] => Ok(Command::Ui { check: false }),
         ["ui", "--check"] => Ok(Command::Ui { check: true }),
         ["ui", "--large"] => Ok(Command::LargeUi { release: false }),
@@ -278,8 +280,9 @@ mod tests {
         let options = ChaosOptions { seeds: 5, minutes: 1 };
         assert_eq!(parsed("chaos --minutes 1 --seeds 5").unwrap(), Command::Chaos(options));
         assert_eq!(parsed("fix").unwrap(), Command::Fix);
-        assert_eq!(parsed("tidy").unwrap(), Command::Tidy { write: false });
-        assert_eq!(parsed("tidy --write").unwrap(), Command::Tidy { write: true });
+        assert_eq!(parsed("tidy").unwrap(), Command::Tidy);
+        assert_eq!(parsed("tidy --write").unwrap(), Command::TidyWrite);
+        assert_eq!(parsed("tidy --sizes").unwrap(), Command::TidySizes);
         assert_eq!(parsed("ui").unwrap(), Command::Ui { check: false });
         assert_eq!(parsed("ui --check").unwrap(), Command::Ui { check: true });
         assert_eq!(parsed("ui --large").unwrap(), Command::LargeUi { release: false });

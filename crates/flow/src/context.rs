@@ -30,6 +30,7 @@ use crate::ticket::GateTicket;
 /// in the recorded order. The rest of the function must be repeatable, so that it takes the same path again. It must await only operations. It must
 /// get time, randomness and data from outside only with [`now`](Self::now), [`random`](Self::random), [`uuid`](Self::uuid) or a step.
 #[derive(Clone)]
+// Large: the API of a function; each method stands in the file of its feature.
 pub struct FlowContext {
     pub(crate) inner: Arc<FlowInner>,
 }

@@ -33,6 +33,7 @@ use crate::store::{At, CheckpointStore};
 /// wrote further fields, `extra` contains them, and they are written back.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
+// Large: each field is a part of the run that a reader may show.
 pub struct Checkpoint {
     /// The version of this JSON form, which is 1.
     pub schema: u32,

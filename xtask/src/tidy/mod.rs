@@ -14,8 +14,8 @@ mod markdown;
 mod package;
 mod pages;
 mod repo;
+mod sizes;
 mod source;
-mod structs;
 mod text;
 mod words;
 
@@ -34,8 +34,7 @@ struct Check {
 
 const CHECKS: &[Check] = &[
     Check { name: "header", find: layout::headers },
-    Check { name: "size", find: layout::sizes },
-    Check { name: "fields", find: structs::fields },
+    Check { name: "size", find: sizes::large },
     Check { name: "space", find: text::space },
     Check { name: "marker", find: text::markers },
     Check { name: "machine-path", find: text::machine_paths },
@@ -102,6 +101,16 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Prints the large files and types, with the reasons that they give.
+///
+/// # Errors
+///
+/// Fails if a file cannot be read.
+pub(crate) fn list_sizes(root: &Path) -> Result<()> {
+    print!("{}", sizes::list(&Repo::read(root)?));
+    Ok(())
+}
+
 /// Writes what is computed from the repository: lower counts of names and sentences, and generated texts.
 ///
 /// # Errors
@@ -110,6 +119,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
 pub(crate) fn write(root: &Path) -> Result<()> {
     let repo = Repo::read(root)?;
     legibility::lower(root, &repo)?;
+    sizes::lower(root, &repo)?;
     generated::write(root, &repo)
 }
 

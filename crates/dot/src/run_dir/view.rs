@@ -19,6 +19,7 @@ use crate::pipeline::Pipeline;
 /// Fields that the specification defines have the names of the specification. Later versions may add fields, so a reader must ignore unknown fields.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
+// Large: each field is a part of the run that a run directory shows.
 pub struct Snapshot {
     /// The version of the file format: 1.
     pub schema: u32,

@@ -13,6 +13,7 @@ use crate::state::Schema;
 
 /// A graph as it was declared.
 #[derive(Clone, Debug)]
+// Large: the data of a graph without its functions, as a run records it.
 pub struct GraphOutline {
     pub name: String,
     pub version: String,
@@ -38,6 +39,7 @@ pub struct GraphOutline {
 
 /// A node as it was declared.
 #[derive(Clone, Debug, Default)]
+// Large: the data of a node without its function, as a graph records it.
 pub struct NodeOutline {
     pub name: String,
     pub effect: Effect,

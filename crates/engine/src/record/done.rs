@@ -39,6 +39,7 @@ pub struct NodeDone {
 
 /// The rare fields of an ended activation.
 #[derive(Clone, Debug, PartialEq)]
+// Large: the stored form of a result; its fields are a format.
 pub struct RareFields {
     /// The failure of the activation. `None` if it succeeded.
     pub failure: Option<Failure>,

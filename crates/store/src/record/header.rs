@@ -74,6 +74,7 @@ impl RunStatus {
 /// The table in [`codec`](crate::codec) lists these fields again for all layouts of all stores: add a new field there, too. In JSON, the fields
 /// have short names in a fixed order; `docs/reference/format.md` lists them.
 #[derive(Clone, Debug, PartialEq, Eq)]
+// Large: the stored header of a record; its fields are a format.
 pub struct RecordHeader {
     /// The format version of header and body.
     pub format: u16,

@@ -35,6 +35,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 
 /// The stored form of the machine. Its parts refer to nodes by the index in `nodes`.
 #[derive(Serialize, Deserialize)]
+// Large: the stored form of a machine; its fields are a format.
 struct StoredMachine<N = StoredNode> {
     life: Uuid,
     status: RunStatus,

@@ -16,6 +16,7 @@ use crate::state::{Artifact, ChannelId, MemoryRead, NodeNotes, Patch, PatchWrite
 
 /// The body as serde writes it.
 #[derive(Serialize)]
+// Large: the stored form of a result; its fields are a format.
 struct Fields<'a> {
     done: Vec<DoneFields>,
     #[serde(skip_serializing_if = "Patch::is_empty")]
