@@ -2,8 +2,8 @@
 //!
 //! Only `record_events.rs` converts records into events, so a watch yields the same events whichever process drives the run. A
 //! [`RunFeed`](run_feed::RunFeed) reads the log once for all watchers of a run. `watched_run.rs` tracks one run of a watched run tree. `stream.rs`
-//! has the stream of the caller, `cursor.rs` its position, and `sse.rs` its text for browsers. By `chunks.rs` nodes write streams, and by
-//! `custom_events.rs` they send single events.
+//! has the stream of the caller, `cursor.rs` its position, and `sse.rs` its text for browsers. Nodes write streams with `chunks.rs`, and send single
+//! events with `custom_events.rs`.
 
 mod chunks;
 mod cursor;
