@@ -1,4 +1,7 @@
 //! The names of objects in the object store, and the conversion of its errors.
+//!
+//! An id in a name is a UUIDv7 in 32 hex digits. A hash is the BLAKE3 hash of the value. With a key, the hash is keyed with
+//! `derive_key("ferrata blob 1 content", ..)` of the tenant's key for blobs. An object in `index`, `condemned` or `clock` is empty.
 
 use ferrata_store::{Error, ErrorKind, TenantId};
 use object_store::path::Path;

@@ -1,4 +1,26 @@
-//! The stored format of a blob, exactly as `docs/how-to/blobs.md` describes it: a head, and segments that are authenticated one by one.
+//! The stored format of a blob: a head, and segments that are authenticated one by one.
+//!
+//! The head has 80 bytes. Each segment has 64 KiB of the value, except the last, which is shorter, and 16 bytes that authenticate it. An empty value has
+//! one empty segment. Numbers are little-endian.
+//!
+//! | Bytes of the head | Content |
+//! |---|---|
+//! | 4 | `FBLB` |
+//! | 1 | the version: `01` |
+//! | 1 | `01` if the value is encrypted |
+//! | 1, and 64 | the length of the key's name, and the name, filled up with zeros |
+//! | 9 | zeros |
+//!
+//! **Without a key**, the first 16 bytes of a BLAKE3 hash with the context `ferrata blob 1 check` follow each segment. The hash covers, in this order:
+//!
+//! - the length of the tenant (8 bytes), and the tenant
+//! - the id (16 bytes), and the head
+//! - the number of the segment (8 bytes), and `01` for the last segment, else `00`
+//! - the segment
+//!
+//! **With a key**, each segment is encrypted with XChaCha20-Poly1305 and ends with its tag, as in the payload of age (`age-encryption.org/v1`). The nonce
+//! is the number of the segment in 8 bytes, `01` for the last segment or `00`, and zeros. The head is associated data. The key is the keyed BLAKE3 hash
+//! of tenant and id, as above, under `derive_key("ferrata blob 1 cipher", derive_key("ferrata envelope 1 blobs", K))`.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use ferrata_store::TenantId;

@@ -130,7 +130,7 @@ impl ReplayGate {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if it is no name, or the name of operations of another kind.
+    /// [`ErrorKind::Invalid`] if the name is not valid, or already belongs to operations of another kind.
     pub(crate) fn next_key(
         &self,
         name: &str,

@@ -141,7 +141,7 @@ pub(crate) struct GateOperation {
 }
 
 impl GateState {
-    /// Adds an operation; `has_ended` says whether it ended, if it is recorded.
+    /// Adds an operation. For a recorded operation, `has_ended` says whether it has ended.
     pub(crate) fn add(&mut self, info: OperationInfo<'_>, place: Option<usize>, has_ended: Option<bool>) {
         let OperationInfo { id, key, kind, location, is_safe } = info;
         let operation = GateOperation {

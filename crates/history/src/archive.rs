@@ -1,7 +1,25 @@
 //! The text format of an exported run, for backup, transfer and replay tests.
 //!
-//! Each line is one JSON object. The first line names the file format and holds the run's key and facts. Each further line is a record, `{"h":
-//! header, "b": body}`, as the log stores it.
+//! Each line is one JSON object and a newline. The first line has these fields, in this order:
+//!
+//! | Field | Content |
+//! |---|---|
+//! | `file` | `"ferrata run"` |
+//! | `v` | the version of the file: 1 |
+//! | `run` | `{"tenant":…,"run":…}`, the run's key |
+//! | `facts` | the facts of the run |
+//! | `records` | the number of lines that follow |
+//!
+//! Each further line is a record, in order:
+//!
+//! | Field | Content |
+//! |---|---|
+//! | `h` | the header, with the length and the CRC-32C of the body |
+//! | `b` | the body: `h.len` and `h.crc` cover the bytes between `"b":` and the closing `}` of the line |
+//! | `t` | instead of `b`: the body as JSON text, if it has a newline, is not JSON, or has a character that could control a terminal |
+//!
+//! Characters that could control a terminal are JSON escapes: controls (C0, C1, U+007F) and marks that reorder text (U+061C, U+200E, U+200F, U+2028 to
+//! U+202E, U+2066 to U+2069).
 
 use std::borrow::Cow;
 use std::fmt::Write;

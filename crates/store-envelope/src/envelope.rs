@@ -1,4 +1,25 @@
-//! The envelope around a body: its header, encryption and decryption. `docs/how-to/at-rest.md` describes it byte by byte.
+//! The envelope around a body: its header, encryption and decryption.
+//!
+//! A body that is neither compressed nor encrypted is stored unchanged. Other bodies have this layout:
+//!
+//! | Bytes | Content |
+//! |---|---|
+//! | 1 | `FE`, with which no JSON begins |
+//! | 1 | the version: `01` |
+//! | 1 | `01` compressed, `02` encrypted, `03` both, `00` neither (a body that begins with `FE` itself) |
+//! | 1 + n | only if encrypted: length and name of the key |
+//! | rest | the body: first compressed (one zstd frame, RFC 8878), then encrypted, with a tag of 16 bytes |
+//!
+//! **Cipher.** AES-256-GCM-SIV (RFC 8452) under `derive_key("ferrata envelope 1 cipher", K)` of BLAKE3. Numbers are little-endian. The associated
+//! data are, in this order:
+//!
+//! - the preceding bytes of the envelope
+//! - the tenant and the run, each after its length in 8 bytes
+//! - the record's number in 8 bytes, and its id in 16 bytes
+//! - the id of its predecessor in 16 bytes, if there is one
+//! - `01` for a base, else `00`
+//!
+//! **Nonce.** The last 12 bytes of the record's id. It is not stored.
 
 use std::io::Read as _;
 

@@ -1,4 +1,13 @@
 //! Encryption of labels and users for the inner store. Equal texts have equal ciphertexts, so that the inner store can search for them.
+//!
+//! A stored text is `enc1:` and, in unpadded URL-safe base64, a nonce of 24 bytes, the ciphertext and the tag of XChaCha20-Poly1305. Both keys come from
+//! the secret `K`:
+//!
+//! | Part | Value |
+//! |---|---|
+//! | key of the cipher | `derive_key("ferrata envelope 1 labels cipher", K)` of BLAKE3 |
+//! | associated data | `00` for the user; `01` and the label's name for a label |
+//! | nonce | the first 24 bytes of keyed BLAKE3 under `derive_key("ferrata envelope 1 labels nonce", K)`, over the length of the associated data (8 bytes), these data, and the text |
 
 use std::fmt;
 use std::path::Path;

@@ -1,4 +1,13 @@
 //! Heartbeats. Each executor has a file with its expiry time, which its process keeps locked until the process ends.
+//!
+//! A file has two lines of 64 bytes, padded with spaces. One write replaces both, and no write is synced:
+//!
+//! ```text
+//! {"expires_ms":1763700010000,"sum":"3f69f22a"}                  <newline>
+//! {"until_ms":86415000,"sum":"…"}                                <newline>
+//! ```
+//!
+//! `until_ms` is the expiry in milliseconds since the machine was started (`CLOCK_MONOTONIC`); `expires_ms` is the same by the wall clock.
 
 use std::collections::HashMap;
 use std::fs::{self, File};

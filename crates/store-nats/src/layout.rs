@@ -1,4 +1,13 @@
 //! All names on the server: streams, subjects, and the part of a subject that names a run.
+//!
+//! | Stream | Subjects | Content |
+//! |---|---|---|
+//! | `FERRATA-LOGS-{namespace}` | `ferrata.{namespace}.{life}.{tenant}.{run}` | the logs; its description is `Ferrata's runs, version 1` |
+//! | `FERRATA-BEATS-{namespace}` | `ferrata-beats.{namespace}.{executor}`, and `now` | the last message of each subject, for 30 days: its body is the lifetime in milliseconds, from the time of the message |
+//! | none | `ferrata-notices.{namespace}` | notices of changed runs, with the head in the header `Ferrata-Head` |
+//! | none | `ferrata-said.{namespace}` | chunks of streams, and watched runs |
+//!
+//! A subject has `~` for each dot in a tenant or run.
 
 use ferrata_store::{ExecutorId, RunId, RunKey, TenantId};
 

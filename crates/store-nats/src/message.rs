@@ -3,6 +3,22 @@
 //! The records of one append are one message, so a server stores all of them or none. There are two other kinds of messages. A *cut* has no new
 //! record. It names the first retained record of the log, and may contain that record as a base, or records in other envelopes. An *end* marks that
 //! the run was purged.
+//!
+//! The header `Ferrata` of a message is JSON:
+//!
+//! | Key | Meaning |
+//! |---|---|
+//! | `v` | the version, 1 |
+//! | `first` | the number of the oldest retained record |
+//! | `base` | `record`, the number of the newest base, and `at`, the position in the stream of its message or of one before it; 0 for this message |
+//! | `records` | the headers of the message's records in the form of [`binary`], as base64 for URLs without padding |
+//! | `inside` | if they are more than 16 KiB: how many bytes at the beginning of the body hold them instead, with spaces between |
+//! | `head` | of a cut, and with `inside`: the header of the run's last record |
+//! | `cut` | true for a cut |
+//! | `facts` | the facts of the run |
+//! | `gone` | true for an end; `v` is then the only other key |
+//!
+//! The bodies of the records follow each other in the body of the message. If several messages have a record, the last message counts.
 
 use async_nats::HeaderMap;
 use base64::Engine as _;

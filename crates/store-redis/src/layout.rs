@@ -1,4 +1,44 @@
 //! All keys of the store, and the index sets of a run. Only this module of the crate builds keys.
+//!
+//! # Keys
+//!
+//! `P` is the prefix. Keys contain tenant and run id unchanged.
+//!
+//! | Key | Type | Content |
+//! |---|---|---|
+//! | `P:{tenant,run}` | list | a run: its facts, then the header and the body of each record |
+//! | `P:executor:<id>` | string `1` | the heartbeat of a process; expires with it |
+//! | `P:layout` | string `{"version":1,"shards":S}` | the layout version, and the number of shards of the index: 1, or 16 if a cluster's URL came first |
+//! | `P:repaired` | string | `running` or `done`; expires when the next repair of the index is due |
+//! | `P:{index-N}:catalog` | hash | by member, in JSON: `g`, the newest record number announced; `t`, its time by the server's clock in ms; `p`, the index sets with scores |
+//! | `P:{index-N}:<set>` | sorted set | the members of an index set |
+//! | `P:{index-N}:owners` | set | the owners that have runs |
+//! | `P:notices` | channel | `tenant,run` of changed runs, separated by spaces; after an append, a last word that begins with `=`, the mark of its store |
+//! | `P:said` | channel | watched runs, and chunks of their streams |
+//!
+//! The keys of a shard share a slot. A run's shard is CRC-16 of `tenant,run`, modulo 16384, modulo `S`.
+//!
+//! # A run
+//!
+//! The first element of the list is JSON and never changes: `version` (1), `member`, the run's name in the index, and `facts`. Two elements follow for
+//! each record: its header in the form of [`binary`](ferrata_store::codec::binary), and its body. If finished runs expire, the key of a finished run
+//! expires. A later record removes the expiry.
+//!
+//! # The index
+//!
+//! A member is `<creation>,<tenant>,<run>,<generation>`. The creation is in ms since the Unix epoch with its sign bit flipped, in 16 hex digits. The
+//! generation is the last 8 digits of the first record's id. So members sort as listings do.
+//!
+//! | Set | Members | Score |
+//! |---|---|---|
+//! | `all`, `t:<tenant>`, `w:<workflow>` | every run; those of a tenant, of a workflow | 0 |
+//! | `l:<hash>` | those with a label: 128 bits of BLAKE3 of key, zero byte, value | 0 |
+//! | `p:<tenant>,<run>` | the forks of a run | 0 |
+//! | `s:<status>` | by status | 0 |
+//! | `o:<executor>`, `o:-` | by owner; in progress without an owner | 0 |
+//! | `due` | those with a wake-up time | `wake_at` |
+//!
+//! In a cluster, the store adds the new sets before it appends, and removes the old sets afterwards.
 
 use bytes::Bytes;
 use ferrata_store::index::RunStanding;

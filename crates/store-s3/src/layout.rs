@@ -1,4 +1,20 @@
 //! The layout of keys. Only this module builds and parses keys, and only from validated ids.
+//!
+//! ```text
+//! <prefix>/
+//!   ferrata.json                                     the version of the layout: {"version":1}
+//!   log/<tenant>/<run>/<life>/<record>               the records of one append, and what a prune left of them
+//!   index/live/<created>/<tenant>/<run>/<entry>      a run that may continue
+//!   index/done/<created>/<tenant>/<run>/<entry>      a finished run
+//!   executors/<executor>                             a heartbeat: {"ttl_ms":15000}, dated by the server
+//!   probe/<id>/<number>                              the tests of `setup`, which removes them
+//! ```
+//!
+//! - `life` is 8 hex digits, the bitwise complement of the number of purges of this id.
+//! - `record` is 16 hex digits, the complement of the number of the object's first record.
+//! - `created` is 16 hex digits, the complement of the run's time of creation in milliseconds since 1970 with its sign bit flipped.
+//! - `entry` is `<life>.<seq>.<record id>.<status>.<owner>.<wake-up>`. `life` and `seq` are 8 and 16 hex digits, not complemented. `-` stands for no owner.
+//!   `never` stands for no wake-up, other times are in milliseconds since 1970. The object is empty.
 
 use ferrata_store::index::RunStanding;
 use ferrata_store::{ExecutorId, RunId, RunKey, TenantId, Timestamp};

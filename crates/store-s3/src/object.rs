@@ -2,6 +2,36 @@
 //!
 //! The checksum of the head includes the position of the object: tenant, run, generation and first record. So an object under another key is not
 //! accepted as an object of that log.
+//!
+//! ```text
+//! ferrata-s3 1 412 1a2b3c4d                                 name, version, length of the next line, and a checksum (hex)
+//! {"log":"q83v","seq":5,"base":4,"bytes":4711,"records":[…]} the head: one line of JSON, its newline counted
+//! <body><body>…                                             the bodies, one after the other, nothing between or after
+//! ```
+//!
+//! | Field | Meaning |
+//! |---|---|
+//! | `log` | the last three bytes of the CRC-32C of the id (16 bytes) of the first record, in base64. If it differs between the newest and the first object, the first object was lost: the log is corrupt |
+//! | `seq` | the number of the first record at the time of the write |
+//! | `from` | the number of the first stored record, if a prune removed some |
+//! | `base` | the `seq` of the object with the newest base before this object |
+//! | `bytes` | the size of all bodies of the run up to this object, at the time of the write |
+//! | `facts` | the facts of the run; only in the object with number 0, always |
+//! | `cut` | only in the object with number 0, if the log was pruned: `first` (its first number), `object` (the `seq` of that object), `dropped` (the removed part of `bytes`) |
+//! | `records` | the headers, in order |
+//!
+//! A header omits the fields that follow from others:
+//!
+//! - `seq` always; `v` if it is 1; `at` if it is the time in the id.
+//! - `kind`, `status`, `node`, `visit`, `epoch` and `owner` if they equal those of the previous record in the object. Before the first record, they are
+//!   `node`, `in_progress`, no node, 1, 1 and no owner. `null` means that the field has no value.
+//! - `prev` if it is the id of the previous record in the object.
+//!
+//! Ids are 22 characters of unpadded URL-safe base64. The field `wake_at` has the key `wake`.
+//!
+//! The object with number 0 stays until the purge. A prune removes pruned records from it, and writes the position of the first stored record into it.
+//! Objects between object 0 and that position are not part of the log. An object that consists of `ferrata-s3 1 gone` and a newline ends the log if it is
+//! the newest; otherwise it only keeps its key taken.
 
 use bytes::Bytes;
 use ferrata_store::{FORMAT, Record, RecordHeader, RunFacts};

@@ -63,12 +63,13 @@ pub(crate) fn facts_text(facts: &RunFacts) -> Result<String> {
     })
 }
 
-/// Returns the checksum of a header. It includes the run, so that no record can be read as another run's record.
+/// Returns the checksum of a header: the CRC-32C of `tenant/run`, a space, `seq`, a space, `base`, a space and the text of `header`. It includes the
+/// run, so that no record can be read as another run's record.
 fn header_sum(run: &RunKey, seq: Seq, base: bool, text: &str) -> i64 {
     crc32c::crc32c(format!("{run} {seq} {} {text}", u8::from(base)).as_bytes()).into()
 }
 
-/// Returns the checksum of a run's row: its identity, the start of its log, and its facts.
+/// Returns the checksum of a run's row: the CRC-32C of `tenant/run`, a space, `first_seq`, a space and the text of `facts`.
 pub(crate) fn run_sum(run: &RunKey, first: Seq, facts: &str) -> i64 {
     crc32c::crc32c(format!("{run} {first} {facts}").as_bytes()).into()
 }

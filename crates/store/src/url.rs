@@ -26,7 +26,7 @@ pub fn split(url: &str) -> (&str, impl Iterator<Item = UrlOption<'_>>) {
     (place, options)
 }
 
-/// Parses the path of a file URL, `scheme:///absolute/path` or `scheme:relative/path`. Characters that a URL may not contain are written as `%41`.
+/// Parses the path of a file URL, `scheme:///absolute/path` or `scheme:relative/path`. Escapes such as `%41` stand for characters that a URL may not contain.
 ///
 /// ```
 /// use ferrata_store::url;
@@ -71,7 +71,7 @@ pub struct UrlOption<'a> {
 }
 
 impl UrlOption<'_> {
-    /// Parses text. Characters that a URL may not contain are written as `%41`.
+    /// Parses text. Escapes such as `%41` stand for characters that a URL may not contain.
     pub fn text(self) -> Option<String> {
         String::from_utf8(decode(self.value)?).ok()
     }

@@ -1,4 +1,13 @@
 //! The events of a run's log, as lines of JSON.
+//!
+//! | Prefix | Types |
+//! |---|---|
+//! | `run.` | `started`, `resumed`, `released`, `waiting`, `completed`, `failed`, `cancelling`, `cancelled`, `paused`, `unpaused`, `retried` |
+//! | `node.` | `started` (of the last attempt), `finished`, `failed`, `retrying`, `in_doubt`, `noted`, `intended` |
+//! | `edge.` | `selected` (`from`, `to`, `reason`, `label`, `condition`) |
+//! | `parallel.` | `started`, `branch_finished`, `finished` |
+//! | `question.` | `asked`, `answered`, `timed_out` |
+//! | none | `message.sent`, `state.edited`, `checkpoint.saved`, `signal` |
 
 use ferrata_core::Timestamp;
 use ferrata_core::record::{RecordHeader, RunStatus};

@@ -242,6 +242,14 @@ async fn gate_asks_its_prompt_and_shows_answers() {
 /// The types that the page of the language calls tasks.
 const TASKS: [&str; 4] = ["codergen", "prompt", "parallel.fan_in", "stack.manager_loop"];
 
+/// Shortens a description of values for a column of the table.
+fn short_values(values: &str) -> String {
+    let [count, integer, amount] = ["a whole number of at least", "a whole number", "a number of at least"];
+    let short =
+        values.replace(count, "integer from").replace(integer, "integer").replace(amount, "number from");
+    short.replace("a duration as `30s` or `15m`", "duration").replace("one of ", "")
+}
+
 /// The page of the language has the table, row by row; this prints it where it has not.
 ///
 /// Guarantees: DOT-3.
@@ -291,7 +299,7 @@ fn page_has_the_table() {
                 tables,
                 "| `{}`{aliases} |{types} {} | {} | {} |",
                 rule.name,
-                rule.values(),
+                short_values(&rule.values()),
                 rule.default,
                 rule.effect
             )

@@ -3,6 +3,13 @@
 //! The names of these memos cannot be names of steps. `#child1.review` is recorded before the child `review` starts, `#began1.review` is recorded
 //! after its start, and `#told1.review` contains its result. The number counts the starts of the child. Every version of Ferrata can replay these
 //! memos, because they have the form of step results.
+//!
+//! | Name | Result |
+//! |---|---|
+//! | `#child1.review` | [`ChildNote`] |
+//! | `#began1.review` | `true` |
+//! | `#told1.review` | `{"completed":{"state":…,"version":…}}`, `{"failed":failure}`, `{"cancelled":{"reason":text}}` or `"gone"` |
+//! | `#again…` | made by a retry of the run, for each `#told…` that is not completed |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

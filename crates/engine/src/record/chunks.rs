@@ -2,6 +2,9 @@
 //!
 //! For example, `#stream2.000007.tokens` is the name of the eighth batch of the stream `tokens`, after the activation has started this stream for the
 //! second time.
+//!
+//! Its result is `{"attempt":…,"first":…,"chunks":[…]}`. The numbers count starts of the stream from 1 and batches from 0. `first` is the number of the
+//! first chunk.
 
 use std::sync::Arc;
 

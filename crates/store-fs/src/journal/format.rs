@@ -1,4 +1,13 @@
-//! The format of a journal: a heading, and groups of log appends. `docs/reference/format-fs.md` describes it byte by byte.
+//! The format of a journal: a heading, and groups of log appends.
+//!
+//! A journal is a sequence of 512-byte sectors, and grows by 256 KiB of zeros to 4 MiB. All its lines end with a checksum, as those of logs do, and are
+//! shorter than a sector.
+//!
+//! | Part | Content |
+//! |---|---|
+//! | first sector | `{"journal":1,"lap":L,"inode":I,"boot":"B","sum":"…"}`, a newline, zeros. `journal` is the version; `lap` counts the starts from its beginning; `inode` is the number of the file; `boot`, if the system provides it, identifies the start of the machine |
+//! | a group, from the beginning of a sector | a line `{"lap":L,"at":N,"safe":S,"len":B,"crc":C,"sum":"…"}`, entries of `B` bytes with CRC-32C `C`, zeros up to the next sector. The group is at byte `N`, and everything before byte `S` was durable at its write |
+//! | an entry | a line `{"tenant":"…","run":"…","after":"…","at":N,"len":B,"sum":"…"}`, and `B` bytes of the log from byte `N`, after the record `after`. A new run has `made` instead: nanoseconds since the start of the machine |
 
 use ferrata_store::{RecordId, RunId, RunKey, TenantId};
 use serde::{Deserialize, Serialize};

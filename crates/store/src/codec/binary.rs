@@ -4,11 +4,15 @@
 //!
 //! 1. The record id, in 16 bytes.
 //! 2. Three varints: the number of the record, the format, and the distance back to the newest base, in records.
-//! 3. The index of the kind, and the index of the status, in their lists of all values.
-//! 4. One byte with a bit for each optional field, which says whether the field is present.
-//! 5. Three varints: the epoch, the time (with its sign in the lowest bit) and the length of the body.
-//! 6. The checksum of the body, in 4 bytes.
-//! 7. The optional fields that are present. An id has 16 bytes; a name follows its length.
+//! 3. The kind in one byte: start 0, node 1, attempt 2, step 3, intent 4, status 5, signal 6, claim 7, release 8, edit 9, base 10.
+//! 4. The status in one byte: in_progress 0, completed 1, failed 2, interrupted 3, awaiting_input 4, cancelled 5.
+//! 5. One byte with a bit for each optional field, which says whether the field is present: `prev` 1, `owner` 2, `node` 4, `visit` 8, `wake_at` 16.
+//! 6. Three varints: the epoch, the time and the length of the body.
+//! 7. The checksum of the body, in 4 bytes, the highest first.
+//! 8. The optional fields that are present, in the order of their bits. An id has 16 bytes; a name follows its length, a varint.
+//!
+//! A varint has seven bits in a byte, the lowest first; the highest bit means that more bytes follow. A time *t* in ms since the Unix epoch is the
+//! varint 2*t*, or −2*t* − 1 if it is negative.
 //!
 //! Number, format and base stand near the front, so that a script in a server can read them.
 

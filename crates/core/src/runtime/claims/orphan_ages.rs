@@ -23,8 +23,8 @@ struct OrphanAge {
 }
 
 impl OrphanTracker {
-    /// Returns the time since which a run has had no driver. If the run was released or never claimed, this is the time in its head. If its owner is
-    /// dead, it is the time of the first sweep that found this.
+    /// Returns the time since which a run has had no driver. If the run was released or never claimed, the result is the time in its head. If the
+    /// owner is dead, the result is the time of the first sweep that found the dead owner.
     pub(super) fn since(&mut self, head: &RunHead, round: u64, now: Timestamp) -> Timestamp {
         if head.owner.is_none() {
             return head.updated;

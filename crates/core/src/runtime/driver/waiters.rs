@@ -38,7 +38,7 @@ struct ChildGroup {
 /// The waits of one activation.
 #[derive(Default)]
 struct ActivationWaits {
-    /// Waits for a record that is written, by their order: the first open one ends before the others. A node may have thousands.
+    /// Waits for a record that is being written, by their `order`. The first open wait ends before the others. A node may have thousands of waits.
     written: BTreeMap<u64, NodeWait>,
     others: Vec<NodeWait>,
 }

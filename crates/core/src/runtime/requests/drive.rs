@@ -87,7 +87,7 @@ pub(crate) fn drive<S: State>(
         let run = driver.run_key().clone();
         let told = parent_link.filter(|_| begun && has_ended).map(|link| {
             let is_awaited = driver.shared().registry.end_waiters.is_awaited(&ChildRef::of(&run, &link));
-            // If the end cannot be encoded, the parent reads it from the log, as without a waiter here.
+            // If the end cannot be encoded, the parent reads it from the log. It does so, too, if no waiter is in this process.
             let end = if is_awaited { driver.end_for_parent().ok().flatten() } else { None };
             (driver.shared_handle(), link, end)
         });

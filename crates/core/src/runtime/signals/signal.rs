@@ -168,7 +168,7 @@ fn below(what: &SignalKind) -> Option<SignalKind> {
     }
 }
 
-/// Records an answer in the log of the descendant that asks. If there is no such descendant, the error that the run itself returned is returned.
+/// Records an answer in the log of the descendant that asks. If there is no such descendant, returns the error of the run itself.
 async fn send_below(
     shared: &Arc<RuntimeInner>,
     run: &RunKey,

@@ -37,62 +37,95 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 #[derive(Serialize, Deserialize)]
 // Large: the stored form of a machine; its fields are a format.
 struct StoredMachine<N = StoredNode> {
+    /// The start id of the run.
     life: Uuid,
+    /// The status of the run.
     status: RunStatus,
+    /// The reason of the failure, if the run failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     failure: Option<Failure>,
+    /// The reason of a requested cancellation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     cancel: Option<String>,
+    /// The reason of a pause by a caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     paused: Option<String>,
+    /// The reason of a pause by the parent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     paused_by_parent: Option<String>,
+    /// Whether the run was paused before. Only stored if it is not paused.
     #[serde(default, skip_serializing_if = "is_default")]
     was_paused: bool,
+    /// The number of runs that its nodes have started, or recorded as about to start.
     #[serde(default, skip_serializing_if = "is_default")]
     children: u64,
+    /// Messages that no node has taken, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     inbox: Vec<MessageRecord>,
+    /// The number of messages that were sent to the run.
     #[serde(default, skip_serializing_if = "is_default")]
     messages: u64,
+    /// The keys of the latest messages.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     keys: Vec<MessageKey>,
+    /// The configuration of the run.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     config: Option<FanOutItem>,
+    /// The names of secret channels.
     #[serde(rename = "secret", default, skip_serializing_if = "Secrets::is_empty")]
     secrets: Secrets,
+    /// Outbox messages: their count, and the undelivered messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     letters: Option<Box<OutboxState>>,
+    /// Whether a message moves the idle run.
     #[serde(default, skip_serializing_if = "is_default")]
     receiving: bool,
+    /// The waits of an idle run for a message, if there are several: node, visit and name, longest wait first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     receivers: Vec<(Local, Visit, String)>,
+    /// The polls since the last release, if the run waits for children.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     looks: Option<ChildPolls>,
+    /// The time at which time alone moves the idle run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     wake: Option<Timestamp>,
+    /// Ended activations with an open question `after`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     holds: Vec<(Local, Visit)>,
+    /// Consecutive claims without progress. A claim adds 1. An attempt, intent, release, `rested` or base leaves the number unchanged. Any
+    /// other change sets it to 0.
     #[serde(rename = "fruitless", default, skip_serializing_if = "is_default")]
     claims_without_progress: u32,
+    /// The numbers of pinned records.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pins: BTreeSet<Seq>,
+    /// The last 64 questions that were answered or expired.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     answered: Vec<ClosedQuestion>,
+    /// Activations that do not exist yet and have an unknown outcome, from a release after a loss of records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     begun: Vec<(Local, Visit)>,
+    /// The number of activations that have ended.
     tick: u64,
+    /// The number of activations that were created.
     started: u64,
+    /// All nodes. Other fields refer to them by position.
     nodes: Vec<N>,
+    /// Activations that have not ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     in_flight: Vec<StoredActivation>,
+    /// Activations that failed the run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     stopped_at: Vec<StoredActivation>,
+    /// Waiting tokens.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     tokens: Vec<StoredToken>,
+    /// By channel, the last overwrite that a running activation has not seen: tick, node and visit.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     overwrites: BTreeMap<String, (u64, Local, Visit)>,
+    /// Ended activations in order: node and visit, and 1 if the activation failed.
     history: Vec<EndedActivation>,
+    /// The latest 100 replans, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     replans: Vec<StoredReplan>,
 }
@@ -100,20 +133,28 @@ struct StoredMachine<N = StoredNode> {
 #[derive(Serialize, Deserialize)]
 struct StoredNode {
     name: NodeName,
+    /// The number of activations.
     #[serde(default, skip_serializing_if = "is_default")]
     visits: u32,
+    /// Whether the last activation succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ok: Option<bool>,
+    /// Whether the node can no longer run.
     #[serde(default, skip_serializing_if = "is_default")]
     skipped: bool,
+    /// Whether the node has reached its count, so that further tokens of this round are late.
     #[serde(default, skip_serializing_if = "is_default")]
     spent: bool,
+    /// The number of returns to the node as a retry target.
     #[serde(default, skip_serializing_if = "is_default")]
     returned: u32,
+    /// The number of replans to the node.
     #[serde(default, skip_serializing_if = "is_default")]
     replans: u32,
+    /// The number of visits of a conversation that ended, or were moved elsewhere, without a message.
     #[serde(default, skip_serializing_if = "is_default")]
     left: u32,
+    /// The fingerprint of the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     print: Option<Fingerprint>,
 }
@@ -139,24 +180,34 @@ struct StoredReplan {
 struct StoredActivation {
     node: Local,
     visit: Visit,
+    /// The tick at its start.
     #[serde(default, skip_serializing_if = "is_default")]
     since: u64,
+    /// The number of failed attempts.
     #[serde(default, skip_serializing_if = "is_default")]
     failed: u32,
+    /// The earliest time of the next attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     retry_at: Option<Timestamp>,
+    /// Whether an attempt that must not be repeated was about to start.
     #[serde(default, skip_serializing_if = "is_default")]
     intent: bool,
+    /// Whether the question about its outcome is open.
     #[serde(default, skip_serializing_if = "is_default")]
     in_doubt: bool,
+    /// The end of the attempt with unknown outcome. Absent if its process ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     why: Option<Box<Failure>>,
+    /// The answer of an operator about the outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     resolution: Option<Resolution>,
+    /// Its item of a fan-out.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     item: Option<Arc<RawValue>>,
+    /// The tokens that it has taken.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     inputs: Vec<StoredToken>,
+    /// Its memos by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     memos: BTreeMap<String, Memo>,
 }
