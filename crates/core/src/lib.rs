@@ -15,6 +15,7 @@ mod kernel;
 mod panics;
 mod verify;
 
+use ferrata_engine::claim;
 use ferrata_engine::failure;
 pub use ferrata_engine::{ask, record, state};
 use ferrata_history as past;

@@ -5,6 +5,8 @@
 
 pub mod ask;
 #[doc(hidden)]
+pub mod claim;
+#[doc(hidden)]
 pub mod compact;
 #[doc(hidden)]
 pub mod engine;
@@ -23,6 +25,6 @@ mod error {
 }
 mod id {
     pub(crate) use ferrata_store::{
-        ExecutorId, Fingerprint, NodeName, RunId, RunKey, Seq, Visit, WorkflowName,
+        Epoch, ExecutorId, Fingerprint, NodeName, RunId, RunKey, Seq, Visit, WorkflowName,
     };
 }

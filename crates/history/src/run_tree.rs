@@ -59,7 +59,7 @@ pub async fn parent_of(
         Err(error) => return Err(error),
     };
     let machine = &folded.machine;
-    if !link.start.starts_with(&machine.generation().to_string()) {
+    if !link.start.starts_with(&machine.start_id().to_string()) {
         return Ok(ParentRelation::Gone);
     }
     let known = machine.child_that_is(&run.run);

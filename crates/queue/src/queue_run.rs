@@ -14,7 +14,7 @@ pub const QUEUE: &str = "queue";
 pub(crate) const ROLE: &str = "queue.role";
 pub(crate) const LEDGER: &str = "ledger";
 /// The label with the start of a queued run, which distinguishes it from other starts of its id.
-pub(crate) const LIFE: &str = "queue.life";
+pub(crate) const START_ID: &str = "queue.start";
 /// Labels with further options of the start. An option with its default value has no label. So a revived run waits with the same key and priority.
 pub(crate) const KEY: &str = "queue.key";
 pub(crate) const PRIORITY: &str = "queue.priority";

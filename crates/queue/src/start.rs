@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::acquire::refusal_error;
 use crate::handle::{EnqueueReply, PendingStart, QueueCommand, QueueHandle, entry_id, release_slot};
-use crate::queue_run::{DEADLINE, KEY, LIFE, NOT_BEFORE, PRIORITY, QUEUE};
+use crate::queue_run::{DEADLINE, KEY, NOT_BEFORE, PRIORITY, QUEUE, START_ID};
 use crate::settings::{check_key, to_millis};
 use crate::state::{DebounceOptions, OpResult, QueueOp, SlotKind, SlotRequest, SlotWaiter};
 use crate::tasks::spawn;
@@ -281,7 +281,7 @@ impl<S: State> QueuedStart<S> {
         let starting = PendingStart::new(&desk, &id, waiting.executor, waiting.since);
         let life = starting.start_id();
         waiting.is_of(vec![life]);
-        let (request, doubts) = (request.label(LIFE, life.to_string()), starting.replaced_starts());
+        let (request, doubts) = (request.label(START_ID, life.to_string()), starting.replaced_starts());
         let EnqueueReply { said, tags, entered } = desk
             .request_start(SlotRequest {
                 id: id.clone(),

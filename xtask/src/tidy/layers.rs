@@ -25,7 +25,7 @@ const FOLDERS: [LayeredFolder; 4] = [
         root: "crates/engine/src/",
         module: "crate::",
         layers: &["state", "ask", "record", "graph", "engine"],
-        common: &["clock", "compact", "error", "failure", "id"],
+        common: &["claim", "clock", "compact", "error", "failure", "id"],
         never: &[
             ("dyn Any", "the engine knows no runtime under any type; pass what it needs"),
             ("tokio", "the engine starts no task and waits for nothing"),
@@ -74,8 +74,8 @@ const FOLDERS: [LayeredFolder; 4] = [
         module: "crate::",
         layers: &["telemetry", "store", "kernel", "node", "graph", "verify", "runtime"],
         common: &[
-            "ask", "clock", "compact", "engine", "error", "failure", "id", "panics", "past", "record",
-            "state", "wording",
+            "ask", "claim", "clock", "compact", "engine", "error", "failure", "id", "panics", "past",
+            "record", "state", "wording",
         ],
         never: &[("dyn Any", "the compiler must see who knows whom; name the type, or a trait of its layer")],
         exempt: &[

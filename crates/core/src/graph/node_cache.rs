@@ -49,7 +49,7 @@ impl<S: State> CachedNode<S> {
         let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = results.by_key.get(key)?;
         // After the clock was set back, the age is unknown.
-        if entry.at <= now && now.since(entry.at) < self.policy.life {
+        if entry.at <= now && now.since(entry.at) < self.policy.max_age {
             return Some(entry.update.clone());
         }
         results.remove(key);

@@ -1,9 +1,8 @@
 //! Caches facts about runs that became idle in this process. A claim of the run needs these facts, and the log does not contain them.
 
+use crate::claim::StartId;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-
-use uuid::Uuid;
 
 use crate::id::RunKey;
 use crate::record::RunFacts;
@@ -12,7 +11,7 @@ use crate::record::RunFacts;
 /// call of the store.
 const HALF: usize = 448;
 
-/// A cache of the facts about the last runs that became idle in this process, each for one generation of the run.
+/// A cache of the facts about the last runs that became idle in this process, each for one start of the run.
 #[derive(Default)]
 pub(crate) struct IdleRunCache {
     halves: Mutex<FactsHalves>,
@@ -21,17 +20,17 @@ pub(crate) struct IdleRunCache {
 /// The two halves of the cache. When the younger half is full, it replaces the older half.
 #[derive(Default)]
 struct FactsHalves {
-    young: HashMap<RunKey, (Uuid, Arc<RunFacts>)>,
-    old: HashMap<RunKey, (Uuid, Arc<RunFacts>)>,
+    young: HashMap<RunKey, (StartId, Arc<RunFacts>)>,
+    old: HashMap<RunKey, (StartId, Arc<RunFacts>)>,
 }
 
 impl IdleRunCache {
-    pub(crate) fn remember(&self, run: RunKey, life: Uuid, facts: Arc<RunFacts>) {
+    pub(crate) fn remember(&self, run: RunKey, start_id: StartId, facts: Arc<RunFacts>) {
         let mut halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
         if halves.young.len() >= HALF {
             halves.old = std::mem::take(&mut halves.young);
         }
-        halves.young.insert(run, (life, facts));
+        halves.young.insert(run, (start_id, facts));
     }
 
     /// Removes the facts of a purged run.
@@ -41,18 +40,18 @@ impl IdleRunCache {
         halves.old.remove(run);
     }
 
-    /// Returns the facts about a run, if they belong to this generation.
-    pub(crate) fn get(&self, run: &RunKey, life: Uuid) -> Option<Arc<RunFacts>> {
+    /// Returns the facts about a run, if they belong to this start.
+    pub(crate) fn get(&self, run: &RunKey, start_id: StartId) -> Option<Arc<RunFacts>> {
         let halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
         let known = halves.young.get(run).or_else(|| halves.old.get(run));
-        known.filter(|(known, _)| *known == life).map(|(_, facts)| Arc::clone(facts))
+        known.filter(|(known, _)| *known == start_id).map(|(_, facts)| Arc::clone(facts))
     }
 
-    /// Removes and returns the facts about a run, if they belong to this generation.
-    pub(crate) fn take(&self, run: &RunKey, life: Uuid) -> Option<Arc<RunFacts>> {
+    /// Removes and returns the facts about a run, if they belong to this start.
+    pub(crate) fn take(&self, run: &RunKey, start_id: StartId) -> Option<Arc<RunFacts>> {
         let mut halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
         let (young, old) = (halves.young.remove(run), halves.old.remove(run));
-        young.or(old).filter(|(known, _)| *known == life).map(|(_, facts)| facts)
+        young.or(old).filter(|(known, _)| *known == start_id).map(|(_, facts)| facts)
     }
 }
 
@@ -68,12 +67,16 @@ mod tests {
         RunFacts::new(workflow, "1", print, print, Timestamp::from_unix_ms(created)).unwrap().into()
     }
 
+    fn start(id: u128) -> StartId {
+        StartId::from_uuid(uuid::Uuid::from_u128(id))
+    }
+
     #[test]
-    fn idle_cache_returns_facts_of_generation_once() {
+    fn idle_cache_returns_facts_of_start_once() {
         let (resting, run) = (IdleRunCache::default(), RunKey::try_from("r").unwrap());
-        let (first, second) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        let (first, second) = (start(1), start(2));
         resting.remember(run.clone(), first, facts(1));
-        assert_eq!(resting.take(&run, second), None, "another life, which was started with other facts");
+        assert_eq!(resting.take(&run, second), None, "another start, with other facts");
         resting.remember(run.clone(), first, facts(1));
         resting.remember(run.clone(), second, facts(2));
         assert_eq!((resting.get(&run, first), resting.get(&run, second)), (None, Some(facts(2))));
@@ -86,13 +89,13 @@ mod tests {
         let resting = IdleRunCache::default();
         let run = |number: usize| RunKey::try_from(&*format!("r{number}")).unwrap();
         for number in 0..3 * HALF {
-            resting.remember(run(number), Uuid::nil(), facts(0));
+            resting.remember(run(number), StartId::NONE, facts(0));
         }
         let halves = resting.halves.lock().unwrap();
         let places = [&halves.young, &halves.old].map(HashMap::capacity);
         assert_eq!(places, [HALF; 2], "a table with room for more is twice as large");
         drop(halves);
-        let known = (0..3 * HALF).filter(|&number| resting.take(&run(number), Uuid::nil()).is_some());
+        let known = (0..3 * HALF).filter(|&number| resting.take(&run(number), StartId::NONE).is_some());
         assert_eq!(known.collect::<Vec<_>>(), (HALF..3 * HALF).collect::<Vec<_>>());
     }
 }

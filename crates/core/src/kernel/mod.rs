@@ -5,7 +5,6 @@
 
 pub(crate) mod admission;
 pub(crate) mod child_starts;
-pub(crate) mod claim_id;
 pub(crate) mod commands;
 pub(crate) mod committer;
 pub(crate) mod end_waiters;

@@ -30,7 +30,7 @@ pub(crate) struct DriverRegistry {
     doubts: Mutex<UnknownOutcomes>,
 }
 
-/// Starts and claims with unknown outcome, by number. A run may have several, even in one generation.
+/// Starts and claims with unknown outcome, by number. A run may have several, even in one start.
 #[derive(Default)]
 pub(crate) struct UnknownOutcomes {
     open: BTreeMap<u64, RunKey>,

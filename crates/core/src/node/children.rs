@@ -260,7 +260,7 @@ impl NodeContext {
 
     /// Returns the name of the record of a child's start.
     pub(crate) fn start_of(&self, name: &str) -> Arc<str> {
-        start_of(self.scope.run.life, self.node(), self.visit(), name)
+        start_of(self.scope.run.claim.start_id, self.node(), self.visit(), name)
     }
 
     pub(crate) fn scope_of_run(&self) -> Arc<RunScope> {

@@ -1,5 +1,6 @@
 //! The context of a node: information about the run and the activation, and the requests of the node to the runtime.
 
+use crate::claim::ClaimId;
 use std::any::type_name;
 use std::fmt;
 use std::panic::Location;
@@ -10,7 +11,6 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
-use uuid::Uuid;
 
 use super::children::{RuntimeAccess, StartedChildren};
 use super::cleanup::AttemptCleanup;
@@ -37,10 +37,8 @@ pub(crate) struct RunScope {
     pub(crate) facts: Arc<RunFacts>,
     /// The configuration of the run.
     pub(crate) config: Option<FanOutItem>,
-    /// The generation of the run, which distinguishes runs with the same id.
-    pub(crate) life: Uuid,
-    /// The epoch of this claim of the run.
-    pub(crate) epoch: Epoch,
+    /// The claim by which this process drives the run.
+    pub(crate) claim: ClaimId,
     pub(crate) resources: Arc<Resources>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) commands: Sender<DriverRequest>,
@@ -350,7 +348,7 @@ impl NodeContext {
     /// Returns the epoch of the run in which the attempt began. Each process that claims the run begins a new epoch. If attempts of two processes
     /// overlap in time, the attempt with the lower epoch is obsolete.
     pub fn epoch(&self) -> Epoch {
-        self.scope.run.epoch
+        self.scope.run.claim.epoch
     }
 
     /// Returns whether the attempt has outputs other than its return value.
@@ -368,9 +366,9 @@ impl NodeContext {
     /// Every activation has its own key, even if a later run reuses the run id after a purge. Send the key with every request that must not take
     /// effect twice.
     ///
-    /// The key has the form `{generation of the run}:{node}:{visit}` and at most 176 bytes. The generation is a UUID from the start of the run.
+    /// The key has the form `{start id}:{node}:{visit}` and at most 176 bytes. The start id is a UUID; each start of the run id has another one.
     pub fn idempotency_key(&self) -> String {
-        format!("{}:{}:{}", self.scope.run.life, self.scope.node, self.scope.visit)
+        format!("{}:{}:{}", self.scope.run.claim.start_id, self.scope.node, self.scope.visit)
     }
 
     /// Decodes the item for which [`Route::each`](crate::graph::Route::each) created this activation.

@@ -2,11 +2,10 @@
 
 use serde_json::value::RawValue;
 use tokio::sync::OwnedSemaphorePermit;
-use uuid::Uuid;
 
 use super::context::{DriverRequest, NodeContext};
+use crate::claim::ClaimId;
 use crate::error::Result;
-use crate::id::Epoch;
 
 /// The permit for a batch of chunks. The driver returns the permit to the sender after it has accepted the batch. If the permit is dropped instead,
 /// the sender learns that the driver accepts no further batches.
@@ -37,9 +36,9 @@ impl NodeContext {
         self.claim(name.to_owned()).map(|_| ())
     }
 
-    /// Returns the generation of the run and the epoch of its claim.
-    pub(crate) fn life_and_epoch(&self) -> (Uuid, Epoch) {
-        (self.scope.run.life, self.scope.run.epoch)
+    /// Returns the claim by which this process drives the run.
+    pub(crate) fn claim_id(&self) -> ClaimId {
+        self.scope.run.claim
     }
 
     /// Returns how often the activation has begun a stream before this attempt.

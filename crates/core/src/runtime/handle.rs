@@ -1,12 +1,12 @@
 //! Handles of runs.
 
+use crate::claim::StartId;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use uuid::Uuid;
 
 use super::load;
 use super::outcome::Outcome;
@@ -40,8 +40,8 @@ pub struct RunHandle<S: State> {
     graph: Graph<S>,
     run: RunKey,
     link: OutcomeSource<S>,
-    /// The generation of the run, if the start or resume claimed it.
-    life: Option<Uuid>,
+    /// The start id of the run, if the start or resume claimed it.
+    start_id: Option<StartId>,
     /// The start time and input of the run, if the start or resume found it in the store.
     started: Option<(Timestamp, Fingerprint)>,
     /// Whether a wait has already returned the error with which the driver in this process stopped.
@@ -90,21 +90,21 @@ impl<S: State> RunHandle<S> {
             graph,
             run,
             link,
-            life: None,
+            start_id: None,
             started: None,
             has_told: AtomicBool::new(false),
             has_warned: AtomicBool::new(false),
         }
     }
 
-    /// Binds the handle to the run with these start facts, like [`of_life`](Self::of_life), for the case that the generation is unknown.
+    /// Binds the handle to the run with these start facts, like [`of_start_id`](Self::of_start_id), for the case that the start id is unknown.
     pub(crate) fn of_start(self, facts: &RunFacts) -> Self {
         Self { started: Some((facts.created, facts.input)), ..self }
     }
 
-    /// Binds the handle to this generation of the run id, so that a later run with the same id does not count.
-    pub(crate) fn of_life(self, life: Uuid) -> Self {
-        Self { life: Some(life), ..self }
+    /// Binds the handle to this start of the run id, so that a later run with the same id does not count.
+    pub(crate) fn of_start_id(self, start_id: StartId) -> Self {
+        Self { start_id: Some(start_id), ..self }
     }
 
     /// Returns the run's key.
@@ -118,7 +118,7 @@ impl<S: State> RunHandle<S> {
         match &self.link {
             OutcomeSource::Here(_) => true,
             OutcomeSource::Queued(taken) => {
-                matches!(&*taken.borrow(), Some(Ok(taken)) if taken.is_driven_here() && self.is_of_life_of(taken))
+                matches!(&*taken.borrow(), Some(Ok(taken)) if taken.is_driven_here() && self.is_of_same_start(taken))
             }
             OutcomeSource::Elsewhere => false,
         }
@@ -176,7 +176,7 @@ impl<S: State> RunHandle<S> {
                 };
                 match taken {
                     // The room went to a new run under the same id.
-                    Some(Ok(handle)) if !self.is_of_life_of(&handle) => Err(self.replaced_error()),
+                    Some(Ok(handle)) if !self.is_of_same_start(&handle) => Err(self.replaced_error()),
                     Some(Ok(handle)) => match &handle.link {
                         OutcomeSource::Here(ended) => handle.wait_here(ended, &self.has_told).await,
                         _ => Box::pin(handle.wait()).await,
@@ -334,7 +334,7 @@ impl<S: State> RunHandle<S> {
         let loaded =
             self.shared.committer.read(|| load::load(&*self.shared.store, &self.graph, &self.run)).await?;
         let machine = &loaded.folded.machine;
-        if self.life.is_some_and(|life| life != machine.generation()) {
+        if self.start_id.is_some_and(|start_id| start_id != machine.start_id()) {
             return Err(self.replaced_error());
         }
         // It may have continued since.
@@ -342,9 +342,9 @@ impl<S: State> RunHandle<S> {
         Ok(rests.then(|| Outcome::of(machine, &loaded.state)))
     }
 
-    /// Returns whether another handle belongs to the same generation, as far as both handles know their generation.
-    fn is_of_life_of(&self, other: &Self) -> bool {
-        self.life.zip(other.life).is_none_or(|(one, other)| one == other)
+    /// Returns whether another handle belongs to the same start, as far as both handles know their start.
+    fn is_of_same_start(&self, other: &Self) -> bool {
+        self.start_id.zip(other.start_id).is_none_or(|(one, other)| one == other)
             && self.started.zip(other.started).is_none_or(|(one, other)| one == other)
     }
 
@@ -401,7 +401,7 @@ impl<S: State> Clone for RunHandle<S> {
     fn clone(&self) -> Self {
         let (shared, graph) = (Arc::clone(&self.shared), self.graph.clone());
         Self {
-            life: self.life,
+            start_id: self.start_id,
             started: self.started,
             has_told: AtomicBool::new(self.has_told.load(Ordering::Relaxed)),
             has_warned: AtomicBool::new(self.has_warned.load(Ordering::Relaxed)),

@@ -32,7 +32,7 @@ fn broken(is_mended: &Arc<AtomicBool>) -> Graph<Context> {
 }
 
 fn queued(request: StartRequest<Context>) -> StartRequest<Context> {
-    request.id("r").label("queue", "mail").label("queue.life", START)
+    request.id("r").label("queue", "mail").label("queue.start", START)
 }
 
 async fn statuses(store: &MemoryStore, run: &RunKey) -> Vec<(RecordKind, RunStatus)> {
@@ -169,7 +169,7 @@ async fn fork_is_held_as_start_of_its_own() {
     assert_eq!((head.status, head.epoch, head.owner), (RunStatus::Interrupted, Epoch::NEVER, None));
     let label = |name: &str| head.facts.labels.get(name).map(str::to_owned);
     assert_eq!((label("queue").as_deref(), label("ferrata.tags").as_deref()), (Some("mail"), Some("gpu")));
-    let start = label("queue.life").unwrap();
+    let start = label("queue.start").unwrap();
     assert!(start != START && start.split('.').count() == 3, "{start}");
     let now = process.checkpoint(handle.run(), Position::Latest).await.unwrap();
     assert_eq!(now.paused, Some(queue_pause_reason("mail")));

@@ -89,7 +89,7 @@ impl Log {
         }
         if record.header.kind == RecordKind::Start {
             self.is_whole = true;
-            self.life = body["life"].as_str().unwrap_or_default().to_owned();
+            self.life = body["start_id"].as_str().unwrap_or_default().to_owned();
         }
         self.check_status(&record, &body);
         self.broken.extend(self.bounds.add(&record.header, &body));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::machine::Machine;
 use super::questions::QuestionSubject;
 use crate::ask::Answer;
+use crate::claim::ClaimId;
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::plan::GraphPlan;
@@ -56,6 +57,11 @@ pub fn fold(run: &RunKey, records: &[Record], plan: Option<&Arc<GraphPlan>>) -> 
 }
 
 impl ReplayedRun {
+    /// Returns the last claim of the run.
+    pub fn claim_id(&self) -> ClaimId {
+        ClaimId { start_id: self.machine.start_id(), epoch: self.last.epoch }
+    }
+
     /// Applies the next records of the log.
     pub fn follow(&mut self, run: &RunKey, records: &[Record]) -> Result<()> {
         for record in records {
@@ -174,10 +180,14 @@ pub fn check_signal(machine: &Machine, signal: &Signal, now: Timestamp) -> Resul
         SignalKind::Unpause if matches!(status, RunStatus::Completed | RunStatus::Cancelled) => {
             refuse(ErrorKind::WrongStatus, format!("the run is {status} and cannot be unpaused"))
         }
-        SignalKind::Letters { life, .. } if life.is_some_and(|life| life != machine.generation()) => refuse(
-            ErrorKind::WrongStatus,
-            "the run was purged and started again; read its outbox messages again".into(),
-        ),
+        SignalKind::Letters { start_id, .. }
+            if start_id.is_some_and(|start_id| start_id != machine.start_id()) =>
+        {
+            refuse(
+                ErrorKind::WrongStatus,
+                "the run was purged and started again; read its outbox messages again".into(),
+            )
+        }
         SignalKind::Letters { change, .. } => match machine.letters() {
             Some(letters) => letters.check(change),
             None => refuse(ErrorKind::NotFound, "the run has sent no outbox message".into()),

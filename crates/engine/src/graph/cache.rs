@@ -17,15 +17,15 @@ use std::time::Duration;
 #[non_exhaustive]
 pub struct CachePolicy {
     /// The maximum age of a result that may be reused, by the clock of the runtime. It must be more than zero.
-    pub life: Duration,
+    pub max_age: Duration,
     /// The maximum number of results, at least 1. The default is 1,000. When the cache is full, the oldest result is removed, whatever its size is.
     pub entries: usize,
 }
 
 impl CachePolicy {
     /// Creates a policy with this maximum age and at most 1,000 results.
-    pub const fn with_max_age(life: Duration) -> Self {
-        Self { life, entries: 1_000 }
+    pub const fn with_max_age(max_age: Duration) -> Self {
+        Self { max_age, entries: 1_000 }
     }
 
     /// Sets the maximum number of results.

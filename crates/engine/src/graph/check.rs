@@ -121,7 +121,7 @@ impl Checker<'_> {
                     "is cached, and waits for input of its own in each activation; leave `cached` out".into(),
                 );
             }
-            if policy.life.is_zero() || policy.entries == 0 {
+            if policy.max_age.is_zero() || policy.entries == 0 {
                 wrong("is cached with a lifetime or a capacity of 0; raise both in `CachePolicy`, or leave `cached` out".into());
             }
         }

@@ -2,6 +2,7 @@
 //!
 //! Bodies refer to nodes and channels by name. So a log can be replayed without the user's types and without the graph.
 
+use crate::claim::StartId;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +10,6 @@ use std::sync::Arc;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
-use uuid::Uuid;
 
 pub use super::done::NodeDone;
 use super::effect::Effect;
@@ -114,8 +114,8 @@ pub struct StartRecord {
     pub entry: NodeName,
     /// The fingerprint of each node of the graph.
     pub graph: Arc<Prints>,
-    /// The generation of the run, which distinguishes it from other runs with the same id.
-    pub life: Uuid,
+    /// The start id of the run, which distinguishes it from other runs with the same id.
+    pub start_id: StartId,
     /// The effect of each node with an effect other than the default.
     #[serde(default, skip_serializing_if = "no_effects")]
     pub effects: Arc<ByNode<Effect>>,
@@ -357,10 +357,10 @@ pub enum SignalKind {
     Unpause,
     /// Cancels the run.
     Cancel { reason: String },
-    /// A change of outbox messages. If a generation of the run is named, the change applies only to this generation.
+    /// A change of outbox messages. If a start of the run is named, the change applies only to this start.
     Letters {
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        life: Option<Uuid>,
+        start_id: Option<StartId>,
         // Boxed, because every signal passes through the driver by value.
         change: Box<LetterChange>,
     },

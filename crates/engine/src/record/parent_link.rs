@@ -1,9 +1,8 @@
 //! The link between a run and its parent, which is stored in the labels of the child and in memos in the parent's log.
 
+use crate::claim::StartId;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
-
-use uuid::Uuid;
 
 use super::RunFacts;
 use super::child::ParentBond;
@@ -41,7 +40,7 @@ impl ParentLink {
     pub fn path_segment(&self) -> Option<String> {
         let (rest, name) = self.start.rsplit_once(':')?;
         let (rest, visit) = rest.rsplit_once(':')?;
-        // Names of nodes may contain colons, the generation of a run cannot.
+        // Names of nodes may contain colons, a start id cannot.
         let (_, node) = rest.split_once(':')?;
         Some(format!("{node}@{visit}:{name}"))
     }
@@ -94,9 +93,9 @@ pub fn parent_link(run: &RunKey, facts: &RunFacts) -> Option<ParentLink> {
     Some(ParentLink { parent: RunKey::new(run.tenant.clone(), parent), start, bond })
 }
 
-/// Returns the unique identity of the start of a child. It contains the generation and the activation of the parent, and the name of the child.
-pub fn start_of(life: Uuid, node: &NodeName, visit: Visit, name: &str) -> Arc<str> {
-    format!("{life}:{node}:{visit}:{name}").into()
+/// Returns the unique identity of the start of a child. It contains the start id and the activation of the parent, and the name of the child.
+pub fn start_of(start_id: StartId, node: &NodeName, visit: Visit, name: &str) -> Arc<str> {
+    format!("{start_id}:{node}:{visit}:{name}").into()
 }
 
 /// Returns whether the same activation started two runs under the same name, or whether no node started either of them.

@@ -9,7 +9,7 @@ use ferrata_core::{ExecutorId, Seq, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::{QueueState, SlotHolder, SlotKind, SlotWaiter};
-use crate::queue_run::LIFE;
+use crate::queue_run::START_ID;
 
 /// A start whose run has ended or will never exist.
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +67,7 @@ impl StartId {
     /// Returns the start that recorded the run. `None` if the run has no such label or the label cannot be parsed, for example because an earlier
     /// version recorded the run.
     pub(crate) fn of(facts: &RunFacts) -> Option<Self> {
-        facts.labels.get(LIFE)?.parse().ok()
+        facts.labels.get(START_ID)?.parse().ok()
     }
 }
 

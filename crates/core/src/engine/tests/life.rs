@@ -70,7 +70,7 @@ impl Life {
         life.note(RecordEvent::Start(crate::record::body::StartRecord {
             entry,
             graph: Arc::clone(&plan.prints),
-            life: Uuid::from_u128(7),
+            start_id: ferrata_engine::claim::StartId::from_uuid(Uuid::from_u128(7)),
             effects: Default::default(),
             edges: Default::default(),
             gates: Default::default(),

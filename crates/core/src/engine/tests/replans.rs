@@ -83,7 +83,7 @@ impl Run {
         let started = StartRecord {
             entry,
             graph: Arc::clone(&plan.prints),
-            life: uuid::Uuid::from_u128(7),
+            start_id: ferrata_engine::claim::StartId::from_uuid(uuid::Uuid::from_u128(7)),
             effects: Arc::clone(&plan.effects),
             edges: Default::default(),
             gates: Arc::clone(&plan.gates),

@@ -13,7 +13,7 @@ use crate::record::RecordHeader;
 pub(crate) struct LogCursor {
     /// The last record whose events were all delivered. `None` if there is no such record yet.
     pub(crate) last: Option<Seq>,
-    /// The id of the last record, which identifies the generation of the run, if it is known. If only a part of the first record was delivered, it is
+    /// The id of the last record, which identifies the start of the run, if it is known. If only a part of the first record was delivered, it is
     /// the id of this record.
     pub(crate) id: Option<RecordId>,
     /// The number of events of the next record that were delivered or skipped.
@@ -46,7 +46,7 @@ impl LogCursor {
         Self { last, id: prev.filter(|_| last.is_some()), part: 0 }
     }
 
-    /// Returns whether the next record belongs to the same generation of the run.
+    /// Returns whether the next record belongs to the same start of the run.
     pub(crate) fn leads_to(&self, next: &RecordHeader) -> bool {
         match (self.last, self.id) {
             (_, None) => true,

@@ -227,7 +227,7 @@ impl RunFeed {
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::NotFound`] if the position belongs to another generation of the run, and the errors of the store and of
+    /// Returns [`ErrorKind::NotFound`] if the position belongs to another start of the run, and the errors of the store and of
     /// [`WatchedRecord::of`].
     pub(crate) async fn read(
         &self,
@@ -237,7 +237,7 @@ impl RunFeed {
     ) -> Result<TailRead> {
         let mut tail = self.tail.lock().await;
         let (hints, now) = (*self.wakeups.borrow(), log.now);
-        // A position without an id fits any generation, even one that was purged since the load.
+        // A position without an id fits any start, even one that was purged since the load.
         let is_fresh =
             tail.head.is_some_and(|(.., after, at)| after == hints && now.saturating_sub(at) < fresh);
         if place.id.is_none() && !is_fresh && !tail.is_in_log(log, &self.run).await? {
@@ -258,7 +258,7 @@ impl RunFeed {
         }
         let fetched = fetch(log, &self.run, place).await;
         if fetched.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
-            // The cache may be of another generation as well.
+            // The cache may be of another start as well.
             *tail = LogTail::default();
         }
         let (read, head) = fetched?;
@@ -301,7 +301,7 @@ impl Drop for RunFeed {
 }
 
 impl LogTail {
-    /// Returns the cached records after a position, if they follow it in the same generation of the run. If they do not, the caller must read the
+    /// Returns the cached records after a position, if they follow it in the same start of the run. If they do not, the caller must read the
     /// store.
     fn cached_after(&self, place: &LogCursor) -> Option<TailRead> {
         let first = self.entries.front()?;
@@ -341,7 +341,7 @@ impl LogTail {
     }
 }
 
-fn another_life(run: &RunKey, seq: Seq) -> Error {
+fn another_start(run: &RunKey, seq: Seq) -> Error {
     let message = "the run does not have the record of the cursor: it was purged and its id started again, or its store lost records; watch \
         it from its start";
     Error::new(ErrorKind::NotFound, message).with_run(run).with_seq(seq)
@@ -361,7 +361,7 @@ async fn fetch(log: LogReads<'_>, run: &RunKey, place: &LogCursor) -> Result<Fet
             found => found?,
         };
         if let Some(last) = place.last.filter(|last| *last > found.last) {
-            return Err(another_life(run, last));
+            return Err(another_start(run, last));
         }
         if next < found.first {
             let oldest = found.items.iter().find(|header| header.seq == found.first);
@@ -369,7 +369,7 @@ async fn fetch(log: LogReads<'_>, run: &RunKey, place: &LogCursor) -> Result<Fet
         }
         if let Some(known) = found.items.iter().find(|header| Some(header.seq) == place.last) {
             if place.id.is_some_and(|id| id != known.id) {
-                return Err(another_life(run, known.seq));
+                return Err(another_start(run, known.seq));
             }
             before = Some(known.status);
             if found.last == known.seq {
@@ -408,7 +408,7 @@ async fn fetch(log: LogReads<'_>, run: &RunKey, place: &LogCursor) -> Result<Fet
                 entries.last().map_or(before, |last| Some(last.header.status)),
             )?;
             if !after.leads_to(&entry.header) {
-                return Err(another_life(run, after.last.unwrap_or(entry.header.seq)));
+                return Err(another_start(run, after.last.unwrap_or(entry.header.seq)));
             }
             entries.push(Arc::new(entry));
         }

@@ -1,5 +1,6 @@
 //! The sizes of bases, loads and checks, over logs that grow, shrink and change owners.
 
+use crate::claim::StartId;
 use std::cell::Cell;
 
 use proptest::prelude::*;
@@ -63,11 +64,11 @@ fn writer() -> LogWriter {
 impl Writing {
     fn begin() -> Self {
         let entry = NodeName::try_from("n").unwrap();
-        let life = Uuid::from_u128(7);
+        let start_id = StartId::from_uuid(Uuid::from_u128(7));
         let event = RecordEvent::Start(StartRecord {
             entry,
             graph: Arc::default(),
-            life,
+            start_id,
             effects: Arc::default(),
             edges: Arc::default(),
             gates: Arc::default(),

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use ferrata_engine::graph::RetryPolicy;
 use tokio::sync::{Notify, watch};
-use uuid::Uuid;
 
 pub use self::sink::{OutboxMessage, OutboxSink, SinkError};
+use crate::claim::StartId;
 use crate::id::RunKey;
 
 /// The maximum number of messages in one delivery.
@@ -29,8 +29,8 @@ pub(crate) struct SinkRoute {
     pub(crate) retry: RetryPolicy,
 }
 
-/// The key of a lane: the run, its generation, and the topic.
-pub(crate) type LaneKey = (RunKey, Uuid, Arc<str>);
+/// The key of a lane: the run, its start, and the topic.
+pub(crate) type LaneKey = (RunKey, StartId, Arc<str>);
 
 /// The messages of one run to one topic.
 #[derive(Default)]

@@ -1,12 +1,12 @@
 //! The trait [`OutboxSink`], which applications implement to deliver outbox messages, and the message that a sink receives.
 
+use crate::claim::StartId;
 use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
-use uuid::Uuid;
 
 use crate::clock::Timestamp;
 use crate::engine::outbox::UndeliveredMessage;
@@ -38,12 +38,12 @@ pub struct OutboxMessage {
     /// Whether the message was rejected. A rejected message is delivered only after a call of
     /// [`Runtime::retry_outbox`](crate::runtime::Runtime::retry_outbox).
     pub is_dead: bool,
-    pub(crate) life: Uuid,
+    pub(crate) start_id: StartId,
     payload: Arc<RawValue>,
 }
 
 impl OutboxMessage {
-    pub(crate) fn new(run: &RunKey, life: Uuid, posted: &UndeliveredMessage) -> Self {
+    pub(crate) fn new(run: &RunKey, start_id: StartId, posted: &UndeliveredMessage) -> Self {
         Self {
             run: run.clone(),
             number: posted.number,
@@ -55,7 +55,7 @@ impl OutboxMessage {
             why: posted.why.clone(),
             retry_at: posted.retry_at,
             is_dead: posted.dead,
-            life,
+            start_id,
             payload: Arc::clone(&posted.payload),
         }
     }
@@ -63,9 +63,9 @@ impl OutboxMessage {
     /// Returns the idempotency key of the message. Every delivery of the message by any process has the same key. No other message has this key, even
     /// in a later run with the same id.
     ///
-    /// The key has the form `{generation of the run}:{number}` and at most 56 bytes.
+    /// The key has the form `{start id}:{number}` and at most 56 bytes.
     pub fn key(&self) -> String {
-        format!("{}:{}", self.life, self.number)
+        format!("{}:{}", self.start_id, self.number)
     }
 
     /// Returns the payload as JSON text.

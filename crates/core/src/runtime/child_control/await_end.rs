@@ -207,7 +207,7 @@ pub(crate) fn closing(scope: &NodeScope) -> Option<impl Future<Output = ()> + Se
     }
     let parent = &scope.run.key;
     let named = open.into_iter().map(|child| ChildRef {
-        start: start_of(scope.run.life, &scope.node, scope.visit, &child.name),
+        start: start_of(scope.run.claim.start_id, &scope.node, scope.visit, &child.name),
         run: RunKey::new(parent.tenant.clone(), child.note.run),
         parent: parent.run.clone(),
     });

@@ -77,7 +77,7 @@ async fn check_owner(shared: &RuntimeInner, run: &RunScope) -> Result<()> {
     let (term, _) = shared.heartbeat.check_alive()?;
     let gaps = shared.heartbeat.wait_until_certain(term).await?;
     let head = shared.store.head(&run.key).await?;
-    if head.is_none_or(|head| (head.epoch, head.owner) != (run.epoch, Some(shared.executor))) {
+    if head.is_none_or(|head| (head.epoch, head.owner) != (run.claim.epoch, Some(shared.executor))) {
         let message =
             "another process has claimed the run; that process manages the children of its activations";
         return Err(Error::new(ErrorKind::Fenced, message).with_run(&run.key));

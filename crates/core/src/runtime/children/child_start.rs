@@ -206,7 +206,7 @@ impl<S: State> ChildSpec<S> {
 
     fn build_note(&self, name: &str, round: u32) -> Result<ChildNote> {
         let run = match &self.id {
-            // Includes the parent's id, because a copy of the parent under another id has the same generation.
+            // Includes the parent's id, because a copy of the parent under another id has the same start id.
             None => child_id(name, &format!("{}:{}:{round}", self.cx.run().run, self.cx.start_of(name)))?,
             Some(Ok(id)) if self.is_detached() => id.clone(),
             Some(Ok(id)) => id_of_round(id, round).map_err(|error| error.with_node(self.cx.node()))?,

@@ -58,7 +58,7 @@ impl<S: State> ChildRequest<S> {
         self
     }
 
-    /// Sets the run id of the child. By default the id is computed from the generation of the parent, the activation and the name of the child. If a
+    /// Sets the run id of the child. By default the id is computed from the start id of the parent, the activation and the name of the child. If a
     /// child is started again after a failure, the number of the restart is appended to the id.
     pub fn id(mut self, id: impl AsRef<str>) -> Self {
         self.0.id = Some(RunId::new(id));

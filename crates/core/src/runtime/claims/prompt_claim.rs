@@ -62,7 +62,7 @@ async fn claim_run(shared: &Arc<RuntimeInner>, tip: RunWriter) {
 /// changed the run.
 async fn facts(shared: &RuntimeInner, tip: &RunWriter) -> Option<RunFacts> {
     if let Some(facts) =
-        shared.idle_runs.take(&tip.log.run, tip.folded.machine.generation()).map(Arc::unwrap_or_clone)
+        shared.idle_runs.take(&tip.log.run, tip.folded.machine.start_id()).map(Arc::unwrap_or_clone)
     {
         return Some(facts);
     }

@@ -99,7 +99,7 @@ impl<S: State> RunDriver<S> {
 
     /// Returns the delay before the next attempt of an activation. The delay is the same after a resume, and differs between runs.
     pub(super) fn retry_delay(&self, key: ActivationKey, failed: u32) -> Duration {
-        let (high, low) = self.machine.generation().as_u64_pair();
+        let (high, low) = self.machine.start_id().as_u64_pair();
         let seed = (u64::from(key.0) << 32 | u64::from(key.1.get())) ^ high ^ low;
         self.plan.node(NodeIx::new(key.0)).retry.delay(failed, seed)
     }

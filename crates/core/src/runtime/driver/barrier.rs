@@ -146,7 +146,7 @@ impl<S: State> RunDriver<S> {
             // The transaction may have the only connection.
             self.break_transaction();
             match self.in_term(self.shared.store.head(self.journal.run())).await {
-                // It is the same generation: while this driver is registered, this executor claims no other generation of the run.
+                // It is the same start: while this driver is registered, this executor claims no other start of the run.
                 Ok(Some(head))
                     if (head.epoch, head.owner) == (self.journal.epoch(), Some(self.journal.executor())) =>
                 {

@@ -47,6 +47,7 @@ use self::ready_queue::ReadyQueue;
 use self::stopping::StopDeadlines;
 pub(crate) use self::transactions::check_transactions;
 use self::waiters::WaitRegistry;
+use crate::claim::ClaimId;
 use crate::compact::once_channel::OnceSender;
 use crate::compact::queue::Receiver;
 use crate::engine::machine::Machine;
@@ -54,7 +55,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::graph::plan::GraphPlan;
 use crate::graph::{CheckpointPolicy, Graph};
 use crate::id::{HeadRef, RunKey, Seq};
-use crate::kernel::claim_id::ClaimId;
 use crate::kernel::commands::{DriverCommand, RuntimePhase};
 use crate::kernel::event::Event as RunEventKind;
 use crate::kernel::inner::RuntimeInner;
@@ -144,9 +144,9 @@ impl<S: State> RunDriver<S> {
         }
     }
 
-    /// Returns the claim of the driver, and the generation of its run.
-    pub(crate) fn tenure(&self) -> ClaimId {
-        ClaimId { life: self.machine.generation(), epoch: self.journal.epoch() }
+    /// Returns the claim by which the driver drives its run.
+    pub(crate) fn claim(&self) -> ClaimId {
+        ClaimId { start_id: self.machine.start_id(), epoch: self.journal.epoch() }
     }
 
     pub(crate) fn shared(&self) -> &RuntimeInner {

@@ -104,7 +104,7 @@ impl<S: State> RunDriver<S> {
         })?;
         let folded = fold(&run, &records, Some(&self.plan))?;
         let last = &folded.last;
-        if folded.machine.generation() != self.machine.generation() {
+        if folded.machine.start_id() != self.machine.start_id() {
             let message =
                 "the run was purged and started again while this process drove it; the purged run stopped";
             return Err(Error::new(ErrorKind::Fenced, message).with_run(&run).with_seq(last.seq));

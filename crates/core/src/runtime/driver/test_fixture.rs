@@ -1,6 +1,7 @@
 #![cfg(test)]
 //! The fixture of the unit tests of the driver's parts. It has a machine, scopes of attempts and times.
 
+use crate::claim::{ClaimId, StartId};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
@@ -56,7 +57,7 @@ pub(super) fn started(graph: &Graph<Context>) -> RecordEvent {
     RecordEvent::Start(StartRecord {
         entry: plan.node(plan.entry).name.clone(),
         graph: Arc::clone(&plan.prints),
-        life: Uuid::from_u128(7),
+        start_id: StartId::from_uuid(Uuid::from_u128(7)),
         effects: Arc::clone(&plan.effects),
         edges: Arc::clone(&plan.targets),
         gates: Arc::clone(&plan.gates),
@@ -101,8 +102,7 @@ pub(super) fn scope(activation: ActivationKey) -> Arc<NodeScope> {
         key: run(),
         facts: Arc::new(facts()),
         config: None,
-        life: Uuid::from_u128(7),
-        epoch: Epoch::new(1),
+        claim: ClaimId { start_id: StartId::from_uuid(Uuid::from_u128(7)), epoch: Epoch::new(1) },
         resources: Arc::default(),
         clock: Arc::new(ManualClock::new(at(0))),
         commands: queue().0,

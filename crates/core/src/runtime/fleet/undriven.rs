@@ -7,10 +7,10 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
+use crate::claim::ClaimId;
 use crate::engine::fold::fold;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{RecordId, RunKey};
-use crate::kernel::claim_id::ClaimId;
 use crate::kernel::commands::RuntimePhase;
 use crate::kernel::inner::RuntimeInner;
 use crate::record::RunStatus;
@@ -78,8 +78,8 @@ async fn check_undriven(shared: &Arc<RuntimeInner>, seen: &Undriven) -> Result<U
 async fn release(shared: &Arc<RuntimeInner>, head: &RunHead) -> Result<()> {
     let run = &head.run;
     let Some(records) = shared.store.load(run, At::Latest).await? else { return Ok(()) };
-    let life = match fold(run, &records, None) {
-        Ok(folded) => folded.machine.generation(),
+    let start_id = match fold(run, &records, None) {
+        Ok(folded) => folded.machine.start_id(),
         // Other claimers cannot read the run, either.
         Err(error) => {
             tracing::debug!(%run, %error, "cannot read an own run without a driver");
@@ -88,6 +88,6 @@ async fn release(shared: &Arc<RuntimeInner>, head: &RunHead) -> Result<()> {
     };
     tracing::warn!(%run, "releasing an own run without a driver");
     let why = Error::new(ErrorKind::Closed, "its process had no driver for it");
-    release_failed_run(&Arc::downgrade(shared), run, ClaimId { life, epoch: head.epoch }, &why);
+    release_failed_run(&Arc::downgrade(shared), run, ClaimId { start_id, epoch: head.epoch }, &why);
     Ok(())
 }

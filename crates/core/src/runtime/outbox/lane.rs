@@ -1,5 +1,6 @@
 //! The task of an outbox lane, which delivers the messages of one run and topic in order and records the results in the log.
 
+use crate::claim::StartId;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -139,7 +140,7 @@ fn classify_results(
         let (number, tries) = (first.number, first.tries);
         let gives_up = is_final || tries >= route.retry.attempts();
         // Message numbers start again in each run. Alone they would make the messages of all runs retry at the same time.
-        let (high, low) = first.life.as_u64_pair();
+        let (high, low) = first.start_id.as_u64_pair();
         let retry_at = (!gives_up).then(|| now.plus(route.retry.delay(tries, number ^ high ^ low)));
         (first.why, first.retry_at) = (Some(why.clone()), retry_at);
         shared.telemetry().undelivered(&first.topic, gives_up);
@@ -160,7 +161,7 @@ enum RecordResult {
     Recorded,
     /// Another process recorded a result for the message first, so this result is dropped.
     Overtaken,
-    /// The run was purged or its id belongs to another generation, or this runtime ends, so nothing more is recorded.
+    /// The run was purged or its id was started again, or this runtime ends, so nothing more is recorded.
     Nothing,
 }
 
@@ -186,23 +187,23 @@ async fn record(weak: &Weak<RuntimeInner>, key: &LaneKey, change: LetterChange) 
     }
 }
 
-/// Reads the waiting messages of a lane, and the last number that the log covers. Returns `None` if no message of this generation waits,
+/// Reads the waiting messages of a lane, and the last number that the log covers. Returns `None` if no message of this start waits,
 /// or this runtime ends.
 async fn read_again(
     weak: &Weak<RuntimeInner>,
-    (run, life, topic): &LaneKey,
+    (run, start_id, topic): &LaneKey,
 ) -> Option<(u64, Vec<OutboxMessage>)> {
     let mut wait = FIRST_PAUSE;
     loop {
         let shared = weak.upgrade()?;
         match folded_at(&*shared.store, run, At::Latest, None).await {
             Ok(folded) => {
-                let letters = folded.machine.letters().filter(|_| folded.machine.generation() == *life)?;
+                let letters = folded.machine.letters().filter(|_| folded.machine.start_id() == *start_id)?;
                 let waiting =
                     letters.waiting().iter().filter(|posted| !posted.dead && posted.topic == *topic);
                 return Some((
                     letters.sent_count(),
-                    waiting.map(|posted| OutboxMessage::new(run, *life, posted)).collect(),
+                    waiting.map(|posted| OutboxMessage::new(run, *start_id, posted)).collect(),
                 ));
             }
             // The run was purged.
@@ -242,10 +243,10 @@ async fn wait_for_store(shared: Arc<RuntimeInner>, wait: &mut Duration) -> bool 
 
 async fn write_results(
     shared: &Arc<RuntimeInner>,
-    (run, life, _): &LaneKey,
+    (run, start_id, _): &LaneKey,
     change: LetterChange,
 ) -> Result<()> {
-    let signal = signal(Some(*life), change, shared.clock.now());
+    let signal = signal(Some(*start_id), change, shared.clock.now());
     let message = |reply| DriverCommand::Signal { signal: Box::new(signal.clone()), reply };
     let decide = |tip: &mut crate::kernel::run_writer::RunWriter| {
         check_signal(&tip.folded.machine, &signal, signal.at)?;
@@ -260,6 +261,11 @@ async fn write_results(
     })
 }
 
-pub(super) fn signal(life: Option<uuid::Uuid>, change: LetterChange, at: Timestamp) -> Signal {
-    Signal { what: SignalKind::Letters { life, change: Box::new(change) }, by: None, at, of_parent: false }
+pub(super) fn signal(start_id: Option<StartId>, change: LetterChange, at: Timestamp) -> Signal {
+    Signal {
+        what: SignalKind::Letters { start_id, change: Box::new(change) },
+        by: None,
+        at,
+        of_parent: false,
+    }
 }

@@ -20,12 +20,12 @@ use crate::kernel::tasks::spawn;
 /// Passes the messages of a run up to the number `to` to the lanes of this process. The records of these messages are durable.
 pub(crate) fn queue_messages(shared: &Arc<RuntimeInner>, run: &RunKey, machine: &Machine, to: u64) {
     let Some(letters) = machine.letters().filter(|_| shared.post().has_outlets()) else { return };
-    let life = machine.generation();
+    let start_id = machine.start_id();
     for posted in letters.waiting().iter().filter(|letter| !letter.dead && letter.number <= to) {
         if !shared.post().routes.contains_key(&*posted.topic) {
             continue;
         }
-        let key = (run.clone(), life, Arc::clone(&posted.topic));
+        let key = (run.clone(), start_id, Arc::clone(&posted.topic));
         let mut lines = shared.post().lines();
         let is_new = !lines.contains_key(&key);
         let line = lines.entry(key.clone()).or_default();
@@ -34,7 +34,7 @@ pub(crate) fn queue_messages(shared: &Arc<RuntimeInner>, run: &RunKey, machine: 
             if first.is_some_and(|first| posted.number < *first) {
                 line.bell.notify_one();
             }
-            line.waiting.entry(posted.number).or_insert_with(|| OutboxMessage::new(run, life, posted));
+            line.waiting.entry(posted.number).or_insert_with(|| OutboxMessage::new(run, start_id, posted));
         }
         if is_new {
             let bell = Arc::clone(&line.bell);

@@ -23,7 +23,7 @@ pub(crate) async fn take(shared: &Arc<RuntimeInner>, tip: &mut RunWriter) -> Res
         return Ok(());
     }
     // The record tells other processes that this process delivers the messages, and until when.
-    let taken = signal(Some(tip.folded.machine.generation()), LetterChange::Taken, shared.clock.now());
+    let taken = signal(Some(tip.folded.machine.start_id()), LetterChange::Taken, shared.clock.now());
     tip.append(shared, None, &[RecordEvent::Signal(taken)]).await?;
     queue_messages(shared, &tip.log.run, &tip.folded.machine, u64::MAX);
     Ok(())

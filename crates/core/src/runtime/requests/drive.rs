@@ -1,5 +1,6 @@
 //! Creates the driver of a run that was started or claimed, and spawns its task.
 
+use crate::claim::ClaimId;
 use crate::runtime::driver::DriverInput;
 use crate::runtime::writes::release::release_failed_run;
 use std::sync::Arc;
@@ -39,8 +40,7 @@ pub(crate) fn drive<S: State>(
         key: run.clone(),
         facts: Arc::clone(&parts.facts),
         config: parts.machine.config().cloned(),
-        life: parts.machine.generation(),
-        epoch: parts.log.epoch,
+        claim: ClaimId { start_id: parts.machine.start_id(), epoch: parts.log.epoch },
         resources: Arc::clone(&shared.services.resources),
         clock: Arc::clone(&shared.clock),
         commands,
@@ -62,7 +62,7 @@ pub(crate) fn drive<S: State>(
         RunDriver::new(Arc::clone(&shared), graph.clone(), policy, registration, channels, parts);
     let span = spans::run(&run, graph.name(), shared.trace(), facts.labels.get(TRACE));
     let (weak, run_then) = (Arc::downgrade(&shared), run.clone());
-    let tenure = driver.tenure();
+    let claim = driver.claim();
     let driving = async move {
         let result = driver.run().await;
         let outcome = result.map(|stopped| match stopped {
@@ -77,11 +77,7 @@ pub(crate) fn drive<S: State>(
         let (begun, head) = (driver.has_begun(), driver.durable_head());
         let is_over = matches!(driver.machine().status(), RunStatus::Completed | RunStatus::Cancelled);
         if outcome.is_ok() && begun && !is_over {
-            driver.shared().idle_runs.remember(
-                driver.run_key().clone(),
-                driver.machine().generation(),
-                facts,
-            );
+            driver.shared().idle_runs.remember(driver.run_key().clone(), driver.machine().start_id(), facts);
         }
         let has_ended = outcome.is_ok() && driver.machine().status().is_finished();
         let run = driver.run_key().clone();
@@ -122,10 +118,12 @@ pub(crate) fn drive<S: State>(
         }
         active.end();
         if let (true, Err(error)) = (end.has_begun, &end.outcome) {
-            release_failed_run(&weak, &run_then, tenure, error);
+            release_failed_run(&weak, &run_then, claim, error);
         }
         ended.send(Box::new(end));
     };
     spawn(task);
-    RunHandle::new(shared, graph, run, OutcomeSource::Here(outcome)).of_life(tenure.life).of_start(&started)
+    RunHandle::new(shared, graph, run, OutcomeSource::Here(outcome))
+        .of_start_id(claim.start_id)
+        .of_start(&started)
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::resume::{ClaimOptions, resume};
 use super::start_extras::StartExtras;
+use crate::claim::StartId;
 use crate::clock::Timestamp;
 use crate::engine::fold::ReplayedRun;
 use crate::engine::fold::missing;
@@ -141,7 +142,7 @@ impl ForkRequest {
         let plan = graph.map(AnyGraph::plan);
         let mut folded = origin(&*shared.store, source, &self.at, plan, !self.nodes.is_empty()).await?;
         let at = folded.last.head();
-        folded.machine.branch_off(shared.ids.next(now), plan.map(|plan| &**plan));
+        folded.machine.branch_off(StartId::from_uuid(shared.ids.next(now)), plan.map(|plan| &**plan));
         let place = |error: Error| error.with_run(source).with_seq(at.seq);
         let config = self.given.clone().config(shared.limits.max_body).map_err(place)?;
         if let Some(config) = &config {

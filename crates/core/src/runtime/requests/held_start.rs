@@ -90,7 +90,7 @@ impl<S: State> ValidatedStart<S> {
         text: Box<RawValue>,
     ) -> Result<ControlFlow<RunHandle<S>, Self>> {
         let (event, mut machine) = self.first()?;
-        let life = machine.generation();
+        let start_id = machine.start_id();
         let Self { shared, graph, run, facts, .. } = &self;
         shared.takes(run)?;
         let mut log = shared.log_writer(run);
@@ -112,6 +112,6 @@ impl<S: State> ValidatedStart<S> {
         shared.telemetry().of(Some(&facts.workflow)).started();
         shared.emit(run, || RunEventKind::Started);
         let handle = RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), OutcomeSource::Elsewhere);
-        Ok(ControlFlow::Break(handle.of_life(life)))
+        Ok(ControlFlow::Break(handle.of_start_id(start_id)))
     }
 }

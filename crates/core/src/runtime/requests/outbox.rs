@@ -24,7 +24,7 @@ impl Runtime {
     pub async fn outbox(&self, run: &RunKey) -> Result<Vec<OutboxMessage>> {
         let machine = folded_at(&**self.store(), run, At::Latest, None).await?.machine;
         let waiting = machine.letters().map_or(&[][..], |letters| letters.waiting());
-        Ok(waiting.iter().map(|posted| OutboxMessage::new(run, machine.generation(), posted)).collect())
+        Ok(waiting.iter().map(|posted| OutboxMessage::new(run, machine.start_id(), posted)).collect())
     }
 
     /// Retries the rejected messages with these `numbers`, or all rejected messages of the run if `numbers` is empty. A process that has a sink for
@@ -36,7 +36,7 @@ impl Runtime {
     /// Returns [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if the run does not exist, or if no rejected message has one of the numbers.
     pub fn retry_outbox(&self, run: &RunKey, numbers: &[u64]) -> SignalRequest {
         let change = Box::new(LetterChange::Retry { numbers: numbers.to_vec() });
-        SignalRequest::new(self.shared(), run, Ok(SignalKind::Letters { life: None, change }))
+        SignalRequest::new(self.shared(), run, Ok(SignalKind::Letters { start_id: None, change }))
     }
 
     /// Drops messages, so that they are not delivered. If `numbers` is empty, all rejected messages of the run are dropped. Otherwise the messages
@@ -48,6 +48,6 @@ impl Runtime {
     /// Returns [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if the run does not exist, or if no undelivered message has one of the numbers.
     pub fn drop_outbox(&self, run: &RunKey, numbers: &[u64]) -> SignalRequest {
         let change = Box::new(LetterChange::Drop { numbers: numbers.to_vec() });
-        SignalRequest::new(self.shared(), run, Ok(SignalKind::Letters { life: None, change }))
+        SignalRequest::new(self.shared(), run, Ok(SignalKind::Letters { start_id: None, change }))
     }
 }

@@ -7,13 +7,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use super::drive::drive;
+use crate::claim::ClaimId;
 use crate::clock::Timestamp;
 use crate::engine::fold::missing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointPolicy, Graph};
 use crate::id::{Epoch, RunKey};
 use crate::kernel::admission::RunPermit;
-use crate::kernel::claim_id::ClaimId;
 use crate::kernel::event::Event as RunEventKind;
 use crate::kernel::inner::RuntimeInner;
 use crate::kernel::run_writer::RunWriter;
@@ -303,8 +303,8 @@ async fn claim<S: State>(
     }
     let append = tip.record(&events).map_err(|error| error.with_run(run))?;
     let RunWriter { folded, log, .. } = tip;
-    let tenure = ClaimId { life: folded.machine.generation(), epoch: log.epoch };
-    let (registration, durable) = match registration.claim(append, tenure).await {
+    let claim = ClaimId { start_id: folded.machine.start_id(), epoch: log.epoch };
+    let (registration, durable) = match registration.claim(append, claim).await {
         Ok(taken) => taken,
         Err(error) if error.kind() == ErrorKind::Conflict => return Ok(ClaimResult::Overtaken(epoch)),
         Err(error) => return Err(error),

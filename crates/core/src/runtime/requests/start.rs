@@ -18,12 +18,12 @@ use super::resume::{is_left, resume};
 use super::same_input::has_same_input;
 use super::start_extras::{EncodedExtras, StartExtras};
 use super::waiting_runs::line_up;
+use crate::claim::{ClaimId, StartId};
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointFrequency, CheckpointPolicy, Graph};
 use crate::id::{Epoch, RunId, RunKey, TenantId};
 use crate::kernel::admission::{AdmissionResult, room};
-use crate::kernel::claim_id::ClaimId;
 use crate::kernel::event::Event as RunEventKind;
 use crate::kernel::inner::RuntimeInner;
 use crate::kernel::tags::label;
@@ -307,14 +307,15 @@ impl<S: State> ValidatedStart<S> {
             Arc::clone(&plan.targets),
             Arc::clone(&plan.gates),
         );
-        let (entry, life) = (plan.node(plan.entry).name.clone(), shared.ids.next(facts.created));
+        let (entry, start_id) =
+            (plan.node(plan.entry).name.clone(), StartId::from_uuid(shared.ids.next(facts.created)));
         let EncodedExtras { config, messages } = self.given.clone();
         let secret = plan.secrets.clone();
         let graph = graphs;
         let event = RecordEvent::Start(StartRecord {
             entry,
             graph,
-            life,
+            start_id,
             effects,
             edges,
             gates,
@@ -376,7 +377,7 @@ impl<S: State> ValidatedStart<S> {
             return Box::pin(self.again()).await;
         }
         let (event, machine) = self.first()?;
-        let life = machine.generation();
+        let start_id = machine.start_id();
         let mut log = shared.log_writer(run);
         log.state_version = graph.schema().version();
         let (mut durable, mut first) = (None, None);
@@ -387,16 +388,16 @@ impl<S: State> ValidatedStart<S> {
                 // No claim yet: this distinguishes it from a lost run.
                 log.epoch = Epoch::NEVER;
             }
-            let tenure = ClaimId { life, epoch: log.epoch };
+            let claim = ClaimId { start_id, epoch: log.epoch };
             let append = log.begin(&event, &machine, text, registration.is_none(), facts.clone())?;
             let taken = match registration {
                 Some(registration) => registration
-                    .claim(append, tenure)
+                    .claim(append, claim)
                     .await
                     .map(|(registration, head)| (Some(registration), head)),
                 None => match shared.committer.append(append.clone(), None).await {
                     Ok(head) => Ok((None, head)),
-                    Err(error) => Err(claim_error(shared, append, tenure, &error)),
+                    Err(error) => Err(claim_error(shared, append, claim, &error)),
                 },
             };
             match taken {
@@ -409,7 +410,7 @@ impl<S: State> ValidatedStart<S> {
         shared.emit(run, || RunEventKind::Started);
         let Some(registration) = registration else {
             let handle = line_up(shared, graph, run, facts, policy);
-            return Ok(ControlFlow::Break(handle.of_life(life)));
+            return Ok(ControlFlow::Break(handle.of_start_id(start_id)));
         };
         let Self { shared, graph, input: state, run, facts, .. } = self;
         let held = first.is_some().then(|| facts.clone());

@@ -251,7 +251,7 @@ impl WritePrecondition for Revival<'_> {
             condition.check(seen).await?;
         }
         if let Some(seen) = seen {
-            let known = self.shared.idle_runs.get(self.run, seen.folded.machine.generation());
+            let known = self.shared.idle_runs.get(self.run, seen.folded.machine.start_id());
             let facts = match known {
                 Some(facts) => Some(facts),
                 // Read after the log: if another run has the id since, the following append fails.

@@ -280,7 +280,7 @@ impl Watch {
         Ok(has_more)
     }
 
-    /// Checks whether a run exists, belongs to the expected generation, and has the labels of the filter. Returns false if there is no log to read
+    /// Checks whether a run exists, is the expected start, and has the labels of the filter. Returns false if there is no log to read
     /// yet.
     async fn check_member(&mut self, index: usize) -> Result<bool> {
         let run = self.members[index].run.clone();

@@ -35,7 +35,7 @@ pub(super) struct WatchedRun {
     live_before_batch: usize,
     /// Whether the log may have further records.
     pub(super) is_due: bool,
-    /// Whether the run exists and belongs to the expected generation.
+    /// Whether the run exists and is the expected start.
     pub(super) is_known: bool,
     /// Whether the labels of the run match the filter.
     pub(super) is_wanted: bool,

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::release::{claim_error, release_failed_run};
+use crate::claim::ClaimId;
 use crate::compact::queue::Receiver;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{HeadRef, RunKey};
 use crate::kernel::admission::RunPermit;
-use crate::kernel::claim_id::ClaimId;
 use crate::kernel::commands::DriverCommand;
 use crate::kernel::inner::RuntimeInner;
 use crate::kernel::run_change::LeftRun;
@@ -59,23 +59,23 @@ impl DriverRegistration {
     ///
     /// Returns the errors of [`Committer::append`](crate::kernel::committer::Committer::append), and [`ErrorKind::Unavailable`] if heartbeats are
     /// lost. After an error, the run is deregistered.
-    pub(crate) async fn claim(mut self, append: RunAppend, tenure: ClaimId) -> Result<(Self, HeadRef)> {
-        self.expect_claim(Some(tenure));
+    pub(crate) async fn claim(mut self, append: RunAppend, claim: ClaimId) -> Result<(Self, HeadRef)> {
+        self.expect_claim(Some(claim));
         match self.shared.committer.append(append.clone(), Some(self.term)).await {
             Ok(durable) => Ok((self, durable)),
             Err(error) => {
                 self.expect_claim(None);
                 let shared = Arc::clone(&self.shared);
                 drop(self);
-                Err(claim_error(&shared, append, tenure, &error))
+                Err(claim_error(&shared, append, claim, &error))
             }
         }
     }
 
     /// Sets the claim with which the log may name this process as the owner before the run has a driver. If the registration is dropped before the
     /// caller resets the claim, the run is released. This also happens after a panic during the start or claim.
-    pub(crate) fn expect_claim(&mut self, tenure: Option<ClaimId>) {
-        self.owed = tenure;
+    pub(crate) fn expect_claim(&mut self, claim: Option<ClaimId>) {
+        self.owed = claim;
     }
 }
 
@@ -90,9 +90,9 @@ impl Drop for DriverRegistration {
                 let _ = reply.send(());
             }
         }
-        if let Some(tenure) = self.owed {
+        if let Some(claim) = self.owed {
             let why = Error::new(ErrorKind::Closed, "it panicked before it drove the run");
-            release_failed_run(&Arc::downgrade(&self.shared), &self.left.run, tenure, &why);
+            release_failed_run(&Arc::downgrade(&self.shared), &self.left.run, claim, &why);
         }
     }
 }

@@ -4,9 +4,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::run_writer::{WriterRole, amend};
+use crate::claim::ClaimId;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::RunKey;
-use crate::kernel::claim_id::ClaimId;
 use crate::kernel::commands::RuntimePhase;
 use crate::kernel::inner::RuntimeInner;
 use crate::kernel::tasks::spawn;
@@ -24,11 +24,11 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 pub(crate) fn claim_error(
     shared: &Arc<RuntimeInner>,
     append: RunAppend,
-    tenure: ClaimId,
+    claim: ClaimId,
     why: &Error,
 ) -> Error {
     let error = not_taken(why.clone()).with_run(&append.run);
-    resolve_doubt(shared, append, tenure, why);
+    resolve_doubt(shared, append, claim, why);
     error
 }
 
@@ -46,7 +46,7 @@ fn not_taken(error: Error) -> Error {
 ///
 /// The task repeats the same append until the store returns a result. After this, the first append cannot be stored later any more. It stops
 /// repeating a start if the run exists or if this process has purged it, because otherwise the run would start a second time.
-fn resolve_doubt(shared: &Arc<RuntimeInner>, append: RunAppend, tenure: ClaimId, why: &Error) {
+fn resolve_doubt(shared: &Arc<RuntimeInner>, append: RunAppend, claim: ClaimId, why: &Error) {
     if why.kind() != ErrorKind::Indeterminate {
         return;
     }
@@ -65,9 +65,9 @@ fn resolve_doubt(shared: &Arc<RuntimeInner>, append: RunAppend, tenure: ClaimId,
             }
             match resolve_append(&shared, &append, &doubt).await {
                 Err(error) if error.is_retryable() || error.kind() == ErrorKind::Indeterminate => {}
-                Ok(()) => return release_failed_run(&weak, &append.run, tenure, &why),
+                Ok(()) => return release_failed_run(&weak, &append.run, claim, &why),
                 Err(error) if error.kind() == ErrorKind::Conflict => {
-                    return release_failed_run(&weak, &append.run, tenure, &why);
+                    return release_failed_run(&weak, &append.run, claim, &why);
                 }
                 Err(error) => {
                     tracing::warn!(run = %append.run, %error, "cannot check whether the run was claimed");
@@ -129,7 +129,7 @@ impl Drop for UnknownOutcomeGuard {
 ///
 /// If the store does not contain the run, the function retries for the TTL of a heartbeat, because a folder may be unmounted for a moment, or a
 /// replica may be behind.
-pub(crate) fn release_failed_run(shared: &Weak<RuntimeInner>, run: &RunKey, tenure: ClaimId, why: &Error) {
+pub(crate) fn release_failed_run(shared: &Weak<RuntimeInner>, run: &RunKey, claim: ClaimId, why: &Error) {
     let (weak, run) = (Weak::clone(shared), run.clone());
     // For readers of the log, `Fenced` means that another process claimed the run: this one still owns it.
     let reason = match why.kind() {
@@ -146,7 +146,7 @@ pub(crate) fn release_failed_run(shared: &Weak<RuntimeInner>, run: &RunKey, tenu
             {
                 return;
             }
-            match release(&shared, &run, tenure, &reason).await {
+            match release(&shared, &run, claim, &reason).await {
                 Ok(ReleaseResult::Released) => return shared.recovery.notify_work(),
                 Ok(ReleaseResult::NotOwned) => return,
                 Ok(ReleaseResult::Missing) => {
@@ -180,7 +180,7 @@ pub(crate) fn release_failed_run(shared: &Weak<RuntimeInner>, run: &RunKey, tenu
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReleaseResult {
     Released,
-    /// The run has ended, is idle, has another owner, or belongs to another generation of its id.
+    /// The run has ended, is idle, has another owner, or belongs to another start of its id.
     NotOwned,
     /// The store has no such run.
     Missing,
@@ -190,11 +190,11 @@ pub(crate) enum ReleaseResult {
 pub(crate) async fn release(
     shared: &Arc<RuntimeInner>,
     run: &RunKey,
-    tenure: ClaimId,
+    claim: ClaimId,
     reason: &str,
 ) -> Result<ReleaseResult> {
     let (term, _) = shared.heartbeat.check_alive()?;
-    let owned = (RunStatus::InProgress, tenure.epoch, Some(shared.executor));
+    let owned = (RunStatus::InProgress, claim.epoch, Some(shared.executor));
     // Usually another executor has claimed it: the head suffices then.
     match shared.store.head(run).await? {
         None => return Ok(ReleaseResult::Missing),
@@ -204,7 +204,8 @@ pub(crate) async fn release(
     let mut is_ours = false;
     let released = amend(shared, run, WriterRole::Owner(term), |tip| {
         let (last, machine) = (&tip.folded.last, &tip.folded.machine);
-        is_ours = (last.status, last.epoch, last.owner) == owned && machine.generation() == tenure.life;
+        is_ours = (last.status, last.owner) == (RunStatus::InProgress, Some(shared.executor))
+            && tip.folded.claim_id() == claim;
         if !is_ours {
             return Ok(Vec::new());
         }

@@ -329,7 +329,7 @@ impl RunWriter {
         }
         if after.is_finished() && !before.is_finished() {
             // No driver ends this run, so count its end here.
-            let facts = shared.idle_runs.take(&self.log.run, self.folded.machine.generation());
+            let facts = shared.idle_runs.take(&self.log.run, self.folded.machine.start_id());
             let meter = shared.telemetry().of(facts.as_ref().map(|facts| &facts.workflow));
             meter.settled(after, || facts.as_ref().map(|facts| shared.clock.now().since(facts.created)));
         }

@@ -15,7 +15,7 @@ const SCHEDULE: (&str, &str, &str) = ("schedule:", "schedule.role", "clock");
 
 /// Labels of a run that uses a queue: the queue, and the start id.
 pub(crate) const QUEUE_NAME: &str = "queue";
-pub(crate) const QUEUE_START: &str = "queue.life";
+pub(crate) const QUEUE_START: &str = "queue.start";
 
 /// The author of holds for a queue, in the log.
 const BY_QUEUE: &str = "queue";

@@ -1,8 +1,7 @@
-//! Turns a machine into the machine of a fork, which continues from the same position with a new generation.
+//! Turns a machine into the machine of a fork, which continues from the same position with a new start id.
 
+use crate::claim::StartId;
 use std::collections::BTreeSet;
-
-use uuid::Uuid;
 
 use super::Machine;
 use super::memo::reset_for_fork;
@@ -23,8 +22,8 @@ impl Machine {
     /// Questions are asked again, and attempts count from zero. If the source has attempts with unknown outcome, the fork asks no question about
     /// them, because the fork did not start them. Answers are copied, including answers about unknown outcomes. Without a plan, the nodes keep the
     /// fingerprints that were recorded last, and the process that claims the new run compares them with its graph.
-    pub fn branch_off(&mut self, life: Uuid, plan: Option<&GraphPlan>) {
-        self.life = life;
+    pub fn branch_off(&mut self, start_id: StartId, plan: Option<&GraphPlan>) {
+        self.start_id = start_id;
         self.standing.reset_signals();
         self.progress.reset_claims();
         self.answered.clear();

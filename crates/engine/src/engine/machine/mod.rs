@@ -10,10 +10,9 @@ mod single_step;
 mod snapshot;
 mod unknown_outcomes;
 
+use crate::claim::StartId;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-
-use uuid::Uuid;
 
 use super::frontier::{Activation, ActivationKey, Frontier, Local, Token};
 use super::history::EndedActivation;
@@ -48,8 +47,8 @@ use crate::state::Secrets;
 /// the machine of a new run, `bring_forward` and `renumber_pins` into another form of the same run.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// The generation of the run, which distinguishes it from other runs with the same id.
-    life: Uuid,
+    /// The start id of the run, which distinguishes it from other runs with the same id.
+    start_id: StartId,
     nodes: NodeTable,
     frontier: Frontier,
     standing: RunState,
@@ -76,7 +75,7 @@ impl Machine {
     pub fn new(plan: Option<Arc<GraphPlan>>) -> Self {
         let nodes = NodeTable::new(plan);
         Self {
-            life: Uuid::nil(),
+            start_id: StartId::NONE,
             frontier: Frontier::new(nodes.idle()),
             nodes,
             standing: RunState::new(),
@@ -163,8 +162,8 @@ impl Machine {
         if self.progress.started() > 0 {
             return Err(Error::new(ErrorKind::Corrupt, "the log starts the run a second time"));
         }
-        let StartRecord { entry, graph, life, config, messages, secret, .. } = started;
-        self.life = *life;
+        let StartRecord { entry, graph, start_id, config, messages, secret, .. } = started;
+        self.start_id = *start_id;
         self.config.clone_from(config);
         self.secrets.clone_from(secret);
         for FirstMessage { body, at } in messages {
@@ -207,8 +206,8 @@ impl Machine {
 
 /// Methods that read the machine.
 impl Machine {
-    pub fn generation(&self) -> Uuid {
-        self.life
+    pub fn start_id(&self) -> StartId {
+        self.start_id
     }
 
     /// Returns the configuration of the run, as JSON text.
@@ -327,7 +326,7 @@ impl Machine {
         ChildRef {
             run: RunKey::new(run.tenant.clone(), child.note.run.clone()),
             parent: run.run.clone(),
-            start: start_of(self.life, self.name(node), visit, &child.name),
+            start: start_of(self.start_id, self.name(node), visit, &child.name),
         }
     }
 

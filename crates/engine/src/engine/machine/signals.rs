@@ -29,8 +29,8 @@ impl Machine {
                     self.standing.wake_up();
                 }
             }
-            SignalKind::Letters { life, change } => {
-                if life.is_none_or(|life| life == self.life)
+            SignalKind::Letters { start_id, change } => {
+                if start_id.is_none_or(|start_id| start_id == self.start_id)
                     && let Some(letters) = &mut self.letters
                 {
                     letters.change(change, signal.at);

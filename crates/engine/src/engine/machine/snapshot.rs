@@ -1,12 +1,12 @@
 //! The form in which a base (a record with the full state) stores the machine. It contains everything except the user's state, and refers to nodes by
 //! name.
 
+use crate::claim::StartId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use uuid::Uuid;
 
 use super::Machine;
 use crate::clock::Timestamp;
@@ -38,7 +38,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 // Large: the stored form of a machine; its fields are a format.
 struct StoredMachine<N = StoredNode> {
     /// The start id of the run.
-    life: Uuid,
+    start_id: StartId,
     /// The status of the run.
     status: RunStatus,
     /// The reason of the failure, if the run failed.
@@ -266,7 +266,7 @@ impl Machine {
         let writes = self.frontier.overwrites().iter().map(|(ch, w)| (ch.clone(), (w.tick, w.node, w.visit)));
         let pauses = self.standing.pauses();
         to_raw(&StoredMachine {
-            life: self.life,
+            start_id: self.start_id,
             status: self.status(),
             failure: self.failure().cloned(),
             cancel: self.cancel().map(str::to_owned),
@@ -348,7 +348,7 @@ impl Machine {
         }
         let prints = stored.nodes.iter().filter_map(|node| Some((node.name.clone(), node.print?)));
         machine.nodes.record_graph(&Arc::new(prints.collect::<BTreeMap<_, _>>().into()));
-        machine.life = stored.life;
+        machine.start_id = stored.start_id;
         machine.standing.become_idle(stored.status, stored.receiving, stored.wake);
         machine.standing.set_child_polls(stored.looks);
         // A base from before parent pauses only shows that the run is paused now.

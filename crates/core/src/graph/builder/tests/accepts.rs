@@ -1,5 +1,6 @@
 //! Nodes in every form, and their plans.
 
+use crate::claim::{ClaimId, StartId};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
@@ -127,8 +128,7 @@ async fn run(graph: &Graph<Context>, node: &str) -> Result<Context, NodeError> {
         key: RunId::new("run")?.into(),
         facts: Arc::new(RunFacts::new(graph.name().clone(), "1", print, print, now)?),
         config: None,
-        life: uuid::Uuid::nil(),
-        epoch: crate::id::Epoch::new(1),
+        claim: ClaimId { start_id: StartId::NONE, epoch: crate::id::Epoch::new(1) },
         resources: Arc::new(Resources::default()),
         clock: Arc::new(crate::clock::SystemClock::new()),
         commands: crate::compact::queue::queue().0,

@@ -1,11 +1,11 @@
 //! The state of the relay: the messages to send, the runs that other processes watch, and the positions in received streams.
 
+use crate::claim::StartId;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::value::RawValue;
-use uuid::Uuid;
 
 use crate::id::{Epoch, NodeName, RunKey, Visit};
 use crate::kernel::feed::relay::text::RelayStream;
@@ -199,7 +199,7 @@ pub(crate) struct Streams(HashMap<(RunKey, NodeName, Visit, Arc<str>), RemoteStr
 
 #[derive(Clone, Copy, Debug)]
 struct RemoteStream {
-    life: Uuid,
+    start_id: StartId,
     /// The claim of the run, the number of the stream in its process, and the attempt. Processes of older versions do not number their streams, so
     /// the attempt distinguishes them.
     attempt: (Epoch, u64, u32),
@@ -216,10 +216,10 @@ impl Streams {
         count: u64,
     ) -> Option<(u64, u64)> {
         let key = (stream.run.clone(), stream.node.clone(), stream.visit, Arc::clone(&stream.name));
-        let (life, attempt) = (stream.life, (stream.epoch, stream.round, stream.attempt));
+        let (start_id, attempt) = (stream.start_id, (stream.epoch, stream.round, stream.attempt));
         // Overflow: the sender is faulty.
         first.checked_add(count)?.checked_add(1)?;
-        let next = match self.0.get(&key).filter(|heard| heard.life == life) {
+        let next = match self.0.get(&key).filter(|heard| heard.start_id == start_id) {
             Some(heard) if heard.attempt > attempt => return None,
             Some(heard) if heard.attempt == attempt => heard.next,
             // Chunks from before the first watch are not missing.
@@ -228,7 +228,7 @@ impl Streams {
         if self.0.len() >= STREAMS && !self.0.contains_key(&key) {
             self.0.clear();
         }
-        self.0.insert(key, RemoteStream { life, attempt, next: next.max(first + count) });
+        self.0.insert(key, RemoteStream { start_id, attempt, next: next.max(first + count) });
         Some((first.saturating_sub(next), next.saturating_sub(first).min(count)))
     }
 
@@ -250,7 +250,7 @@ mod tests {
     fn stream(of: &str, epoch: u32, attempt: u32) -> RelayStream {
         RelayStream {
             run: run(of),
-            life: Uuid::nil(),
+            start_id: StartId::NONE,
             epoch: Epoch::new(epoch),
             node: NodeName::new("n").unwrap(),
             visit: Visit::new(1),
@@ -328,7 +328,7 @@ mod tests {
             "another process has claimed the run"
         );
         assert_eq!(streams.record_received(&again, 1, 1), None, "and the one before has not noticed");
-        let anew = RelayStream { life: Uuid::from_u128(1), ..of.clone() };
+        let anew = RelayStream { start_id: StartId::from_uuid(uuid::Uuid::from_u128(1)), ..of.clone() };
         assert_eq!(streams.record_received(&anew, 0, 1), Some((0, 0)), "the run was purged and started anew");
         assert_eq!(streams.record_received(&stream("b", 1, 1), 3, 1), Some((0, 0)));
         let begun = |round, attempt| RelayStream { round, ..stream("c", 1, attempt) };

@@ -1,12 +1,12 @@
 //! Relay messages, split into texts that are short enough for stores to pass on.
 
+use crate::claim::StartId;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use uuid::Uuid;
 
 use crate::id::{Epoch, ExecutorId, NodeName, RunKey, Visit};
 use crate::store::MAX_TEXT_BYTES;
@@ -35,8 +35,8 @@ pub(crate) enum RelayMessage {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RelayStream {
     pub(crate) run: RunKey,
-    /// The generation of the run, and its claim.
-    pub(crate) life: Uuid,
+    /// The start of the run, and its claim.
+    pub(crate) start_id: StartId,
     pub(crate) epoch: Epoch,
     pub(crate) node: NodeName,
     pub(crate) visit: Visit,
@@ -135,14 +135,14 @@ mod tests {
     use crate::id::RunId;
 
     fn by(number: u128) -> ExecutorId {
-        ExecutorId::from_uuid(Uuid::from_u128(number))
+        ExecutorId::from_uuid(uuid::Uuid::from_u128(number))
     }
 
     fn said(texts: &[&str]) -> RelayMessage {
         let raw = |text: &&str| Arc::from(serde_json::value::to_raw_value(text).unwrap());
         let stream = RelayStream {
             run: RunId::new("r").unwrap().into(),
-            life: Uuid::nil(),
+            start_id: StartId::NONE,
             epoch: Epoch::new(1),
             node: NodeName::new("n").unwrap(),
             visit: Visit::new(1),

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 
+use crate::claim::ClaimId;
 use crate::clock::within;
 use crate::kernel::feed::relay::text::RelayStream;
 use crate::kernel::inner::RuntimeInner;
@@ -59,10 +60,10 @@ impl StreamOutput {
         if is_first {
             shared.relayed().bell.notify_one();
         }
-        let (life, epoch) = cx.life_and_epoch();
+        let ClaimId { start_id, epoch } = cx.claim_id();
         let (run, node) = (cx.run().clone(), cx.node().clone());
         let (visit, attempt, name) = (cx.visit(), cx.attempt(), Arc::clone(name));
-        Some(Self(Arc::new(RelayStream { run, life, epoch, node, visit, attempt, name, round })))
+        Some(Self(Arc::new(RelayStream { run, start_id, epoch, node, visit, attempt, name, round })))
     }
 
     /// Returns whether another process may want the stream.
