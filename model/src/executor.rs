@@ -54,7 +54,7 @@ impl Driver {
             seen: run.clone(),
             fresh: true,
             work: Work::Idle,
-            work_of: run.life,
+            work_of: run.generation,
             intent_is_mine: false,
             lapsed: false,
             woke_it,

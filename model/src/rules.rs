@@ -14,7 +14,7 @@ pub enum Mistake {
     /// A claimed run whose deadline has passed becomes idle again before the deadline is checked.
     RestBeforeDeadline,
     /// A driver that finds another head compares epoch and owner, but not the generation.
-    EpochWithoutLife,
+    EpochWithoutGeneration,
     /// A driver records the end of the last node as the end of the run, even if an earlier record cancels or pauses the run.
     LastNodeEndsTheRun,
     /// Retention purges the run that it has read, even if records were appended since.
@@ -105,11 +105,11 @@ impl Protocol {
         match (run.place, driver.work) {
             (_, Work::Working) => false,
             (Place::Pay | Place::Intended, Work::Done) => {
-                world.crossed |= driver.work_of != run.life;
+                world.crossed |= driver.work_of != run.generation;
                 end_work(world, e, |run| run.place = Place::Ask)
             }
             (Place::Ask, Work::Done) => {
-                world.crossed |= driver.work_of != run.life;
+                world.crossed |= driver.work_of != run.generation;
                 let paused = run.paused;
                 end_work(world, e, |run| {
                     run.place = Place::Ended;
@@ -140,8 +140,10 @@ impl Protocol {
     fn rebase(&self, world: &mut World, e: usize, mut driver: Driver) -> bool {
         let id = world.executors[e].id;
         let Some(run) = world.run.clone() else { return stopped(world, e) };
-        let same_life = run.life == driver.seen.life || self.has(Mistake::EpochWithoutLife);
-        let ours = same_life && run.epoch == driver.seen.epoch && run.owner.is_none_or(|owner| owner == id);
+        let same_generation =
+            run.generation == driver.seen.generation || self.has(Mistake::EpochWithoutGeneration);
+        let ours =
+            same_generation && run.epoch == driver.seen.epoch && run.owner.is_none_or(|owner| owner == id);
         if !ours {
             return stopped(world, e);
         }
@@ -171,7 +173,7 @@ impl Protocol {
         match run.place {
             Place::Intended => {}
             Place::Ask if run.answered => {
-                (driver.work, driver.work_of) = (Work::Working, run.life);
+                (driver.work, driver.work_of) = (Work::Working, run.generation);
                 return true;
             }
             _ => return false,
@@ -180,15 +182,16 @@ impl Protocol {
             return false;
         }
         if driver.lapsed && !self.has(Mistake::NoLookAfterLapse) {
-            let ours =
-                |found: &Run| (found.life, found.epoch, found.owner) == (run.life, run.epoch, Some(id));
+            let ours = |found: &Run| {
+                (found.generation, found.epoch, found.owner) == (run.generation, run.epoch, Some(id))
+            };
             if !store.as_ref().is_some_and(ours) {
                 return false;
             }
         }
-        (driver.work, driver.work_of) = (Work::Working, driver.seen.life);
+        (driver.work, driver.work_of) = (Work::Working, driver.seen.generation);
         (driver.intent_is_mine, driver.lapsed) = (false, false);
-        if let Some(found) = store.filter(|found| found.life == driver.seen.life) {
+        if let Some(found) = store.filter(|found| found.generation == driver.seen.generation) {
             world.effects += 1;
             world.begun_by_a_stranger |= found.epoch != driver.seen.epoch;
         }
@@ -269,7 +272,7 @@ impl Model for Protocol {
             Property::always("an effect begins in the process that has the run", |_, world: &World| {
                 !world.begun_by_a_stranger
             }),
-            Property::always("no result enters another life", |_, world: &World| !world.crossed),
+            Property::always("no result enters another generation", |_, world: &World| !world.crossed),
             Property::always("a recorded cancellation is carried out", |_, world: &World| {
                 world.run.as_ref().is_none_or(|run| {
                     !run.cancel || matches!(run.status, Status::InProgress | Status::Cancelled)
@@ -306,8 +309,9 @@ impl Model for Protocol {
                     settled || model.goes_on(world)
                 },
             ),
-            Property::sometimes("a second life completes", |_, world: &World| {
-                world.lives == 2 && world.run.as_ref().is_some_and(|run| run.status == Status::Completed)
+            Property::sometimes("a second generation completes", |_, world: &World| {
+                world.generations == 2
+                    && world.run.as_ref().is_some_and(|run| run.status == Status::Completed)
             }),
             Property::sometimes("a deadline ends a run at rest", |_, world: &World| {
                 let failed =
@@ -335,12 +339,12 @@ fn is_free(executor: &Executor) -> bool {
 }
 
 fn start(world: &mut World, e: usize) -> bool {
-    if world.run.is_some() || !is_free(&world.executors[e]) || !spend(&mut world.left.lives) {
+    if world.run.is_some() || !is_free(&world.executors[e]) || !spend(&mut world.left.generations) {
         return false;
     }
-    world.lives += 1;
+    world.generations += 1;
     (world.due, world.effects, world.leave) = (false, 0, 1);
-    world.run = Some(Run::started(world.lives, world.executors[e].id));
+    world.run = Some(Run::started(world.generations, world.executors[e].id));
     world.enter(e, false);
     true
 }
@@ -458,7 +462,7 @@ fn find_loss(world: &mut World, e: usize) -> bool {
     }
     executor.knows_loss = true;
     if let Some(driver) = executor.driver.take() {
-        executor.lets_go = Some((driver.seen.life, driver.seen.epoch));
+        executor.lets_go = Some((driver.seen.generation, driver.seen.epoch));
     }
     true
 }
@@ -476,7 +480,7 @@ fn let_go(world: &mut World, e: usize) -> bool {
     let id = executor.id;
     executor.lets_go = None;
     let ours = |run: &Run| {
-        (run.life, run.epoch) == taken && run.owner == Some(id) && run.status == Status::InProgress
+        (run.generation, run.epoch) == taken && run.owner == Some(id) && run.status == Status::InProgress
     };
     if world.run.as_ref().is_some_and(ours) {
         world.append(None, Run::free);

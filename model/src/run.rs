@@ -44,7 +44,7 @@ pub enum Place {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Run {
     /// The generation of the run: the number of the start that created it.
-    pub life: u8,
+    pub generation: u8,
     /// The number of claims in this generation.
     pub epoch: u8,
     /// The process that drives the run.
@@ -68,9 +68,9 @@ pub struct Run {
 impl Run {
     /// Returns the run after its first record.
     #[must_use]
-    pub fn started(life: u8, owner: Id) -> Self {
+    pub fn started(generation: u8, owner: Id) -> Self {
         Self {
-            life,
+            generation,
             epoch: 1,
             owner: Some(owner),
             status: Status::InProgress,

@@ -87,7 +87,7 @@ pub struct Budget {
     /// Purges by operators that may still happen.
     pub purges: u8,
     /// Starts of the run id that may still happen.
-    pub lives: u8,
+    pub generations: u8,
 }
 
 /// The whole state at one moment.
@@ -102,7 +102,7 @@ pub struct World {
     /// Whether the deadline of the current generation has passed.
     pub due: bool,
     /// The number of generations so far.
-    pub lives: u8,
+    pub generations: u8,
     /// The number of times that the effect of `pay` started in this generation.
     pub effects: u8,
     /// The number of times that the effect was allowed to start: once, and once more for each permission to repeat it.
@@ -129,7 +129,7 @@ impl World {
             executors: [executor(0), executor(1)],
             looked: None,
             due: false,
-            lives: 0,
+            generations: 0,
             effects: 0,
             leave: 1,
             crossed: false,

@@ -12,7 +12,7 @@ use stateright::{Checker, HasDiscoveries, Model};
 
 /// Two processes, two generations of one run id, retention, and no failures.
 const CALM: Budget =
-    Budget { signals: 2, crashes: 0, lapses: 0, releases: 0, failures: 0, purges: 0, lives: 2 };
+    Budget { signals: 2, crashes: 0, lapses: 0, releases: 0, failures: 0, purges: 0, generations: 2 };
 
 fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get)
@@ -45,7 +45,7 @@ fn finds(mistake: Mistake, budget: Budget, property: &'static str) {
 fn what_is_meant_to_happen_can_happen() {
     let model = Protocol { mistake: None, budget: CALM };
     let checker = model.checker().threads(threads()).spawn_bfs().join();
-    checker.assert_any_discovery("a second life completes");
+    checker.assert_any_discovery("a second generation completes");
     checker.assert_any_discovery("a deadline ends a run at rest");
     let model = Protocol { mistake: None, budget: Budget { crashes: 1, ..CALM } };
     let found = HasDiscoveries::AnyOf(["an effect begins again with leave"].into());
@@ -94,7 +94,7 @@ fn a_rest_before_the_deadline_is_found() {
 #[test]
 fn model_finds_epoch_check_without_generation() {
     let budget = Budget { purges: 1, releases: 1, ..CALM };
-    finds(Mistake::EpochWithoutLife, budget, "no result enters another life");
+    finds(Mistake::EpochWithoutGeneration, budget, "no result enters another generation");
 }
 
 /// Guarantees: CONTROL-21, MODEL-4.

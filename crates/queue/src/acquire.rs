@@ -176,7 +176,7 @@ impl<'a> AcquireRequest<'a> {
             not_before: None,
             deadline: None,
             debounced: None,
-            lives: Vec::new(),
+            start_ids: Vec::new(),
             alive: None,
         };
         let (mut rounds, mut may_rest, mut waits) = (0..ROUNDS, true, false);

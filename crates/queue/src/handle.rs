@@ -52,10 +52,10 @@ pub(crate) enum QueueCommand {
     /// A caller starts a run.
     Start { ask: Box<SlotRequest>, reply: oneshot::Sender<Result<EnqueueReply>> },
     /// A start was rejected: the queue undoes its changes.
-    TakeBack { id: String, life: StartId, entered: Arc<EnqueueUndo> },
+    TakeBack { id: String, start_id: StartId, entered: Arc<EnqueueUndo> },
     /// A run ended at this record, or was purged: the queue releases its slot, but no slot of another start of its id. If the record names no
     /// start, the queue releases the current slot.
-    Ended { id: String, life: Option<StartId>, ended_at: Seq },
+    Ended { id: String, start_id: Option<StartId>, ended_at: Seq },
     /// This process retried, moved, forked or imported a run, and the run is on hold for the queue.
     Held(RunKey),
     /// A scan found these runs on hold. The actor replies with the runs that are not in the queue.
@@ -78,7 +78,7 @@ pub(crate) struct QueueHandle {
     commands: mpsc::UnboundedSender<QueueCommand>,
     changed: watch::Receiver<u64>,
     askers: AttemptRequests,
-    lives: StartIds,
+    start_ids: StartIds,
     recorded: RecordedStarts,
 }
 
@@ -191,8 +191,8 @@ impl QueueHandles {
         let recorded = RecordedStarts::default();
         let clerk = QueueActor::new(runtime, name, asked, commands.downgrade(), changes, recorded.clone())?;
         spawn(clerk.run(weak));
-        let (askers, lives) = (AttemptRequests::default(), StartIds::default());
-        let desk = Arc::new(QueueHandle { commands, changed, askers, lives, recorded });
+        let (askers, start_ids) = (AttemptRequests::default(), StartIds::default());
+        let desk = Arc::new(QueueHandle { commands, changed, askers, start_ids, recorded });
         desks.insert(name.to_owned(), Arc::clone(&desk));
         Ok(desk)
     }
@@ -214,16 +214,16 @@ fn take_in(runtime: &Runtime, news: RunChange) -> Option<SlowNews> {
             Some(ended_at)
                 if facts.labels.get(QUEUE).is_some_and(|name| QueueHandle::find(runtime, name).is_some()) =>
             {
-                let life = StartId::of(&facts);
-                (facts, QueueCommand::Ended { id: entry_id(&run), life, ended_at })
+                let start_id = StartId::of(&facts);
+                (facts, QueueCommand::Ended { id: entry_id(&run), start_id, ended_at })
             }
             _ => return Some(SlowNews::Left { run, facts: Some(facts) }),
         },
         RunChange::Left(LeftRun { run, .. }) => return Some(SlowNews::Left { run, facts: None }),
         RunChange::Held { run, facts, .. } => (facts, QueueCommand::Held(run)),
         RunChange::Purged { run, facts } => {
-            let life = StartId::of(&facts);
-            (facts, QueueCommand::Ended { id: entry_id(&run), life, ended_at: Seq::new(u64::MAX) })
+            let start_id = StartId::of(&facts);
+            (facts, QueueCommand::Ended { id: entry_id(&run), start_id, ended_at: Seq::new(u64::MAX) })
         }
         _ => return None,
     };
@@ -245,10 +245,13 @@ impl SlowNews {
                 // Another caller purged the run while this process drove it.
                 Ok(None) => {
                     let queue = facts.as_ref().and_then(|facts| queue_name(facts));
-                    let life = facts.as_ref().and_then(|facts| StartId::of(facts));
+                    let start_id = facts.as_ref().and_then(|facts| StartId::of(facts));
                     if let Some(queue) = queue {
-                        let ended =
-                            QueueCommand::Ended { id: entry_id(&run), life, ended_at: Seq::new(u64::MAX) };
+                        let ended = QueueCommand::Ended {
+                            id: entry_id(&run),
+                            start_id,
+                            ended_at: Seq::new(u64::MAX),
+                        };
                         send_if_declared(runtime, queue, ended).await;
                     }
                 }
@@ -271,8 +274,9 @@ pub(crate) async fn release_slot(runtime: &Runtime, run: &RunKey) {
 /// Releases the slot of a run whose head shows that it has ended.
 async fn release_slot_of_head(runtime: &Runtime, head: &RunHead) {
     let Some(name) = head.facts.labels.get(QUEUE).filter(|_| head.status.is_finished()) else { return };
-    let (life, ended_at) = (StartId::of(&head.facts), head.seq);
-    send_if_declared(runtime, name, QueueCommand::Ended { id: entry_id(&head.run), life, ended_at }).await;
+    let (start_id, ended_at) = (StartId::of(&head.facts), head.seq);
+    send_if_declared(runtime, name, QueueCommand::Ended { id: entry_id(&head.run), start_id, ended_at })
+        .await;
 }
 
 /// Sends a command to a queue that exists. A run's label may name a queue that was never declared. Opening a handle for such a name would start an

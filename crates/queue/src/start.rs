@@ -264,7 +264,7 @@ impl<S: State> QueuedStart<S> {
             not_before,
             deadline,
             debounced: None,
-            lives: Vec::new(),
+            start_ids: Vec::new(),
             alive: None,
         };
         // A run in the store entered the line at its own start. Starting the run again replaces no other start.
@@ -279,9 +279,9 @@ impl<S: State> QueuedStart<S> {
         }
         let once = once.map(|(key, within)| (key, to_millis(within)));
         let starting = PendingStart::new(&desk, &id, waiting.executor, waiting.since);
-        let life = starting.start_id();
-        waiting.is_of(vec![life]);
-        let (request, doubts) = (request.label(START_ID, life.to_string()), starting.replaced_starts());
+        let start_id = starting.start_id();
+        waiting.is_of(vec![start_id]);
+        let (request, doubts) = (request.label(START_ID, start_id.to_string()), starting.replaced_starts());
         let EnqueueReply { said, tags, entered } = desk
             .request_start(SlotRequest {
                 id: id.clone(),
@@ -336,7 +336,7 @@ impl<S: State> QueuedStart<S> {
                     match entered {
                         Some(entered) => {
                             starting.confirm_outcome();
-                            desk.send(QueueCommand::TakeBack { id, life, entered });
+                            desk.send(QueueCommand::TakeBack { id, start_id, entered });
                         }
                         // The entry belongs to an earlier start. The run of that start may have ended since.
                         None => {

@@ -83,7 +83,7 @@ pub(crate) enum QueueOp {
     /// both match.
     LeaveRun {
         id: String,
-        life: Option<StartId>,
+        start_id: Option<StartId>,
         ended_at: Seq,
         place: Option<(Timestamp, ExecutorId)>,
     },
@@ -106,7 +106,7 @@ pub(crate) enum QueueOp {
     /// Releases the slot of a run, or removes it from the line, because the start that entered it was rejected.
     TakeBack {
         id: String,
-        life: StartId,
+        start_id: StartId,
         entered: Arc<EnqueueUndo>,
     },
     /// Releases a slot if its entry is unchanged. If the entry has changed, the node has claimed its slot since.
@@ -291,8 +291,8 @@ impl QueueState {
                 Some((_, epoch)) if epoch > waiting.epoch => {}
                 Some(_) => self.repeat_request(&id, &waiting, Some(question)),
             },
-            QueueOp::LeaveRun { id, life, ended_at, place } => {
-                match life.filter(|_| self.starts_of(&id).is_some()) {
+            QueueOp::LeaveRun { id, start_id, ended_at, place } => {
+                match start_id.filter(|_| self.starts_of(&id).is_some()) {
                     Some(start) => self.resolve_starts(&id, &[OverStart { start, ended_at }], None),
                     None => {
                         let has =
@@ -315,7 +315,7 @@ impl QueueState {
                     self.remove_entry(&id);
                 }
             }
-            QueueOp::TakeBack { id, life, entered } => self.take_back(&id, life, &entered, now),
+            QueueOp::TakeBack { id, start_id, entered } => self.take_back(&id, start_id, &entered, now),
             QueueOp::Gone { id, seen } => {
                 if self.held.get(&id) == Some(&*seen) {
                     self.remove_entry(&id);
@@ -335,7 +335,8 @@ impl QueueState {
                 if self.held.get(&id).is_some_and(|held| held.on_hold && held.at == at) {
                     self.resolve_starts(&id, &[], run);
                     // The run of another start is also on hold, or is about to be.
-                    let is_alone = run.is_none() || self.starts_of(&id).is_none_or(|lives| lives.len() == 1);
+                    let is_alone =
+                        run.is_none() || self.starts_of(&id).is_none_or(|start_ids| start_ids.len() == 1);
                     self.held.update(&id, |held| held.on_hold = !is_alone);
                 }
             }

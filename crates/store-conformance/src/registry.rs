@@ -175,8 +175,8 @@ macro_rules! __properties {
                 core: purging_a_missing_run_removes_nothing;
                 core: purging_one_run_leaves_others;
                 core: a_purged_id_can_be_used_again;
-                core: a_writer_of_the_old_life_is_refused;
-                core: a_start_of_the_old_life_is_refused_in_the_new;
+                core: a_writer_of_the_old_generation_is_refused;
+                core: a_start_of_the_old_generation_is_refused_in_the_new;
                 core: a_purge_that_expects_another_head_is_a_conflict;
                 core: a_purge_that_expects_the_head_removes_the_run;
                 instances: a_purge_counts_for_every_instance;
@@ -214,22 +214,22 @@ macro_rules! __properties {
                 instances: a_run_that_begins_or_goes_is_there_or_not;
                 instances: a_listing_during_writes_has_every_run;
             }
-            next_life {
-                instances: a_look_sees_one_life_or_none;
-                instances: readers_see_one_life_at_a_time;
-                instances: what_was_seen_of_one_life_changes_nothing_in_the_next;
-                instances: an_append_spares_the_next_life;
-                instances: a_purge_that_expects_a_head_spares_the_next_life;
-                instances: a_purge_takes_the_next_life_whole_or_spares_it;
-                instances: a_prune_spares_the_next_life;
-                instances: resealing_spares_the_next_life;
+            next_generation {
+                instances: a_look_sees_one_generation_or_none;
+                instances: readers_see_one_generation_at_a_time;
+                instances: what_was_seen_of_one_generation_changes_nothing_in_the_next;
+                instances: an_append_spares_the_next_generation;
+                instances: a_purge_that_expects_a_head_spares_the_next_generation;
+                instances: a_purge_takes_the_next_generation_whole_or_spares_it;
+                instances: a_prune_spares_the_next_generation;
+                instances: resealing_spares_the_next_generation;
             }
             dropped {
                 core: a_dropped_append_is_done_or_not_done;
                 core: a_dropped_start_is_done_or_not_done;
                 core: a_dropped_prune_can_be_called_again;
                 core: a_dropped_purge_can_be_called_again;
-                core: a_dropped_purge_that_expects_a_head_spares_the_next_life;
+                core: a_dropped_purge_that_expects_a_head_spares_the_next_generation;
             }
             damage {
                 damage: a_changed_body_is_corrupt;

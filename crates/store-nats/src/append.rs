@@ -155,7 +155,7 @@ impl NatsInner {
             }
             // The stream does not exist. If some program listens to all subjects, no server reports a missing stream, and no reply comes.
             (NatsStoreError::Absent | NatsStoreError::Lost { .. }, _) | (_, Some(NO_STREAM)) => {
-                *self.cached_life() = None;
+                *self.cached_generation() = None;
             }
             _ => {}
         }

@@ -33,7 +33,7 @@ impl ServerTime {
 
 impl NatsInner {
     pub(crate) async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<(), NatsStoreError> {
-        self.life().await?;
+        self.generation().await?;
         // Round up, so that a heartbeat never ends too early.
         let ms = u64::try_from(ttl.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
         let subject = self.layout.beat(executor);

@@ -2,7 +2,7 @@
 //!
 //! | Stream | Subjects | Content |
 //! |---|---|---|
-//! | `FERRATA-LOGS-{namespace}` | `ferrata.{namespace}.{life}.{tenant}.{run}` | the logs; its description is `Ferrata's runs, version 1` |
+//! | `FERRATA-LOGS-{namespace}` | `ferrata.{namespace}.{generation}.{tenant}.{run}` | the logs; its description is `Ferrata's runs, version 1` |
 //! | `FERRATA-BEATS-{namespace}` | `ferrata-beats.{namespace}.{executor}`, and `now` | the last message of each subject, for 30 days: its body is the lifetime in milliseconds, from the time of the message |
 //! | none | `ferrata-notices.{namespace}` | notices of changed runs, with the head in the header `Ferrata-Head` |
 //! | none | `ferrata-said.{namespace}` | chunks of streams, and watched runs |
@@ -41,22 +41,22 @@ impl NatsNames {
         format!("FERRATA-BEATS-{}", self.namespace)
     }
 
-    /// Returns the pattern for all subjects of logs. `life` identifies one generation of the stream: a stream that is deleted and created again has
+    /// Returns the pattern for all subjects of logs. `generation` identifies one generation of the stream: a stream that is deleted and created again has
     /// a new one.
-    pub(crate) fn all_runs(&self, life: &str) -> String {
-        format!("ferrata.{}.{life}.>", self.namespace)
+    pub(crate) fn all_runs(&self, generation: &str) -> String {
+        format!("ferrata.{}.{generation}.>", self.namespace)
     }
 
     /// Returns the generation of the stream in a subject of a log.
-    pub(crate) fn life_of<'a>(&self, subject: &'a str) -> Option<&'a str> {
+    pub(crate) fn generation_of<'a>(&self, subject: &'a str) -> Option<&'a str> {
         let rest = subject.strip_prefix("ferrata.")?.strip_prefix(&*self.namespace)?;
         rest.strip_prefix('.')?.strip_suffix(".>")
     }
 
     /// Returns the subject of a run's log.
-    pub(crate) fn run(&self, life: &str, run: &RunKey) -> String {
+    pub(crate) fn run(&self, generation: &str, run: &RunKey) -> String {
         let [tenant, id] = [run.tenant.as_str(), run.run.as_str()].map(token);
-        format!("ferrata.{}.{life}.{tenant}.{id}", self.namespace)
+        format!("ferrata.{}.{generation}.{tenant}.{id}", self.namespace)
     }
 
     /// Returns the run whose log has this subject.
@@ -115,7 +115,7 @@ mod tests {
         }
         subjects.dedup();
         assert_eq!(subjects.len(), keys.len());
-        assert_eq!(layout.life_of(&layout.all_runs("1f")), Some("1f"));
-        assert_eq!(NatsNames::new("shop2").life_of(&layout.all_runs("1f")), None);
+        assert_eq!(layout.generation_of(&layout.all_runs("1f")), Some("1f"));
+        assert_eq!(NatsNames::new("shop2").generation_of(&layout.all_runs("1f")), None);
     }
 }

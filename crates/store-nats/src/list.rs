@@ -31,7 +31,7 @@ const AT_ONCE: usize = 64;
 /// The copy of the state of all runs, as of a position in the stream.
 #[derive(Debug, Default)]
 pub(crate) struct Mirror {
-    life: Option<Arc<str>>,
+    generation: Option<Arc<str>>,
     /// The connection over which the messages were read. A restarted server may lack its last messages.
     connection: u64,
     feed: Option<StreamFeed>,
@@ -128,19 +128,19 @@ impl NatsInner {
         let stream = self.layout.logs();
         let connection = self.link.connection().await?;
         // Ask each time: a stream that was deleted and created again has another generation.
-        let (life, last) = self.look_up().await?;
+        let (generation, last) = self.look_up().await?;
         // Take the feed out, and put it back only at the end. If this call fails or is dropped, the feed cannot deliver the same messages again.
         let known = mirror.feed.take().filter(|_| {
             began.saturating_sub(mirror.began) <= GRACE / 2
-                && mirror.life.as_ref() == Some(&life)
+                && mirror.generation.as_ref() == Some(&generation)
                 && mirror.connection == connection
                 // A replica may be behind.
                 && (mirror.read <= last || self.is_replicated.load(Ordering::Relaxed))
         });
-        let all = self.layout.all_runs(&life);
+        let all = self.layout.all_runs(&generation);
         let mut feed = match known {
             Some(feed) => feed,
-            None => self.rebuild(mirror, &life, &all).await?,
+            None => self.rebuild(mirror, &generation, &all).await?,
         };
         let mut empty = 0;
         while mirror.read < last {
@@ -152,7 +152,7 @@ impl NatsInner {
                         Some(next) if next.at <= last && empty < EMPTY => empty += 1,
                         Some(next) if next.at <= last => {
                             self.close(feed).await;
-                            (feed, empty) = (self.rebuild(mirror, &life, &all).await?, 0);
+                            (feed, empty) = (self.rebuild(mirror, &generation, &all).await?, 0);
                         }
                         _ => mirror.read = last,
                     }
@@ -168,7 +168,7 @@ impl NatsInner {
                 }
                 // The consumer expired because it had no reader, or its server has failed.
                 Err(fault) if fault.code() == Some(NO_CONSUMER) => {
-                    feed = self.rebuild(mirror, &life, &all).await?
+                    feed = self.rebuild(mirror, &generation, &all).await?
                 }
                 Err(fault) => return Err(fault),
             }
@@ -186,10 +186,10 @@ impl NatsInner {
     async fn rebuild(
         &self,
         mirror: &mut Mirror,
-        life: &Arc<str>,
+        generation: &Arc<str>,
         all: &str,
     ) -> Result<StreamFeed, NatsStoreError> {
-        *mirror = Mirror { life: Some(Arc::clone(life)), ..Mirror::default() };
+        *mirror = Mirror { generation: Some(Arc::clone(generation)), ..Mirror::default() };
         self.feed(&self.layout.logs(), all, FeedStart::LastOfEach, BodyDelivery::Without).await
     }
 
@@ -199,9 +199,9 @@ impl NatsInner {
         let old = mirror.ends.iter().filter(|(_, (_, written))| is_old(*written)).take(AT_ONCE);
         let old: Vec<(u64, RunKey)> = old.map(|(at, (run, _))| (*at, run.clone())).collect();
         let forgotten = join_all(old.iter().map(async |(at, run)| {
-            let Some(life) = &mirror.life else { return Ok(()) };
+            let Some(generation) = &mirror.generation else { return Ok(()) };
             // Remove what remains of the run first. Without the end message, the remains would look like a run again.
-            self.clear(&self.layout.run(life, run), *at).await?;
+            self.clear(&self.layout.run(generation, run), *at).await?;
             self.delete(*at).await
         }));
         for ((at, run), forgotten) in old.iter().zip(forgotten.await) {

@@ -237,13 +237,14 @@ impl NatsInner {
     pub(crate) async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
         const OPERATION: &str = "store.headers";
         let fail = |fault: NatsStoreError| fault.of_run(OPERATION, run, NatsCallEffect::None);
-        let life = self.life().await.map_err(fail)?;
+        let generation = self.generation().await.map_err(fail)?;
         let from = |said: &MessageContent, at: u64| match range.within(said.first, said.head.seq) {
             Some((begin, _)) if begin >= said.base.record => from_base(said, at),
             Some(_) => 1,
             None => at,
         };
-        let log = self.log(&self.layout.run(&life, run), from, BodyDelivery::Without).await.map_err(fail)?;
+        let log =
+            self.log(&self.layout.run(&generation, run), from, BodyDelivery::Without).await.map_err(fail)?;
         let Some(log) = log else { return Err(refusal::no_run(OPERATION, run)) };
         let kept = (log.last.first, log.last.head.seq);
         let items = match range.within(kept.0, kept.1) {

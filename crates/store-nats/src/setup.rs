@@ -52,7 +52,7 @@ impl NatsInner {
     pub(crate) async fn setup(&self) -> Result<(), NatsStoreError> {
         let replicas = self.options.replicas;
         // A unique name, so that cached knowledge of a deleted stream never applies to this stream.
-        let life = RandomIds::new().next(Timestamp::default()).to_string().replace('-', "");
+        let generation = RandomIds::new().next(Timestamp::default()).to_string().replace('-', "");
         let common = json!({
             "retention": "limits",
             "storage": "file",
@@ -64,7 +64,7 @@ impl NatsInner {
         let mut logs = common.clone();
         logs["name"] = json!(self.layout.logs());
         logs["description"] = json!(format!("{DESCRIBED}{VERSION}"));
-        logs["subjects"] = json!([self.layout.all_runs(&life[20..])]);
+        logs["subjects"] = json!([self.layout.all_runs(&generation[20..])]);
         logs["discard"] = json!("new");
         let mut beats = common;
         beats["name"] = json!(self.layout.beats());
@@ -80,8 +80,8 @@ impl NatsInner {
             }
             self.check_replicas(&config).await?;
         }
-        let (life, _) = self.look_up().await?;
-        for subject in [self.layout.now(), self.layout.all_runs(&life).replace('>', "ready")] {
+        let (generation, _) = self.look_up().await?;
+        for subject in [self.layout.now(), self.layout.all_runs(&generation).replace('>', "ready")] {
             Box::pin(self.takes_messages(subject)).await?;
         }
         Ok(())
@@ -153,37 +153,37 @@ impl NatsInner {
     /// Asks the server for the generation of the stream of logs, and for the position of its last message.
     pub(crate) async fn look_up(&self) -> Result<(Arc<str>, u64), NatsStoreError> {
         let info: Info = self.link.api(&format!("STREAM.INFO.{}", self.layout.logs()), &Value::Null).await?;
-        let life = self.life_in(&info.config)?;
-        *self.cached_life() = Some(Arc::clone(&life));
-        Ok((life, info.state.last_seq))
+        let generation = self.generation_in(&info.config)?;
+        *self.cached_generation() = Some(Arc::clone(&generation));
+        Ok((generation, info.state.last_seq))
     }
 
     /// Returns the generation of the stream of logs. Uses the cached value if there is one.
-    pub(crate) async fn life(&self) -> Result<Arc<str>, NatsStoreError> {
-        if let Some(life) = &*self.cached_life() {
-            return Ok(Arc::clone(life));
+    pub(crate) async fn generation(&self) -> Result<Arc<str>, NatsStoreError> {
+        if let Some(generation) = &*self.cached_generation() {
+            return Ok(Arc::clone(generation));
         }
         Ok(self.look_up().await?.0)
     }
 
     /// Checks that a subject belongs to the stream's current generation, before a run is reported missing.
     pub(crate) async fn check_missing(&self, subject: &str) -> Result<(), NatsStoreError> {
-        let (life, _) = self.look_up().await?;
-        let is_so = subject.starts_with(self.layout.all_runs(&life).trim_end_matches('>'));
+        let (generation, _) = self.look_up().await?;
+        let is_so = subject.starts_with(self.layout.all_runs(&generation).trim_end_matches('>'));
         is_so.then_some(()).ok_or(NatsStoreError::Busy { what: "the stream was deleted and created again" })
     }
 
     /// Returns the subject of a run, in the stream generation that this process knows.
     pub(crate) async fn subject(&self, run: &RunKey) -> Result<String, NatsStoreError> {
-        Ok(self.layout.run(&self.life().await?, run))
+        Ok(self.layout.run(&self.generation().await?, run))
     }
 
-    pub(crate) fn cached_life(&self) -> MutexGuard<'_, Option<Arc<str>>> {
-        self.life.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn cached_generation(&self) -> MutexGuard<'_, Option<Arc<str>>> {
+        self.generation.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Checks the version, and reads the generation from the settings of the stream of logs.
-    fn life_in(&self, config: &Value) -> Result<Arc<str>, NatsStoreError> {
+    fn generation_in(&self, config: &Value) -> Result<Arc<str>, NatsStoreError> {
         let unfit = |why: &str| {
             let what =
                 format!("the stream {} {why}: use another namespace, or delete it", self.layout.logs());
@@ -206,11 +206,11 @@ impl NatsInner {
         }
         self.is_replicated.store(config["num_replicas"].as_u64() > Some(1), Ordering::Relaxed);
         let subjects = config["subjects"].as_array().map_or(&[][..], Vec::as_slice);
-        let life = match subjects {
-            [subject] => subject.as_str().and_then(|subject| self.layout.life_of(subject)),
+        let generation = match subjects {
+            [subject] => subject.as_str().and_then(|subject| self.layout.generation_of(subject)),
             _ => None,
         };
-        life.map(Arc::from).ok_or_else(|| unfit("has other subjects than those of this store"))
+        generation.map(Arc::from).ok_or_else(|| unfit("has other subjects than those of this store"))
     }
 }
 

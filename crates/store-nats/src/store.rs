@@ -39,7 +39,7 @@ pub(crate) struct NatsInner {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) known: NatsKnownHeads,
     pub(crate) time: ServerTime,
-    pub(crate) life: Mutex<Option<Arc<str>>>,
+    pub(crate) generation: Mutex<Option<Arc<str>>>,
     /// Whether several servers store the logs. If so, a server may be behind the others.
     pub(crate) is_replicated: AtomicBool,
     /// The copy of all runs for listings. Locked while a listing updates and reads it.
@@ -69,7 +69,7 @@ impl NatsStore {
             clock,
             known: NatsKnownHeads::default(),
             time: ServerTime::default(),
-            life: Mutex::default(),
+            generation: Mutex::default(),
             is_replicated: AtomicBool::default(),
             mirror: tokio::sync::Mutex::default(),
             hearing: NatsListener::default(),

@@ -150,8 +150,8 @@ impl Member {
     pub(crate) fn new(run: &RunKey, created: Timestamp, first: RecordId) -> Self {
         // The last digits of a UUIDv7 are random.
         let first = first.to_string();
-        let life = &first[first.len() - 8..];
-        Self(format!("{},{},{life}", place_in_time(created), name(run)))
+        let generation = &first[first.len() - 8..];
+        Self(format!("{},{},{generation}", place_in_time(created), name(run)))
     }
 
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {

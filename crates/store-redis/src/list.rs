@@ -245,9 +245,9 @@ struct ListedPlace<'a> {
 }
 
 impl IndexEntry for ListedPlace<'_> {
-    type Life = Member;
+    type Generation = Member;
 
-    fn life(&self) -> &Member {
+    fn generation(&self) -> &Member {
         &self.candidate.member
     }
 

@@ -121,7 +121,7 @@ impl S3Inner {
             (Some(expected), Some(seen)) => (seen.last.head() == expected).then_some(RunLookup::There(seen)),
             // Most starts use new ids and need no read, because the key of the first record of the first generation is never free again. The writer
             // that gets the key has started the run. Any other writer must read.
-            (None, None) => Some(RunLookup::Absent { life: 0, ended: None, at: None }),
+            (None, None) => Some(RunLookup::Absent { generation: 0, ended: None, at: None }),
             _ => None,
         };
         let mut failed = S3StoreError::Restless { what: self.layout.run(run) };
@@ -226,7 +226,11 @@ impl S3Inner {
             }
             let older = self.bucket.list(&self.layout.run(run), Some(&key), 1).await?;
             let Some(older) = older.value.items.into_iter().next() else { break };
-            if self.layout.place_of(run, &older.key).is_none_or(|place| place.life != seen.place.life) {
+            if self
+                .layout
+                .place_of(run, &older.key)
+                .is_none_or(|place| place.generation != seen.place.generation)
+            {
                 break;
             }
             key = older.key;
@@ -241,11 +245,12 @@ impl S3Inner {
         // `check_append` has ensured that an append has records.
         let first = append.records.first().ok_or(S3StoreError::NoRun)?;
         let (place, confirmed, log, base, bytes, before) = match look {
-            RunLookup::Absent { life, at, .. } => {
-                (ObjectPlace { life: *life, start: 0 }, *at, Tag::of(&first.header), 0, 0, None)
+            RunLookup::Absent { generation, at, .. } => {
+                (ObjectPlace { generation: *generation, start: 0 }, *at, Tag::of(&first.header), 0, 0, None)
             }
             RunLookup::There(seen) => {
-                let place = ObjectPlace { life: seen.place.life, start: seen.last.seq.next().get() };
+                let place =
+                    ObjectPlace { generation: seen.place.generation, start: seen.last.seq.next().get() };
                 (place, seen.confirmed, seen.log, seen.base, seen.bytes, Some(seen))
             }
         };
@@ -257,12 +262,13 @@ impl S3Inner {
         let change = IndexMove::new(before.map(|seen| seen.standing()), RunStanding::after(&last));
         if change.entry_before().is_some() {
             if facts.is_none() {
-                facts = self.first_object(run, place.life).await?.map(|first_object| first_object.facts);
+                facts =
+                    self.first_object(run, place.generation).await?.map(|first_object| first_object.facts);
             }
-            let key = self.layout.object(run, ObjectPlace { life: place.life, start: 0 });
+            let key = self.layout.object(run, ObjectPlace { generation: place.generation, start: 0 });
             let missing = S3StoreError::Missing { key, seq: Some(Seq::new(0)) };
             let created = facts.as_ref().ok_or(missing)?.created;
-            entry = Some(self.layout.entry(created, run, &IndexKey::of(place.life, &last)));
+            entry = Some(self.layout.entry(created, run, &IndexKey::of(place.generation, &last)));
         }
         let entry_before = before.and_then(|seen| Some((seen.standing(), seen.entry.clone()?)));
         Ok(AppendDraft {
@@ -324,10 +330,10 @@ impl S3Inner {
             self.restore_entry(entry).await?;
         }
         let log = self.open(run).await.map_err(|fault| S3StoreError::Unsure(Box::new(fault)))?;
-        let is_of_life = log.as_ref().is_some_and(|log| log.life() == place.life);
+        let is_of_generation = log.as_ref().is_some_and(|log| log.generation() == place.generation);
         // The writer of a generation's first object has started that generation, even if it was pruned since. A log may also begin within an
         // object.
-        if let Some(log) = log.as_ref().filter(|_| is_of_life)
+        if let Some(log) = log.as_ref().filter(|_| is_of_generation)
             && (place.start == 0 || place.start >= log.cut().object)
         {
             return Ok(());
@@ -340,7 +346,7 @@ impl S3Inner {
             withdrawn.map_err(|fault| S3StoreError::Unsure(Box::new(fault)))?;
         }
         tracing::warn!(%run, seq = place.start, "withdrew an append that arrived after a prune or purge of the run");
-        if is_of_life {
+        if is_of_generation {
             // Other writers may have appended after it before it was pruned.
             return Err(S3StoreError::Unsure(Box::new(S3StoreError::Passed { key })));
         }

@@ -14,15 +14,15 @@ use crate::layout::Tree;
 /// removes the entry of another writer, or of the same state at a later time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IndexKey {
-    pub(crate) life: u32,
+    pub(crate) generation: u32,
     pub(crate) seq: Seq,
     pub(crate) id: RecordId,
     pub(crate) standing: RunStanding,
 }
 
 impl IndexKey {
-    pub(crate) fn of(life: u32, header: &RecordHeader) -> Self {
-        Self { life, seq: header.seq, id: header.id, standing: RunStanding::after(header) }
+    pub(crate) fn of(generation: u32, header: &RecordHeader) -> Self {
+        Self { generation, seq: header.seq, id: header.id, standing: RunStanding::after(header) }
     }
 
     pub(crate) fn tree(&self) -> Tree {
@@ -37,15 +37,15 @@ impl IndexKey {
             owner: Some(id.parse().unwrap()),
             wake_at: Some(Timestamp::from_unix_ms(i64::MIN)),
         };
-        Self { life: u32::MAX, seq: Seq::new(u64::MAX), id: id.parse().unwrap(), standing }
+        Self { generation: u32::MAX, seq: Seq::new(u64::MAX), id: id.parse().unwrap(), standing }
     }
 }
 
 impl IndexEntry for IndexKey {
-    type Life = u32;
+    type Generation = u32;
 
-    fn life(&self) -> &u32 {
-        &self.life
+    fn generation(&self) -> &u32 {
+        &self.generation
     }
 
     fn announced_with(&self) -> Option<Seq> {
@@ -59,9 +59,9 @@ impl IndexEntry for IndexKey {
 
 impl fmt::Display for IndexKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { life, seq, id, standing } = self;
+        let Self { generation, seq, id, standing } = self;
         // The numbers ascend. So if one entry replaces another during a listing, the listing still finds the new entry.
-        write!(f, "{life:08x}.{:016x}.{id}.{}.", seq.get(), standing.status)?;
+        write!(f, "{generation:08x}.{:016x}.{id}.{}.", seq.get(), standing.status)?;
         match standing.owner {
             Some(owner) => write!(f, "{owner}.")?,
             None => f.write_str("-.")?,
@@ -79,7 +79,7 @@ impl FromStr for IndexKey {
     fn from_str(text: &str) -> Result<Self, ()> {
         let parse = || {
             let mut parts = text.split('.');
-            let life = u32::from_str_radix(parts.next()?, 16).ok()?;
+            let generation = u32::from_str_radix(parts.next()?, 16).ok()?;
             let seq = Seq::new(u64::from_str_radix(parts.next()?, 16).ok()?);
             let id = parts.next()?.parse().ok()?;
             let status = parts.next()?;
@@ -92,7 +92,7 @@ impl FromStr for IndexKey {
                 "never" => None,
                 at => Some(Timestamp::from_unix_ms(at.parse().ok()?)),
             };
-            let entry = Self { life, seq, id, standing: RunStanding { status, owner, wake_at } };
+            let entry = Self { generation, seq, id, standing: RunStanding { status, owner, wake_at } };
             parts.next().is_none().then_some(entry)
         };
         parse().ok_or(())

@@ -3,17 +3,17 @@
 //! ```text
 //! <prefix>/
 //!   ferrata.json                                     the version of the layout: {"version":1}
-//!   log/<tenant>/<run>/<life>/<record>               the records of one append, and what a prune left of them
+//!   log/<tenant>/<run>/<generation>/<record>               the records of one append, and what a prune left of them
 //!   index/live/<created>/<tenant>/<run>/<entry>      a run that may continue
 //!   index/done/<created>/<tenant>/<run>/<entry>      a finished run
 //!   executors/<executor>                             a heartbeat: {"ttl_ms":15000}, dated by the server
 //!   probe/<id>/<number>                              the tests of `setup`, which removes them
 //! ```
 //!
-//! - `life` is 8 hex digits, the bitwise complement of the number of purges of this id.
+//! - `generation` is 8 hex digits, the bitwise complement of the number of purges of this id.
 //! - `record` is 16 hex digits, the complement of the number of the object's first record.
 //! - `created` is 16 hex digits, the complement of the run's time of creation in milliseconds since 1970 with its sign bit flipped.
-//! - `entry` is `<life>.<seq>.<record id>.<status>.<owner>.<wake-up>`. `life` and `seq` are 8 and 16 hex digits, not complemented. `-` stands for no owner.
+//! - `entry` is `<generation>.<seq>.<record id>.<status>.<owner>.<wake-up>`. `generation` and `seq` are 8 and 16 hex digits, not complemented. `-` stands for no owner.
 //!   `never` stands for no wake-up, other times are in milliseconds since 1970. The object is empty.
 
 use ferrata_store::index::RunStanding;
@@ -50,14 +50,14 @@ impl Tree {
 /// The position of one object of a log: the generation of the run, and the number of the object's first record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ObjectPlace {
-    pub(crate) life: u32,
+    pub(crate) generation: u32,
     pub(crate) start: u64,
 }
 
 impl ObjectPlace {
     /// The position of the first object of a run with a new id. After the first write, the key stays taken forever: by the first record, or by a
     /// mark. So a start that gets this key need not check for an existing or former run.
-    pub(crate) const FIRST: Self = Self { life: 0, start: 0 };
+    pub(crate) const FIRST: Self = Self { generation: 0, start: 0 };
 }
 
 /// Builds and parses the keys below one prefix.
@@ -108,15 +108,18 @@ impl S3Keys {
 
     /// Returns the key of the object at this position.
     pub(crate) fn object(&self, run: &RunKey, place: ObjectPlace) -> String {
-        format!("{}log/{}/{}/{:08x}/{:016x}", self.prefix, run.tenant, run.run, !place.life, !place.start)
+        format!(
+            "{}log/{}/{}/{:08x}/{:016x}",
+            self.prefix, run.tenant, run.run, !place.generation, !place.start
+        )
     }
 
     /// Returns the position in a key of this run.
     pub(crate) fn place_of(&self, run: &RunKey, key: &str) -> Option<ObjectPlace> {
-        let (life, start) = key.strip_prefix(&self.run(run))?.split_once('/')?;
-        let life = u32::from_str_radix(life, 16).ok().filter(|_| life.len() == 8)?;
+        let (generation, start) = key.strip_prefix(&self.run(run))?.split_once('/')?;
+        let generation = u32::from_str_radix(generation, 16).ok().filter(|_| generation.len() == 8)?;
         let start = u64::from_str_radix(start, 16).ok().filter(|_| start.len() == 16)?;
-        Some(ObjectPlace { life: !life, start: !start })
+        Some(ObjectPlace { generation: !generation, start: !start })
     }
 
     /// Returns the part of an object's key after the folder of logs, for any prefix.
@@ -185,10 +188,10 @@ mod tests {
     fn the_newest_of_a_run_comes_first() {
         let layout = S3Keys::new("a/b");
         let run = run("t", "r:1");
-        let key = |life, start| layout.object(&run, ObjectPlace { life, start });
+        let key = |generation, start| layout.object(&run, ObjectPlace { generation, start });
         assert_eq!(key(0, 0), "a/b/log/t/r:1/ffffffff/ffffffffffffffff");
         assert!(key(0, 1) < key(0, 0) && key(0, 256) < key(0, 255));
-        assert!(key(1, 0) < key(0, u64::MAX), "a later life comes before everything of an earlier one");
+        assert!(key(1, 0) < key(0, u64::MAX), "a later generation comes before everything of an earlier one");
         assert!(key(1, 0).starts_with(&layout.run(&run)));
     }
 
@@ -200,14 +203,14 @@ mod tests {
         let layout = S3Keys::new(&"p".repeat(crate::config::MAX_PREFIX));
         let entry = IndexKey::longest();
         assert!(layout.entry(Timestamp::default(), &run, &entry).len() <= 1024);
-        assert!(layout.object(&run, ObjectPlace { life: 0, start: 0 }).len() <= 1024);
+        assert!(layout.object(&run, ObjectPlace { generation: 0, start: 0 }).len() <= 1024);
     }
 
     proptest! {
         #[test]
-        fn places_come_back(life: u32, start: u64, prefix in "[a-z]{0,3}") {
+        fn places_come_back(generation: u32, start: u64, prefix in "[a-z]{0,3}") {
             let (layout, run) = (S3Keys::new(&prefix), run("t.1", "a:b"));
-            let place = ObjectPlace { life, start };
+            let place = ObjectPlace { generation, start };
             let key = layout.object(&run, place);
             prop_assert_eq!(layout.place_of(&run, &key), Some(place));
             prop_assert_eq!(layout.run_of_log(&key), Some(run));

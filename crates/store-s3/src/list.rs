@@ -253,9 +253,11 @@ impl S3Inner {
             || query.user.is_some()
             || query.parent.is_some()
             || !query.labels.is_empty();
-        let life = candidate.entries.iter().map(|(_, entry, _)| entry.life).max();
+        let generation = candidate.entries.iter().map(|(_, entry, _)| entry.generation).max();
         let known = if is_about_facts { self.cache.get(run) } else { None };
-        let facts = known.filter(|seen| Some(seen.place.life) == life).and_then(|seen| seen.facts.clone());
+        let facts = known
+            .filter(|seen| Some(seen.place.generation) == generation)
+            .and_then(|seen| seen.facts.clone());
         match facts {
             Some(facts) => query.meets_facts(run, &facts),
             None => query.tenant.as_ref().is_none_or(|tenant| *tenant == run.tenant),
@@ -335,9 +337,9 @@ impl S3Inner {
         let head = log.run_head(run, alive);
         let is_here = head.facts.created == candidate.place.created;
         if now.is_some_and(|now| log.seen.modified < now.saturating_sub(SETTLED)) {
-            let (life, standing) = (log.life(), log.seen.standing());
+            let (generation, standing) = (log.generation(), log.seen.standing());
             let stale = candidate.entries.iter().filter(|(_, entry, _)| {
-                match entry.check(Some((&life, head.seq, &standing))) {
+                match entry.check(Some((&generation, head.seq, &standing))) {
                     EntryCheck::Stale => true,
                     EntryCheck::Stands => entry.seq <= head.seq && !is_here,
                     EntryCheck::Ahead | EntryCheck::Unborn => false,
@@ -356,12 +358,12 @@ impl S3Inner {
         now: Option<ServerTime>,
     ) -> Result<bool, S3StoreError> {
         let Some(now) = now else { return Ok(false) };
-        let RunLookup::Absent { life, ended, .. } = self.look_up(&candidate.place.run).await? else {
+        let RunLookup::Absent { generation, ended, .. } = self.look_up(&candidate.place.run).await? else {
             return Ok(false);
         };
         let is_settled = ended.is_some_and(|ended| ended < now.saturating_sub(SETTLED));
         let stale = candidate.entries.iter().filter(|(_, entry, modified)| {
-            is_settled && entry.life < life || *modified < now.saturating_sub(ABANDONED)
+            is_settled && entry.generation < generation || *modified < now.saturating_sub(ABANDONED)
         });
         self.drop_entries(&stale.map(|(key, ..)| key.clone()).collect::<Vec<_>>()).await;
         Ok(ended.is_some())

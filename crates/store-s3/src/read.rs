@@ -135,7 +135,7 @@ impl S3Inner {
         seq: u64,
     ) -> Result<LogObject, S3StoreError> {
         let items = self.items_from(run, log, seq, 1).await?;
-        let key = self.layout.object(run, ObjectPlace { life: log.life(), start: seq });
+        let key = self.layout.object(run, ObjectPlace { generation: log.generation(), start: seq });
         let item = items.into_iter().next().ok_or_else(|| missing(&key, seq))?;
         let chunk = self.chunk(item).await?;
         // A prune emptied the object, or the next object is missing.
@@ -154,17 +154,18 @@ impl S3Inner {
         seq: u64,
         most: usize,
     ) -> Result<Vec<ListedObject>, S3StoreError> {
-        let life = log.life();
+        let generation = log.generation();
         let start = seq.checked_add(1);
-        let key = |start| self.layout.object(run, ObjectPlace { life, start });
+        let key = |start| self.layout.object(run, ObjectPlace { generation, start });
         // Start the listing before the key of the next record.
         let listed = match start.map(key) {
             Some(after) => self.bucket.list(&self.layout.run(run), Some(&after), most).await?,
             None => self.bucket.list(&self.layout.run(run), None, most).await?,
         };
-        let is_of_life =
-            |item: &ListedObject| self.layout.place_of(run, &item.key).is_some_and(|p| p.life == life);
-        Ok(listed.value.items.into_iter().take_while(is_of_life).collect())
+        let is_of_generation = |item: &ListedObject| {
+            self.layout.place_of(run, &item.key).is_some_and(|p| p.generation == generation)
+        };
+        Ok(listed.value.items.into_iter().take_while(is_of_generation).collect())
     }
 
     /// Lists the objects that begin before `start` and at or after `from`, newest first.
@@ -290,9 +291,10 @@ impl S3Inner {
             None => (headers.len() as u64 != end - begin + 1).then(|| begin + headers.len() as u64),
         };
         match missed {
-            Some(seq) => {
-                Err(missing(&self.layout.object(run, ObjectPlace { life: log.life(), start: seq }), seq))
-            }
+            Some(seq) => Err(missing(
+                &self.layout.object(run, ObjectPlace { generation: log.generation(), start: seq }),
+                seq,
+            )),
             None => Ok(headers),
         }
     }

@@ -114,7 +114,7 @@ impl S3Inner {
         let records = records.unwrap_or_default();
         let mut head = log.first_object.head.clone().with_records(records);
         head.cut = (cut.first > 0).then_some(cut);
-        let key = self.layout.object(run, ObjectPlace { life: log.life(), start: 0 });
+        let key = self.layout.object(run, ObjectPlace { generation: log.generation(), start: 0 });
         let bytes = head.encode(self.layout.below_logs(&key), records);
         Ok(self.replace(&key, &log.first_object.etag, bytes).await?.is_some())
     }
@@ -195,7 +195,9 @@ impl S3Inner {
             let ended = self.clear(run).await?;
             match purged {
                 // Other callers have appended and pruned before the mark arrived, so the mark is before the beginning of the log.
-                Some((life, _)) if ended.is_none_or(|ended| ended < life) => self.pause(attempt).await,
+                Some((generation, _)) if ended.is_none_or(|ended| ended < generation) => {
+                    self.pause(attempt).await
+                }
                 purged => return Ok(purged.map(|(_, purged)| purged).unwrap_or_default()),
             }
         }
@@ -211,9 +213,9 @@ impl S3Inner {
         if head != expected {
             return Err(conflict(Some(head)));
         }
-        let end = ObjectPlace { life: log.life(), start: head.seq.next().get() };
+        let end = ObjectPlace { generation: log.generation(), start: head.seq.next().get() };
         if self.put_mark(run, end).await? {
-            return Ok(Some((log.life(), count(&log))));
+            return Ok(Some((log.generation(), count(&log))));
         }
         // Another caller has appended, or has purged the run.
         match self.open(run).await? {
@@ -233,7 +235,7 @@ impl S3Inner {
                 Err(fault) if fault.is_of_run() => {
                     if let Some((place, purged)) = self.end_of_unreadable(run).await? {
                         self.put_mark(run, place).await?;
-                        return Ok(Some((place.life, purged)));
+                        return Ok(Some((place.generation, purged)));
                     }
                 }
                 Err(fault) => return Err(fault),
@@ -243,37 +245,40 @@ impl S3Inner {
     }
 
     async fn end_of(&self, run: &RunKey, log: &OpenedLog) -> Result<Option<(u32, Removed)>, S3StoreError> {
-        let (life, cut) = (log.life(), log.cut());
+        let (generation, cut) = (log.generation(), log.cut());
         let mut end = log.seen.last.seq.next().get();
         let mut purged = count(log);
         // The start of a row of marks that no append can pass.
         let mut row: Option<u64> = None;
         for attempt in 0..ENDS {
-            if row.is_none_or(|row| end < row) && self.put_mark(run, ObjectPlace { life, start: end }).await?
+            if row.is_none_or(|row| end < row)
+                && self.put_mark(run, ObjectPlace { generation, start: end }).await?
             {
-                return Ok(Some((life, purged)));
+                return Ok(Some((generation, purged)));
             }
             if attempt >= STRAIGHT && row.is_none() {
                 // A fast writer always appends past the position that was just read. So put the mark further ahead.
                 let ahead = end.saturating_add(AHEAD << (attempt - STRAIGHT).min(8));
-                row = self.put_row(run, ObjectPlace { life, start: ahead }).await?.then_some(ahead);
+                row = self.put_row(run, ObjectPlace { generation, start: ahead }).await?.then_some(ahead);
             }
             // Another writer appended, so the next attempt uses the key after that append.
-            let after = row.map(|start| self.layout.object(run, ObjectPlace { life, start }));
+            let after = row.map(|start| self.layout.object(run, ObjectPlace { generation, start }));
             let listed = self.bucket.list(&self.layout.run(run), after.as_deref(), 1).await?;
             let newest = listed.value.items.into_iter().next();
             let Some(newest) = newest.filter(|item| item.size != GONE.len() as u64) else {
-                return Ok(Some((life, purged)));
+                return Ok(Some((generation, purged)));
             };
-            if self.layout.place_of(run, &newest.key).is_none_or(|place| place.life != life) {
-                return Ok(Some((life, purged)));
+            if self.layout.place_of(run, &newest.key).is_none_or(|place| place.generation != generation) {
+                return Ok(Some((generation, purged)));
             }
-            let Some((head, _)) = self.head_of(&newest.key).await? else { return Ok(Some((life, purged))) };
+            let Some((head, _)) = self.head_of(&newest.key).await? else {
+                return Ok(Some((generation, purged)));
+            };
             end = head.end();
             let bytes = i128::from(head.bytes) - i128::from(cut.dropped);
             purged = Removed { records: end - cut.first, bytes: u64::try_from(bytes).unwrap_or(0) };
             if row.is_some_and(|row| end >= row) {
-                return Ok(Some((life, purged)));
+                return Ok(Some((generation, purged)));
             }
         }
         Err(S3StoreError::Restless { what: self.layout.run(run) })
@@ -316,18 +321,18 @@ impl S3Inner {
             // The head is readable, so the key of the next append is known.
             let start = seen.last.seq.next().get();
             let counted = Removed { records: start, bytes: seen.bytes };
-            return Ok(Some((ObjectPlace { life: seen.place.life, start }, counted)));
+            return Ok(Some((ObjectPlace { generation: seen.place.generation, start }, counted)));
         }
         let listed = self.items(run, 1_000).await?.value.items;
         let Some(newest) = listed.first() else { return Ok(None) };
-        let Some(ObjectPlace { life, .. }) = self.layout.place_of(run, &newest.key) else {
+        let Some(ObjectPlace { generation, .. }) = self.layout.place_of(run, &newest.key) else {
             // A foreign object lies among the run's objects. The run after it may exist.
             self.bucket.delete(&newest.key).await?;
             return Ok(None);
         };
         let counted =
             Removed { records: listed.len() as u64, bytes: listed.iter().map(|item| item.size).sum() };
-        Ok(Some((ObjectPlace { life, start: u64::MAX }, counted)))
+        Ok(Some((ObjectPlace { generation, start: u64::MAX }, counted)))
     }
 
     /// Removes the remains of ended generations. Returns the number of the newest ended generation.
@@ -337,9 +342,9 @@ impl S3Inner {
         let Some(place) = self.layout.place_of(run, &newest.key) else { return Ok(None) };
         // A new generation may have begun already. All earlier generations have ended.
         let is_ended = newest.size == GONE.len() as u64;
-        let ended = if is_ended { Some(place.life) } else { place.life.checked_sub(1) };
+        let ended = if is_ended { Some(place.generation) } else { place.generation.checked_sub(1) };
         let Some(ended) = ended else { return Ok(None) };
-        let top = self.layout.object(run, ObjectPlace { life: ended, start: u64::MAX });
+        let top = self.layout.object(run, ObjectPlace { generation: ended, start: u64::MAX });
         // The mark of the newest ended generation stays.
         self.clear_index(run, ended).await?;
         let mut after = if is_ended { newest.key.clone() } else { top };
@@ -382,7 +387,7 @@ impl S3Inner {
             let listed = self.bucket.list(&prefix, None, 1_000).await?;
             for item in listed.value.items {
                 let entry = self.layout.entry_of(tree, &item.key);
-                if entry.is_some_and(|(_, _, entry)| entry.life <= ended) {
+                if entry.is_some_and(|(_, _, entry)| entry.generation <= ended) {
                     stale.push((item.key, None));
                 }
             }
@@ -390,7 +395,7 @@ impl S3Inner {
         self.bucket.delete_all(&stale).await?;
         // Remove this object after its index entries, which are found through it, and before any other object. A reader that misses an object
         // checks this one before it reports damage.
-        let second = self.layout.object(run, ObjectPlace { life: ended, start: 1 });
+        let second = self.layout.object(run, ObjectPlace { generation: ended, start: 1 });
         let listed = self.bucket.list(&self.layout.run(run), Some(&second), 1).await?;
         self.retire(run, &listed.value.items, listed.at).await
     }

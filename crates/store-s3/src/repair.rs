@@ -61,19 +61,21 @@ impl S3Inner {
 
     async fn repair_run(&self, run: &RunKey, repaired: &mut RepairReport) -> Result<(), S3StoreError> {
         let Some(log) = self.open(run).await? else {
-            if let RunLookup::Absent { life: 1.., .. } = self.look_up(run).await? {
+            if let RunLookup::Absent { generation: 1.., .. } = self.look_up(run).await? {
                 self.clear(run).await?;
                 repaired.cleared += 1;
             }
             return Ok(());
         };
         repaired.runs += 1;
-        let entry = IndexKey::of(log.life(), &log.seen.last);
+        let entry = IndexKey::of(log.generation(), &log.seen.last);
         let prefix = self.layout.entries(entry.tree(), log.first_object.facts.created, run);
         let listed = self.bucket.list(&prefix, None, 1_000).await?;
         let is_shown = listed.value.items.iter().any(|item| {
             let shown = self.layout.entry_of(entry.tree(), &item.key);
-            shown.is_some_and(|(_, _, shown)| shown.life == entry.life && shown.standing == entry.standing)
+            shown.is_some_and(|(_, _, shown)| {
+                shown.generation == entry.generation && shown.standing == entry.standing
+            })
         });
         if !is_shown {
             let key = self.layout.entry(log.first_object.facts.created, run, &entry);

@@ -42,8 +42,8 @@ pub(crate) struct CachedHead {
 /// The state of a run in the bucket.
 #[derive(Clone, Debug)]
 pub(crate) enum RunLookup {
-    /// The run does not exist. `life` is the number of the generation that a start would begin.
-    Absent { life: u32, ended: Option<ServerTime>, at: Option<ServerTime> },
+    /// The run does not exist. `generation` is the number of the generation that a start would begin.
+    Absent { generation: u32, ended: Option<ServerTime>, at: Option<ServerTime> },
     /// The run exists.
     There(Arc<CachedHead>),
 }
@@ -92,8 +92,8 @@ impl CachedHead {
 }
 
 impl OpenedLog {
-    pub(crate) fn life(&self) -> u32 {
-        self.seen.place.life
+    pub(crate) fn generation(&self) -> u32 {
+        self.seen.place.generation
     }
 
     pub(crate) fn cut(&self) -> LogCut {
@@ -144,7 +144,7 @@ impl S3Inner {
             let listed = self.items(run, 1).await?;
             let Some(newest) = listed.value.items.first() else {
                 self.cache.remove(run);
-                return Ok(RunLookup::Absent { life: 0, ended: None, at: listed.at });
+                return Ok(RunLookup::Absent { generation: 0, ended: None, at: listed.at });
             };
             if let Some(look) = self.read_newest(run, newest, listed.at).await? {
                 return Ok(look);
@@ -182,12 +182,12 @@ impl S3Inner {
                 return Ok(None);
             }
             self.cache.remove(run);
-            let life = place.life.checked_add(1).ok_or_else(|| S3StoreError::Damaged {
+            let generation = place.generation.checked_add(1).ok_or_else(|| S3StoreError::Damaged {
                 key: key.clone(),
                 seq: None,
                 what: "the run id has the maximum number of generations; use another id".into(),
             })?;
-            return Ok(Some(RunLookup::Absent { life, ended: Some(newest.modified), at }));
+            return Ok(Some(RunLookup::Absent { generation, ended: Some(newest.modified), at }));
         };
         let Some(last) = head.last().cloned() else {
             let what = "it holds no record, and no newer object follows".into();
@@ -195,7 +195,8 @@ impl S3Inner {
         };
         let mut seen = CachedHead::of(place, etag, newest.modified, &head, last);
         seen.confirmed = at;
-        if let Some(before) = self.cache.get(run).filter(|before| before.place.life == place.life) {
+        if let Some(before) = self.cache.get(run).filter(|before| before.place.generation == place.generation)
+        {
             // The facts do not change within a generation.
             seen.facts = seen.facts.or_else(|| before.facts.clone());
         }
@@ -224,9 +225,9 @@ impl S3Inner {
     pub(crate) async fn first_object(
         &self,
         run: &RunKey,
-        life: u32,
+        generation: u32,
     ) -> Result<Option<FirstObject>, S3StoreError> {
-        let key = self.layout.object(run, ObjectPlace { life, start: 0 });
+        let key = self.layout.object(run, ObjectPlace { generation, start: 0 });
         let Some((mut head, etag)) = self.head_of(&key).await? else { return Ok(None) };
         let facts = head.facts.take().ok_or_else(|| S3StoreError::Damaged {
             key,
@@ -240,25 +241,26 @@ impl S3Inner {
     /// Opens a run for reading. Returns `None` if the run does not exist.
     pub(crate) async fn open(&self, run: &RunKey) -> Result<Option<OpenedLog>, S3StoreError> {
         for _ in 0..READS {
-            let life = self.cache.get(run).map_or(0, |seen| seen.place.life);
-            let (look, first_object) = tokio::join!(self.look_up(run), self.first_object(run, life));
+            let generation = self.cache.get(run).map_or(0, |seen| seen.place.generation);
+            let (look, first_object) = tokio::join!(self.look_up(run), self.first_object(run, generation));
             let RunLookup::There(seen) = look? else { return Ok(None) };
             if seen.last.format > FORMAT {
                 let key = self.layout.object(run, seen.place);
                 let (seq, found) = (Some(seen.last.seq), u64::from(seen.last.format));
                 return Err(S3StoreError::NewerRecord { key, seq, found, known: FORMAT });
             }
-            let beside = if seen.place.life == life { first_object? } else { None };
+            let beside = if seen.place.generation == generation { first_object? } else { None };
             let first_object = match beside {
                 Some(first_object) => Some(first_object),
                 // The object has another generation, or the read ran at the same time as the listing: the run may have begun between the two
                 // answers.
-                None => self.first_object(run, seen.place.life).await?,
+                None => self.first_object(run, seen.place.generation).await?,
             };
             if let Some(first_object) = first_object {
                 if first_object.head.log != seen.log {
                     // An operator has removed the first object, and another start has taken its key.
-                    let key = self.layout.object(run, ObjectPlace { life: seen.place.life, start: 0 });
+                    let key =
+                        self.layout.object(run, ObjectPlace { generation: seen.place.generation, start: 0 });
                     let what = "it belongs to another log than the newest object".into();
                     return Err(S3StoreError::Damaged { key, seq: Some(Seq::new(0)), what });
                 }
@@ -270,9 +272,10 @@ impl S3Inner {
             }
             // A run without its first object is damaged, unless a purge is in progress.
             if let RunLookup::There(again) = self.look_up(run).await?
-                && again.place.life == seen.place.life
+                && again.place.generation == seen.place.generation
             {
-                let key = self.layout.object(run, ObjectPlace { life: seen.place.life, start: 0 });
+                let key =
+                    self.layout.object(run, ObjectPlace { generation: seen.place.generation, start: 0 });
                 return Err(S3StoreError::Missing { key, seq: Some(Seq::new(0)) });
             }
         }
@@ -282,6 +285,6 @@ impl S3Inner {
     /// Returns whether a log was pruned or purged since it was opened, which would explain missing records.
     pub(crate) async fn has_changed(&self, run: &RunKey, log: &OpenedLog) -> Result<bool, S3StoreError> {
         let Some(now) = self.open(run).await? else { return Ok(true) };
-        Ok(now.life() != log.life() || now.first_object.etag != log.first_object.etag)
+        Ok(now.generation() != log.generation() || now.first_object.etag != log.first_object.etag)
     }
 }

@@ -118,14 +118,14 @@ macro_rules! __delegate {
     };
     (@waits $method:ident, (), ($($value:ident: $ty:ty)?), $out:ty,
         $this:ident, $store:expr, $call:ident, $around:expr) => {
-        fn $method<'life0, 'async_trait>(
-            &'life0 self,
+        fn $method<'generation0, 'async_trait>(
+            &'generation0 self,
             $($value: $ty,)?
         ) -> ::std::pin::Pin<
             ::std::boxed::Box<dyn ::std::future::Future<Output = $out> + ::std::marker::Send + 'async_trait>,
         >
         where
-            'life0: 'async_trait,
+            'generation0: 'async_trait,
             Self: 'async_trait,
         {
             let $this = self;
@@ -135,16 +135,16 @@ macro_rules! __delegate {
     };
     (@waits $method:ident, ($by:ident: $of:ty), ($($value:ident: $ty:ty)?), $out:ty,
         $this:ident, $store:expr, $call:ident, $around:expr) => {
-        fn $method<'life0, 'life1, 'async_trait>(
-            &'life0 self,
-            $by: &'life1 $of,
+        fn $method<'generation0, 'generation1, 'async_trait>(
+            &'generation0 self,
+            $by: &'generation1 $of,
             $($value: $ty,)?
         ) -> ::std::pin::Pin<
             ::std::boxed::Box<dyn ::std::future::Future<Output = $out> + ::std::marker::Send + 'async_trait>,
         >
         where
-            'life0: 'async_trait,
-            'life1: 'async_trait,
+            'generation0: 'async_trait,
+            'generation1: 'async_trait,
             Self: 'async_trait,
         {
             let $this = self;

@@ -103,10 +103,10 @@ impl<E: PartialEq> IndexMove<E> {
 /// An entry of an index, as a reader finds it.
 pub trait IndexEntry {
     /// Distinguishes the generations of a run id. A run that was purged and started again is another generation.
-    type Life: PartialOrd;
+    type Generation: PartialOrd;
 
     /// Returns the generation that the entry belongs to.
-    fn life(&self) -> &Self::Life;
+    fn generation(&self) -> &Self::Generation;
 
     /// Returns the record that moves the run to this entry; `None` if the index itself compares records when it removes the entry.
     fn announced_with(&self) -> Option<Seq>;
@@ -116,9 +116,9 @@ pub trait IndexEntry {
 
     /// Checks the entry against the log. `log` has the generation, the number of the last record and the head fields; `None` means that the run
     /// does not exist.
-    fn check(&self, log: Option<(&Self::Life, Seq, &RunStanding)>) -> EntryCheck {
-        let Some((life, head, standing)) = log else { return EntryCheck::Unborn };
-        match self.life().partial_cmp(life) {
+    fn check(&self, log: Option<(&Self::Generation, Seq, &RunStanding)>) -> EntryCheck {
+        let Some((generation, head, standing)) = log else { return EntryCheck::Unborn };
+        match self.generation().partial_cmp(generation) {
             Some(Ordering::Less) => EntryCheck::Stale,
             Some(Ordering::Equal) if self.holds(standing) => EntryCheck::Stands,
             Some(Ordering::Equal) if self.announced_with().is_some_and(|seq| seq > head) => EntryCheck::Ahead,

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::chance::Chance;
-use super::random_runs::{Life, Log, key};
+use super::random_runs::{Log, RandomRun, key};
 use super::seeds;
 
-/// How often each life is altered.
+/// How often each random run is altered.
 const TIMES: usize = 12;
 
 /// Counts the values within a value.
@@ -174,12 +174,12 @@ fn judge<T>(result: Result<T>, what: &str, label: &str) -> Option<Error> {
 async fn an_altered_log_is_read_or_called_corrupt() {
     let (mut corrupt, mut read) = (0, 0);
     for seed in seeds(8) {
-        let mut life = Life::of(seed);
+        let mut random_run = RandomRun::of(seed);
         if seed % 2 == 0 {
-            life = life.finely();
+            random_run = random_run.finely();
         }
-        let graph = life.graph();
-        let log = Log::of(&life.live().await, &key("r")).await;
+        let graph = random_run.graph();
+        let log = Log::of(&random_run.live().await, &key("r")).await;
         let mut chance = Chance::new(seed ^ 11);
         for time in 0..TIMES {
             // Short, so that what is altered matters.
@@ -250,8 +250,8 @@ async fn an_altered_log_is_read_or_called_corrupt() {
 /// Guarantees: VERIFY-3.
 #[tokio::test]
 async fn an_activation_that_ended_twice_is_corrupt() {
-    let life = Life::of(0).finely();
-    let log = Log::of(&life.live().await, &key("r")).await;
+    let random_run = RandomRun::of(0).finely();
+    let log = Log::of(&random_run.live().await, &key("r")).await;
     let place = log.records.iter().position(|record| record.header.kind == RecordKind::Node).unwrap();
     for stranger in [false, true] {
         let store = log.as_of(log.records.len() as u64 - 1).await;
@@ -267,7 +267,7 @@ async fn an_activation_that_ended_twice_is_corrupt() {
         });
         let runtime = Runtime::builder(store).build().await.unwrap();
         for error in [
-            runtime.verify(&life.graph(), &key("r")).await.unwrap_err(),
+            runtime.verify(&random_run.graph(), &key("r")).await.unwrap_err(),
             runtime.check_log(&key("r")).await.unwrap_err(),
             runtime.checkpoint(&key("r"), Seq::new(place as u64)).await.unwrap_err(),
         ] {
@@ -284,8 +284,8 @@ async fn an_activation_that_ended_twice_is_corrupt() {
 /// Whoever opens the store inside an `EnvelopeStore` by mistake must not be sent to a backup.
 #[tokio::test]
 async fn body_in_an_envelope_is_unsupported() {
-    let life = Life::of(0).finely();
-    let log = Log::of(&life.live().await, &key("r")).await;
+    let random_run = RandomRun::of(0).finely();
+    let log = Log::of(&random_run.live().await, &key("r")).await;
     let store = log.as_of(log.records.len() as u64 - 1).await;
     store.tamper(&key("r"), |records| {
         for record in records {
@@ -294,7 +294,7 @@ async fn body_in_an_envelope_is_unsupported() {
         }
     });
     let runtime = Runtime::builder(store).build().await.unwrap();
-    let (graph, run) = (life.graph(), key("r"));
+    let (graph, run) = (random_run.graph(), key("r"));
     let small = RetentionPolicy::keep_all().keep_last(2);
     for (verb, error) in [
         ("export", runtime.export(&run).await.unwrap_err()),

@@ -11,7 +11,7 @@ use ferrata_core::{ErrorKind, Seq};
 use super::chance::Chance;
 use super::kept::chain;
 use super::prunes::cut_at;
-use super::random_runs::{Life, Log, end, key, last, records};
+use super::random_runs::{Log, RandomRun, end, key, last, records};
 use super::seeds;
 
 async fn plain(store: &MemoryStore) -> Runtime {
@@ -37,7 +37,7 @@ fn let_go(mut records: Vec<Record>) -> Vec<Record> {
 #[tokio::test]
 async fn a_copy_is_the_run() {
     for seed in seeds(60) {
-        let store = Life::of(seed).live().await;
+        let store = RandomRun::of(seed).live().await;
         let run = key("r");
         let runtime = plain(&store).await;
         let text = runtime.export(&run).await.unwrap();
@@ -64,9 +64,9 @@ async fn a_copy_is_the_run() {
 #[tokio::test]
 async fn copy_of_pruned_run_renumbers_records() {
     for seed in seeds(40) {
-        let life = Life::of(seed);
+        let random_run = RandomRun::of(seed);
         let mut chance = Chance::new(seed ^ 5);
-        let store = life.live().await;
+        let store = random_run.live().await;
         let run = key("r");
         let to = last(&store, &run).await;
         let at = chance.below(usize::try_from(to).unwrap()) as u64;
@@ -74,10 +74,10 @@ async fn copy_of_pruned_run_renumbers_records() {
         let label = format!("seed {seed}, as of {at}, cut at {cut}");
         let store = Log::of(&store, &run).await.as_of(at).await;
         cut_at(&store, &run, cut).await;
-        let runtime = life.process(&store, 2).await;
+        let runtime = random_run.process(&store, 2).await;
         let text = runtime.export(&run).await.unwrap();
         let elsewhere = MemoryStore::new();
-        let other = life.process(&elsewhere, 3).await;
+        let other = random_run.process(&elsewhere, 3).await;
         other.import(&text, Some(key("copy"))).await.unwrap();
         let (kept, copied) = (records(&store, &run).await, records(&elsewhere, &key("copy")).await);
         assert_eq!(copied.len() as u64, at - cut + 1, "{label}");
@@ -85,16 +85,16 @@ async fn copy_of_pruned_run_renumbers_records() {
         assert_eq!(plain(&copied), plain(&let_go(kept)), "{label}");
         // The copy of the copy is the copy.
         let again = MemoryStore::new();
-        let third = life.process(&again, 4).await;
+        let third = random_run.process(&again, 4).await;
         let copy = other.export(&key("copy")).await.unwrap();
         third.import(&copy, None).await.unwrap();
         assert_eq!(third.export(&key("copy")).await.unwrap(), copy, "{label}");
         // And goes on as the run does.
-        let graph = life.graph();
+        let graph = random_run.graph();
         let mut ends = Vec::new();
         for (runtime, id) in [(&runtime, "r"), (&other, "copy")] {
-            let handle = runtime.resume(&graph, id).take_over().checkpoints(life.policy).await.unwrap();
-            ends.push(end(life.go_on(&[runtime], &graph, handle, false).await));
+            let handle = runtime.resume(&graph, id).take_over().checkpoints(random_run.policy).await.unwrap();
+            ends.push(end(random_run.go_on(&[runtime], &graph, handle, false).await));
         }
         assert_eq!(ends[0], ends[1], "{label}");
     }
@@ -104,7 +104,7 @@ async fn copy_of_pruned_run_renumbers_records() {
 #[tokio::test]
 async fn records_before_damage_export_as_own_run() {
     for seed in seeds(8) {
-        let store = Life::of(seed).live().await;
+        let store = RandomRun::of(seed).live().await;
         let run = key("r");
         let runtime = plain(&store).await;
         let whole = records(&store, &run).await;
@@ -128,8 +128,8 @@ async fn records_before_damage_export_as_own_run() {
 /// Guarantees: COPY-2.
 #[tokio::test]
 async fn a_file_with_a_hole_is_refused() {
-    let life = Life::of(0).finely();
-    let store = life.live().await;
+    let random_run = RandomRun::of(0).finely();
+    let store = random_run.live().await;
     let runtime = plain(&store).await;
     let text = runtime.export(&key("r")).await.unwrap();
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
@@ -159,8 +159,8 @@ async fn a_file_with_a_hole_is_refused() {
 /// Guarantees: PIN-1.
 #[tokio::test]
 async fn copy_of_pruned_run_preserves_pin() {
-    let life = Life::of(0).finely();
-    let store = life.live().await;
+    let random_run = RandomRun::of(0).finely();
+    let store = random_run.live().await;
     let run = key("r");
     let to = last(&store, &run).await;
     assert!(to > 8);
@@ -257,7 +257,7 @@ async fn copy_of_active_run_is_claimed() {
 /// Guarantees: COPY-2.
 #[tokio::test]
 async fn facts_and_claims_of_a_file_are_checked() {
-    let store = Life::of(0).finely().live().await;
+    let store = RandomRun::of(0).finely().live().await;
     let runtime = plain(&store).await;
     let text = runtime.export(&key("r")).await.unwrap();
     let (title, rest) = text.split_once('\n').unwrap();

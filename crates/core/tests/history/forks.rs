@@ -16,7 +16,7 @@ use ferrata_testing::ManualClock;
 
 use super::chance::Chance;
 use super::prunes::cut_at;
-use super::random_runs::{Life, Log, end, key, last, records};
+use super::random_runs::{Log, RandomRun, end, key, last, records};
 use super::seeds;
 
 async fn process(store: &MemoryStore) -> Runtime {
@@ -30,13 +30,13 @@ async fn process(store: &MemoryStore) -> Runtime {
 async fn fork_and_resumed_run_reach_same_end() {
     let mut forks = 0;
     for seed in seeds(35) {
-        let life = Life::of(seed);
+        let random_run = RandomRun::of(seed);
         let mut chance = Chance::new(seed ^ 3);
-        let store = life.live().await;
-        let (run, graph) = (key("r"), life.graph());
+        let store = random_run.live().await;
+        let (run, graph) = (key("r"), random_run.graph());
         let log = Log::of(&store, &run).await;
         let to = last(&store, &run).await;
-        let runtime = life.process(&store, 3).await;
+        let runtime = random_run.process(&store, 3).await;
         for nth in 0..6 {
             let at = chance.below(usize::try_from(to + 1).unwrap()) as u64;
             let label = format!("seed {seed}, forked at {at} of {to}");
@@ -46,17 +46,17 @@ async fn fork_and_resumed_run_reach_same_end() {
             if let Some(edit) = &edit {
                 request = request.edit(edit.clone());
             }
-            let fork = request.drive(&graph).checkpoints(life.policy).await;
+            let fork = request.drive(&graph).checkpoints(random_run.policy).await;
 
             let world = log.as_of(at).await;
-            let other = life.process(&world, 4).await;
+            let other = random_run.process(&world, 4).await;
             let status = other.head(&run).await.unwrap().unwrap().status;
             if status == RunStatus::Completed {
                 assert_eq!(fork.unwrap_err().kind(), ErrorKind::Invalid, "{label}");
                 continue;
             }
             let fork = fork.unwrap_or_else(|error| panic!("{label}: {error}"));
-            let forked = end(life.go_on(&[&runtime], &graph, fork, false).await);
+            let forked = end(random_run.go_on(&[&runtime], &graph, fork, false).await);
             let verified = runtime.verify(&graph, &key(&format!("f{nth}"))).await.unwrap();
             assert_eq!(verified.divergence, None, "{label}");
             runtime.check_log(&key(&format!("f{nth}"))).await.unwrap_or_else(|e| panic!("{label}: {e}"));
@@ -66,8 +66,8 @@ async fn fork_and_resumed_run_reach_same_end() {
             if let Some(edit) = edit {
                 other.edit(&run, edit).check_with(&graph).await.unwrap();
             }
-            let handle = other.resume(&graph, "r").take_over().checkpoints(life.policy).await.unwrap();
-            let itself = end(life.go_on(&[&other], &graph, handle, false).await);
+            let handle = other.resume(&graph, "r").take_over().checkpoints(random_run.policy).await.unwrap();
+            let itself = end(random_run.go_on(&[&other], &graph, handle, false).await);
             assert_eq!(forked, itself, "{label}");
             // Retried or edited, it is still what the graph would do.
             let verified = other.verify(&graph, &run).await.unwrap();
@@ -86,33 +86,33 @@ async fn fork_and_resumed_run_reach_same_end() {
 #[tokio::test]
 async fn forks_survive_prune_and_purge_of_source() {
     for seed in seeds(20) {
-        let life = Life::of(seed).finely();
-        let store = life.live().await;
-        let (run, graph) = (key("r"), life.graph());
-        let runtime = life.process(&store, 5).await;
+        let random_run = RandomRun::of(seed).finely();
+        let store = random_run.live().await;
+        let (run, graph) = (key("r"), random_run.graph());
+        let runtime = random_run.process(&store, 5).await;
         let to = last(&store, &run).await;
         let fork = runtime.fork(&run, Seq::new(to / 2)).id("f").drive(&graph).await.unwrap();
         cut_at(&store, &run, to).await;
         assert!(runtime.purge(&run).await.unwrap().records > 0);
-        let forked = end(life.go_on(&[&runtime], &graph, fork, false).await);
+        let forked = end(random_run.go_on(&[&runtime], &graph, fork, false).await);
         let line = runtime.lineage(&key("f")).await.unwrap();
         assert_eq!((line[0].run.clone(), line[0].status), (run.clone(), None), "seed {seed}");
         let again = runtime.fork(&key("f"), Seq::new(0)).id("g").drive(&graph).await.unwrap();
-        let handle = end(life.go_on(&[&runtime], &graph, again, false).await);
+        let handle = end(random_run.go_on(&[&runtime], &graph, again, false).await);
         assert_eq!(handle, forked, "seed {seed}");
     }
 }
 
-/// What was in the frontier is in the fork's, question for question, and with nothing of the old life in it.
+/// What was in the frontier is in the fork's, question for question, and with nothing of the old run in it.
 ///
 /// Guarantees: FORK-1.
 #[tokio::test]
 async fn fork_starts_with_source_state_and_frontier() {
     for seed in seeds(30) {
-        let life = Life::of(seed);
-        let store = life.live().await;
-        let (run, graph) = (key("r"), life.graph());
-        let runtime = life.process(&store, 6).await;
+        let random_run = RandomRun::of(seed);
+        let store = random_run.live().await;
+        let (run, graph) = (key("r"), random_run.graph());
+        let runtime = random_run.process(&store, 6).await;
         for at in 0..last(&store, &run).await {
             let id = format!("f{at}");
             runtime.fork(&run, Seq::new(at)).id(&id).drive(&graph).await.unwrap();
@@ -145,7 +145,7 @@ async fn fork_starts_with_source_state_and_frontier() {
     }
 }
 
-/// A life of a run under some id, and the one that it was forked from.
+/// A run under some id, and the run that it was forked from.
 #[derive(Clone, Debug)]
 struct Known {
     id: String,
@@ -194,12 +194,12 @@ async fn a_line_tells_lives_and_no_names() {
                     lives.push(Known { id, parent });
                 }
             }
-            for (id, &life) in &there {
+            for (id, &random_run) in &there {
                 let mut expected = Vec::new();
-                let mut next = Some(life);
-                while let Some(life) = next {
-                    let known = &lives[life];
-                    let is_there = there.get(&known.id) == Some(&life);
+                let mut next = Some(random_run);
+                while let Some(random_run) = next {
+                    let known = &lives[random_run];
+                    let is_there = there.get(&known.id) == Some(&random_run);
                     expected.insert(0, (known.id.clone(), is_there));
                     next = known.parent.filter(|_| is_there);
                     ended += u32::from(!is_there);
@@ -217,10 +217,10 @@ async fn a_line_tells_lives_and_no_names() {
 /// Guarantees: HISTORY-1.
 #[tokio::test]
 async fn fork_at_missing_position_fails() {
-    let life = Life::of(1).finely();
-    let store = life.live().await;
-    let (run, graph) = (key("r"), life.graph());
-    let runtime: Runtime = life.process(&store, 7).await;
+    let random_run = RandomRun::of(1).finely();
+    let store = random_run.live().await;
+    let (run, graph) = (key("r"), random_run.graph());
+    let runtime: Runtime = random_run.process(&store, 7).await;
     let to = last(&store, &run).await;
     cut_at(&store, &run, to - 1).await;
     for at in [Position::Seq(Seq::new(to + 1)), Position::Seq(Seq::new(0)), "nowhere@1".parse().unwrap()] {

@@ -16,7 +16,7 @@ use ferrata_core::{Clock, ErrorKind, Seq, Timestamp};
 use ferrata_testing::ManualClock;
 
 use super::prunes::cut_at;
-use super::random_runs::{Life, key, last, records};
+use super::random_runs::{RandomRun, key, last, records};
 use super::seeds;
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -242,7 +242,7 @@ async fn coarse_record_lists_each_activation() {
     }
 }
 
-/// Every checkpoint of every life is what its JSON says, and every post mortem is told.
+/// Every checkpoint of every random run is what its JSON says, and every post mortem is told.
 ///
 /// Guarantees: CHECKPOINT-1.
 #[tokio::test]
@@ -251,7 +251,7 @@ async fn checkpoint_survives_json_round_trip() {
     let mut statuses = std::collections::BTreeSet::new();
     let mut fields = std::collections::BTreeSet::new();
     for seed in seeds(60) {
-        let store = Life::of(seed).live().await;
+        let store = RandomRun::of(seed).live().await;
         let runtime = Runtime::builder(store.clone()).build().await.unwrap();
         for seq in 0..=last(&store, &key("r")).await {
             let there = runtime.checkpoint(&key("r"), Seq::new(seq)).await.unwrap();
@@ -267,7 +267,7 @@ async fn checkpoint_survives_json_round_trip() {
     // The lives have everything in them, or the laws would hold of little.
     let all = ["Attempt", "Claim", "Edit", "Intent", "Node", "Signal", "Start", "Status", "Step"];
     for kind in all {
-        assert!(kinds.contains(kind), "no life has a record of kind {kind}: {kinds:?}");
+        assert!(kinds.contains(kind), "no random run has a record of kind {kind}: {kinds:?}");
     }
     assert!(statuses.len() >= 5, "{statuses:?}");
     let page = include_str!("../../../../docs/reference/checkpoints.md");
@@ -462,7 +462,7 @@ async fn purge_reports_removed_records_and_frees_id() {
     runtime.start(&graph, Context::new()).id("r").await.unwrap().wait().await.unwrap();
     let new = records(&world.store, &run).await;
     assert_eq!(new.len(), old.len());
-    // What the old life would have written next, and its last record once more.
+    // What the old start of the run would have written next, and its last record once more.
     let (head, before) = (old.last().unwrap(), &old[old.len() - 2]);
     let mut next = head.clone();
     (next.header.seq, next.header.prev) = (head.header.seq.next(), Some(head.header.id));

@@ -13,7 +13,7 @@ use ferrata_testing::ManualClock;
 
 use super::chance::Chance;
 use super::prunes::cut_at;
-use super::random_runs::{Change, Life, Log, key, last, records};
+use super::random_runs::{Change, Log, RandomRun, key, last, records};
 use super::seeds;
 
 fn of(version: u32) -> GraphBuilder<Context> {
@@ -191,15 +191,15 @@ async fn unknown_workflow_or_version_leaves_run_unchanged() {
 async fn migrated_active_run_has_valid_log() {
     let mut looked = 0;
     for seed in seeds(24) {
-        let life = Life::of(seed);
+        let random_run = RandomRun::of(seed);
         let mut chance = Chance::new(seed ^ 13);
-        let store = life.live().await;
+        let store = random_run.live().await;
         let to = last(&store, &key("r")).await;
         let at = chance.below(usize::try_from(to).unwrap()) as u64;
         let label = format!("seed {seed}, migrated at {at} of {to}");
         let store = Log::of(&store, &key("r")).await.as_of(at).await;
-        let runtime = life.process(&store, 2).await;
-        let graph = life.changed(Change::Version);
+        let runtime = random_run.process(&store, 2).await;
+        let graph = random_run.changed(Change::Version);
         if runtime.head(&key("r")).await.unwrap().unwrap().status.is_finished() {
             continue;
         }
@@ -209,12 +209,16 @@ async fn migrated_active_run_has_valid_log() {
             runtime.edit(&key("r"), more).check_with(&graph).await.unwrap();
             runtime.check_log(&key("r")).await.unwrap_or_else(|error| panic!("{label}, edited: {error}"));
         }
-        let fork =
-            runtime.fork(&key("r"), Position::Latest).id("f").drive(&graph).checkpoints(life.policy).await;
+        let fork = runtime
+            .fork(&key("r"), Position::Latest)
+            .id("f")
+            .drive(&graph)
+            .checkpoints(random_run.policy)
+            .await;
         let fork = fork.unwrap_or_else(|error| panic!("{label}: {error}"));
-        let run = runtime.resume(&graph, "r").take_over().checkpoints(life.policy).await.unwrap();
-        life.go_on(&[&runtime], &graph, run, chance.one_in(2)).await;
-        life.go_on(&[&runtime], &graph, fork, false).await;
+        let run = runtime.resume(&graph, "r").take_over().checkpoints(random_run.policy).await.unwrap();
+        random_run.go_on(&[&runtime], &graph, run, chance.one_in(2)).await;
+        random_run.go_on(&[&runtime], &graph, fork, false).await;
         for (run, cut) in [("r", false), ("f", false), ("r", true)] {
             let (run, end) = (key(run), last(&store, &key(run)).await);
             if cut {

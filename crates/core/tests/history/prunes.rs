@@ -11,7 +11,7 @@ use ferrata_core::{RunKey, Seq};
 use ferrata_testing::{FaultPlan, FaultStore};
 
 use super::chance::Chance;
-use super::random_runs::{Life, Log, end, key, last, records};
+use super::random_runs::{Log, RandomRun, end, key, last, records};
 use super::seeds;
 
 /// Drops all before a record.
@@ -53,9 +53,9 @@ fn after_cut(mut checkpoint: Checkpoint, cut: u64) -> serde_json::Value {
 #[tokio::test]
 async fn folding_after_a_prune_equals_folding_before() {
     for seed in seeds(30) {
-        let life = Life::of(seed);
+        let random_run = RandomRun::of(seed);
         let mut chance = Chance::new(seed);
-        let store = life.live().await;
+        let store = random_run.live().await;
         let run = key("r");
         let end = last(&store, &run).await;
         let log = Log::of(&store, &run).await;
@@ -91,11 +91,11 @@ async fn folding_after_a_prune_equals_folding_before() {
 #[tokio::test]
 async fn run_reaches_same_end_after_any_prune() {
     for seed in seeds(40) {
-        let life = Life::of(seed);
+        let random_run = RandomRun::of(seed);
         let mut chance = Chance::new(seed ^ 7);
-        let store = life.live().await;
+        let store = random_run.live().await;
         let run = key("r");
-        let graph = life.graph();
+        let graph = random_run.graph();
         let to = last(&store, &run).await;
         let log = Log::of(&store, &run).await;
         for _ in 0..6 {
@@ -106,10 +106,10 @@ async fn run_reaches_same_end_after_any_prune() {
                 if let Some(cut) = cut {
                     cut_at(&world, &run, cut).await;
                 }
-                let runtime = life.process(&world, 2).await;
-                let handle = runtime.resume(&graph, "r").take_over().checkpoints(life.policy).await;
+                let runtime = random_run.process(&world, 2).await;
+                let handle = runtime.resume(&graph, "r").take_over().checkpoints(random_run.policy).await;
                 let handle = handle.unwrap_or_else(|error| panic!("seed {seed}, {at}, {cut:?}: {error}"));
-                ends.push(end(life.go_on(&[&runtime], &graph, handle, false).await));
+                ends.push(end(random_run.go_on(&[&runtime], &graph, handle, false).await));
             }
             assert_eq!(ends[0], ends[1], "seed {seed}: as of {at}");
         }

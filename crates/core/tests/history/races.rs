@@ -318,7 +318,7 @@ async fn reading_log_during_prune_finds_no_gap() {
     assert!(cut_short >= 3, "only {cut_short} exports were cut short");
 }
 
-/// A writer of the old life is refused in the new one, whoever purged and whenever.
+/// A writer of the old start is refused in the new one, whoever purged and whenever.
 ///
 /// Guarantees: DURABLE-4, PURGE-2.
 #[tokio::test]

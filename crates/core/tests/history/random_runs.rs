@@ -43,7 +43,7 @@ struct Place {
 
 /// How a run is to go: the same of the same seed.
 #[derive(Clone, Debug)]
-pub(crate) struct Life {
+pub(crate) struct RandomRun {
     pub(crate) seed: u64,
     places: Vec<Place>,
     items: u32,
@@ -76,7 +76,7 @@ pub(crate) fn key(id: &str) -> RunKey {
     RunKey::try_from(id).unwrap()
 }
 
-impl Life {
+impl RandomRun {
     pub(crate) fn of(seed: u64) -> Self {
         let mut chance = Chance::new(seed);
         let count = 3 + chance.below(5);
@@ -133,7 +133,7 @@ impl Life {
         }
     }
 
-    /// The same life, written down after every node.
+    /// The same run, written down after every node.
     pub(crate) fn finely(mut self) -> Self {
         self.policy = CheckpointPolicy::default();
         self
@@ -146,7 +146,7 @@ impl Life {
     pub(crate) fn changed(&self, change: Change) -> Graph<Context> {
         let reducer = if change == Change::Reducer { Reducer::Last } else { Reducer::Append };
         let log = if change == Change::Version { "notes" } else { "log" };
-        let mut builder = Graph::<Context>::builder("life")
+        let mut builder = Graph::<Context>::builder("random_run")
             .channel(log, reducer)
             .channel("sums", Reducer::Merge)
             .node("split", async |_cx, _s| Ok(Update::none()))

@@ -16,7 +16,7 @@ use ferrata_core::store::{CheckpointStore, MemoryStore};
 use ferrata_core::{Clock, ErrorKind, Seq, Timestamp};
 use ferrata_testing::ManualClock;
 
-use super::random_runs::{Life, key, last};
+use super::random_runs::{RandomRun, key, last};
 use super::seeds;
 
 async fn plain(store: &MemoryStore) -> Runtime {
@@ -354,7 +354,7 @@ async fn visit_after_retry_resolves_to_last_end() {
 async fn an_activation_is_found_where_it_is_told() {
     let mut found = 0;
     for seed in seeds(24) {
-        let store = Life::of(seed).live().await;
+        let store = RandomRun::of(seed).live().await;
         let runtime = plain(&store).await;
         let told = runtime.checkpoint(&key("r"), Position::Latest).await.unwrap();
         for past in &told.history {

@@ -9,7 +9,7 @@ use ferrata_testing::verify_golden;
 
 use super::chance::Chance;
 use super::prunes::cut_at;
-use super::random_runs::{Change, Life, Log, key, last};
+use super::random_runs::{Change, Log, RandomRun, key, last};
 use super::seeds;
 
 async fn plain(store: &MemoryStore) -> Runtime {
@@ -21,9 +21,9 @@ async fn plain(store: &MemoryStore) -> Runtime {
 async fn an_unchanged_graph_never_parts_from_its_runs() {
     let mut checked = 0;
     for seed in seeds(120) {
-        let life = Life::of(seed);
-        let store = life.live().await;
-        let (run, graph, runtime) = (key("r"), life.graph(), plain(&store).await);
+        let random_run = RandomRun::of(seed);
+        let store = random_run.live().await;
+        let (run, graph, runtime) = (key("r"), random_run.graph(), plain(&store).await);
         let whole = runtime.verify(&graph, &run).await.unwrap();
         assert!(whole.divergence.is_none(), "seed {seed}: {}", whole.divergence.unwrap());
         checked += whole.checked;
@@ -53,15 +53,15 @@ async fn verification_finds_changed_graph_at_every_frequency() {
     let mut found = [0; 4];
     for seed in seeds(40) {
         for frequency in frequencies {
-            let mut life = Life::of(seed);
-            life.policy = CheckpointPolicy::default().with_frequency(frequency);
-            let store = life.live().await;
+            let mut random_run = RandomRun::of(seed);
+            random_run.policy = CheckpointPolicy::default().with_frequency(frequency);
+            let store = random_run.live().await;
             let runtime = plain(&store).await;
             let run = key("r");
             for (at, change) in
                 [Change::Route, Change::Reducer, Change::Frontier, Change::Gone].into_iter().enumerate()
             {
-                let verified = runtime.verify(&life.changed(change), &run).await.unwrap();
+                let verified = runtime.verify(&random_run.changed(change), &run).await.unwrap();
                 let label = format!("seed {seed}, {frequency:?}, {change:?}");
                 let Some(divergence) = verified.divergence else {
                     // Only the last of several activations in one record is decided again, and a node that shares a record

@@ -158,16 +158,16 @@ impl BranchJoins {
     }
 
     /// Notifies the running nodes in the branches of a join that their results no longer count.
-    pub(super) fn settle_join(&self, life: &str, join: &str) {
+    pub(super) fn settle_join(&self, start_id: &str, join: &str) {
         let mut open = self.lock();
-        let join = open.entry(format!("{life}:{join}")).or_insert_with(BranchJoin::new);
+        let join = open.entry(format!("{start_id}:{join}")).or_insert_with(BranchJoin::new);
         join.awake = join.watching.iter().map(NodeContext::keep_awake).collect();
         join.settled.send_replace(true);
     }
 
     /// Starts a node's watch on a join.
-    pub(super) fn watch(self: &Arc<Self>, cx: &NodeContext, life: &str, join: &str) -> JoinWatch {
-        let key = format!("{life}:{join}");
+    pub(super) fn watch(self: &Arc<Self>, cx: &NodeContext, start_id: &str, join: &str) -> JoinWatch {
+        let key = format!("{start_id}:{join}");
         let mut open = self.lock();
         let join = open.entry(key.clone()).or_insert_with(BranchJoin::new);
         join.watching.push(cx.clone());
@@ -176,8 +176,8 @@ impl BranchJoins {
     }
 
     /// Removes a join whose parallel node has ended.
-    pub(super) fn close(&self, life: &str, join: &str) {
-        let closed = self.lock().remove(&format!("{life}:{join}"));
+    pub(super) fn close(&self, start_id: &str, join: &str) {
+        let closed = self.lock().remove(&format!("{start_id}:{join}"));
         drop(closed);
     }
 }

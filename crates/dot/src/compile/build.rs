@@ -208,12 +208,12 @@ fn route(
     builder.route(from, targets, move |context, cx| {
         // The output is missing if an operator marked the work as done.
         let sent = cx.output::<RouteInput>().ok().flatten().unwrap_or_else(RouteInput::success);
-        if let (Some(life), Some(branch)) = (&sent.life, &sent.branch)
+        if let (Some(start_id), Some(branch)) = (&sent.start_id, &sent.branch)
             && let Some((join, fork)) = abandonment::joins(branch).last()
             && rules.get(fork).is_some_and(|rule| rule.is_settled(context, join))
         {
             // The notification does not influence the route: each evaluation of the route derives the same decision from the context.
-            joins.settle_join(life, join);
+            joins.settle_join(start_id, join);
         }
         match ways.next(&sent, &view(context, sent.branch.as_deref())) {
             NextStep::Fork => {

@@ -189,7 +189,7 @@ pub(super) struct RouteInput {
     pub(super) left: bool,
     /// The generation of the run. Present if this result may settle the outcome of the other branches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) life: Option<String>,
+    pub(super) start_id: Option<String>,
     /// The random number of the choice. A repeated evaluation uses the same number and chooses the same edge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) draw: Option<u64>,
@@ -217,7 +217,7 @@ impl RouteInput {
             why: None,
             stuck: false,
             left: false,
-            life: None,
+            start_id: None,
             draw: None,
             of_others: Vec::new(),
         }

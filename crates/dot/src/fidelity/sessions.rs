@@ -28,9 +28,9 @@ impl TaskSessions {
     ) -> FidelityChoice {
         let last = context.get_value(LAST);
         let text = |key: &str| last.and_then(|last| last.get(key)).and_then(Json::as_str).unwrap_or_default();
-        let life = activation.split_once(':').map_or("", |(life, _)| life);
+        let start_id = activation.split_once(':').map_or("", |(start_id, _)| start_id);
         let lost =
-            text("mode") == Fidelity::Full.as_str() && !self.contains(&format!("{life}:{}", text("by")));
+            text("mode") == Fidelity::Full.as_str() && !self.contains(&format!("{start_id}:{}", text("by")));
         if told.fidelity == Fidelity::Full && lost {
             return FidelityChoice { fidelity: Fidelity::SummaryHigh, thread: told.thread.clone() };
         }

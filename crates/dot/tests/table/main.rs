@@ -30,7 +30,7 @@ struct Ended {
     context: Vec<(String, Value)>,
 }
 
-/// Lives one life of a case on a store: until the run has ended, or the store says that the process has died.
+/// Runs one process of a case on a store: until the run has ended, or the store says that the process has died.
 async fn live(
     (world, case): (&World, &Case),
     store: Arc<dyn CheckpointStore>,

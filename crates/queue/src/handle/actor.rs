@@ -191,21 +191,21 @@ impl QueueActor {
                     replies.push(ReplyTarget::Starter { id: ask.id.clone(), reply });
                     ops.push(QueueOp::Ask(ask));
                 }
-                QueueCommand::TakeBack { id, life, entered } => {
+                QueueCommand::TakeBack { id, start_id, entered } => {
                     replies.push(ReplyTarget::Nobody);
                     ops.push(match self.starts.is_last(&id, &entered) {
-                        true => QueueOp::TakeBack { id, life, entered },
+                        true => QueueOp::TakeBack { id, start_id, entered },
                         false => {
-                            QueueOp::Settle { id, gone: vec![OverStart::without_run(life)], found: None }
+                            QueueOp::Settle { id, gone: vec![OverStart::without_run(start_id)], found: None }
                         }
                     });
                 }
-                QueueCommand::Ended { id, life, ended_at } => {
+                QueueCommand::Ended { id, start_id, ended_at } => {
                     replies.push(ReplyTarget::Nobody);
                     // Use the current state. When the record is written, another run may have the id.
                     let held = self.ledger.as_ref().and_then(|ledger| ledger.held.get(&id));
                     let place = held.map(|held| (held.at, held.executor));
-                    ops.push(QueueOp::LeaveRun { id, life, ended_at, place });
+                    ops.push(QueueOp::LeaveRun { id, start_id, ended_at, place });
                 }
                 QueueCommand::Do { op, reply } => {
                     if let QueueOp::LeaveNode { id, .. } | QueueOp::Rest { id, .. } = &op {

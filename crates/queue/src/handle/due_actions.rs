@@ -94,8 +94,8 @@ impl DueAction {
                 let recorded = watch.recorded_starts(&id, &held);
                 match start_granted_run(runtime, &id, &held, commands).await {
                     Ok(BeginResult::Begun(run)) => note(QueueOp::Begun { id, at: held.at, run }),
-                    Ok(BeginResult::Ended { life, ended_at }) => {
-                        drop(commands.send(QueueCommand::Ended { id, life, ended_at }));
+                    Ok(BeginResult::Ended { start_id, ended_at }) => {
+                        drop(commands.send(QueueCommand::Ended { id, start_id, ended_at }));
                     }
                     Err(error) if error.kind() == ErrorKind::NotFound => {
                         if let Some(op) = watch.remove_over_starts(id, *held, &recorded, None).await {
@@ -147,7 +147,7 @@ enum BeginResult {
     /// The run is no longer on hold for its queue.
     Begun(Option<FoundRun>),
     /// The run ended before.
-    Ended { life: Option<StartId>, ended_at: Seq },
+    Ended { start_id: Option<StartId>, ended_at: Seq },
 }
 
 /// Unpauses a run that was granted a slot, if the run is on hold for its queue.
@@ -159,7 +159,7 @@ async fn start_granted_run(
 ) -> Result<BeginResult> {
     let head = confirm_due(runtime, id, &held.run, held.at, commands).await?;
     if head.status.is_finished() {
-        return Ok(BeginResult::Ended { life: StartId::of(&head.facts), ended_at: head.seq });
+        return Ok(BeginResult::Ended { start_id: StartId::of(&head.facts), ended_at: head.seq });
     }
     if head.status != RunStatus::Interrupted {
         return Ok(BeginResult::Begun(FoundRun::of(&head)));
@@ -243,7 +243,7 @@ impl HolderWatch {
     /// Returns the starts in `held` for which this process has seen a run in the store. Call this method before reading the head. Otherwise a run
     /// that is recorded between the two calls would look purged.
     fn recorded_starts(&self, id: &str, held: &SlotHolder) -> Vec<StartId> {
-        held.lives.iter().copied().filter(|start| self.recorded.has(id, *start)).collect()
+        held.start_ids.iter().copied().filter(|start| self.recorded.has(id, *start)).collect()
     }
 
     /// Returns the operation that removes finished starts from a slot, and adds the start of the run that is in the store. A start without a run
@@ -257,7 +257,7 @@ impl HolderWatch {
     ) -> Option<QueueOp> {
         let has_ended = head.is_some_and(|head| head.status.is_finished());
         let found = head.map(FoundRun::of_holder);
-        if !held.has_lives() || matches!(found, Some(None)) {
+        if !held.has_start_ids() || matches!(found, Some(None)) {
             let is_gone = has_ended || head.is_none() && self.seen.for_longer(&id, held.at, MISSING);
             return is_gone.then(|| QueueOp::Gone { id, seen: Box::new(held) });
         }
@@ -266,7 +266,7 @@ impl HolderWatch {
             self.recorded.add(&id, found.start);
         }
         let mut gone = Vec::new();
-        for &start in &held.lives {
+        for &start in &held.start_ids {
             match found.filter(|found| found.start == start) {
                 Some(found) if has_ended => gone.push(OverStart { start, ended_at: found.at }),
                 Some(_) => {}
@@ -279,7 +279,7 @@ impl HolderWatch {
             }
         }
         let found = found.filter(|_| !has_ended);
-        let is_known = found.is_none_or(|found| held.lives.contains(&found.start));
+        let is_known = found.is_none_or(|found| held.start_ids.contains(&found.start));
         (!gone.is_empty() || !is_known).then_some(QueueOp::Settle { id, gone, found })
     }
 

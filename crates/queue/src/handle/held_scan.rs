@@ -141,7 +141,7 @@ impl HeldScan {
             not_before: time(NOT_BEFORE),
             deadline: time(DEADLINE).filter(|_| has_deadline),
             debounced: None,
-            lives: Vec::new(),
+            start_ids: Vec::new(),
             alive: Some(FoundRun { start, at: now.index }),
         };
         waiting.is_of(vec![start]);

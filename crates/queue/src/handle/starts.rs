@@ -76,12 +76,12 @@ impl StartIds {
 
     /// Records starts with unknown outcome. The next start of the run takes over their entries. If there are too many, the queue itself resolves the
     /// others.
-    pub(super) fn add_unknown(&self, id: String, lives: Vec<StartId>) {
+    pub(super) fn add_unknown(&self, id: String, start_ids: Vec<StartId>) {
         let mut known = self.lock_state();
         if known.doubts.len() >= MANY {
             known.doubts.clear();
         }
-        known.doubts.entry(id).or_default().extend(lives);
+        known.doubts.entry(id).or_default().extend(start_ids);
     }
 }
 
@@ -89,19 +89,19 @@ impl StartIds {
 pub(crate) struct PendingStart {
     desk: Arc<QueueHandle>,
     id: String,
-    life: StartId,
+    start_id: StartId,
     doubts: Vec<StartId>,
     is_settled: bool,
 }
 
 impl PendingStart {
     pub(crate) fn new(desk: &Arc<QueueHandle>, id: &str, by: ExecutorId, since: Timestamp) -> Self {
-        let (life, doubts) = desk.lives.next_start(id, by, since);
-        Self { desk: Arc::clone(desk), id: id.to_owned(), life, doubts, is_settled: false }
+        let (start_id, doubts) = desk.start_ids.next_start(id, by, since);
+        Self { desk: Arc::clone(desk), id: id.to_owned(), start_id, doubts, is_settled: false }
     }
 
     pub(crate) fn start_id(&self) -> StartId {
-        self.life
+        self.start_id
     }
 
     /// Returns the starts with unknown outcome whose entries this start takes over.
@@ -120,10 +120,10 @@ impl PendingStart {
         // On an error, the queue resolves the start later.
         let Ok(head) = runtime.head(run).await else { return };
         self.is_settled = true;
-        let life = head.as_ref().map(|head| StartId::of(&head.facts));
-        let is_others = life != Some(Some(self.life));
+        let start_id = head.as_ref().map(|head| StartId::of(&head.facts));
+        let is_others = start_id != Some(Some(self.start_id));
         // A run recorded by an older program names no start, so it matches every start.
-        if is_others && life != Some(None) {
+        if is_others && start_id != Some(None) {
             if let Some(entered) = entered.filter(|entered| entered.has_once()) {
                 self.desk.send(QueueCommand::Do { op: QueueOp::UndoOnce(entered), reply: None });
             }
@@ -146,7 +146,7 @@ impl PendingStart {
 
     /// Records that the run of this start is in the store, and marks the outcome as known.
     pub(crate) fn confirm_recorded(self) {
-        self.desk.note_recorded(&self.id, self.life);
+        self.desk.note_recorded(&self.id, self.start_id);
         self.confirm_outcome();
     }
 
@@ -157,7 +157,7 @@ impl PendingStart {
 
     fn leave_entry(&self, found: Option<FoundRun>) {
         let op =
-            QueueOp::Settle { id: self.id.clone(), gone: vec![OverStart::without_run(self.life)], found };
+            QueueOp::Settle { id: self.id.clone(), gone: vec![OverStart::without_run(self.start_id)], found };
         self.desk.send(QueueCommand::Do { op, reply: None });
     }
 }
@@ -165,9 +165,9 @@ impl PendingStart {
 impl Drop for PendingStart {
     fn drop(&mut self) {
         if !self.is_settled {
-            let mut lives = std::mem::take(&mut self.doubts);
-            lives.push(self.life);
-            self.desk.lives.add_unknown(std::mem::take(&mut self.id), lives);
+            let mut start_ids = std::mem::take(&mut self.doubts);
+            start_ids.push(self.start_id);
+            self.desk.start_ids.add_unknown(std::mem::take(&mut self.id), start_ids);
         }
     }
 }
@@ -180,17 +180,17 @@ mod tests {
 
     #[test]
     fn start_ids_differ_regardless_of_clock() {
-        let (lives, me) =
+        let (start_ids, me) =
             (StartIds::default(), ExecutorId::from_uuid(RandomIds::new().next(Timestamp::default())));
         let mut all = HashSet::new();
         for ms in [5, 5, 6, 5, 6, 6, 4, 5, 6, 7, 7] {
             for id in ["run:one", "run:two"] {
-                let (life, _) = lives.next_start(id, me, Timestamp::from_unix_ms(ms));
-                assert!(all.insert((id, life.to_string())), "{life} appears twice");
-                assert_eq!(life.to_string().parse(), Ok(life));
+                let (start_id, _) = start_ids.next_start(id, me, Timestamp::from_unix_ms(ms));
+                assert!(all.insert((id, start_id.to_string())), "{start_id} appears twice");
+                assert_eq!(start_id.to_string().parse(), Ok(start_id));
             }
         }
-        let of = |id| all.iter().filter(|(of, life)| *of == id && life.ends_with(".0")).count();
+        let of = |id| all.iter().filter(|(of, start_id)| *of == id && start_id.ends_with(".0")).count();
         assert_eq!(
             (of("run:one"), of("run:two")),
             (3, 3),
@@ -200,11 +200,11 @@ mod tests {
 
     #[test]
     fn start_takes_slots_of_unknown_starts_once() {
-        let (lives, me) =
+        let (start_ids, me) =
             (StartIds::default(), ExecutorId::from_uuid(RandomIds::new().next(Timestamp::default())));
-        let next = || lives.next_start("run:one", me, Timestamp::from_unix_ms(1));
+        let next = || start_ids.next_start("run:one", me, Timestamp::from_unix_ms(1));
         let (one, _) = next();
-        lives.add_unknown("run:one".to_owned(), vec![one]);
+        start_ids.add_unknown("run:one".to_owned(), vec![one]);
         assert_eq!(next().1, [one]);
         assert_eq!(next().1, []);
     }

@@ -49,15 +49,15 @@ impl EnqueueUndo {
 
 impl QueueState {
     /// Undoes the changes of a start. If another start of the same run has come since, the entry belongs to that start and stays.
-    pub(super) fn take_back(&mut self, id: &str, life: StartId, entered: &EnqueueUndo, now: Timestamp) {
+    pub(super) fn take_back(&mut self, id: &str, start_id: StartId, entered: &EnqueueUndo, now: Timestamp) {
         let is_late = self.expired.get(id).is_some_and(|late| late.at == entered.at);
         let is_its = match self.starts_of(id) {
-            Some(lives) => lives == [life],
+            Some(start_ids) => start_ids == [start_id],
             // Older versions do not store which starts an entry belongs to.
-            None => self.last_requester(id).is_some_and(|(by, _)| by == life.by),
+            None => self.last_requester(id).is_some_and(|(by, _)| by == start_id.by),
         };
         if !is_late && !is_its {
-            self.resolve_starts(id, &[OverStart::without_run(life)], None);
+            self.resolve_starts(id, &[OverStart::without_run(start_id)], None);
             return;
         }
         self.remove_entry(id);

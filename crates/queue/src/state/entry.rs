@@ -56,7 +56,7 @@ pub struct SlotWaiter {
     pub debounced: Option<DebounceGroup>,
     /// The starts of the run that this entry belongs to. Empty for the default: the first start that `executor` requested at `since`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) lives: Vec<StartId>,
+    pub(crate) start_ids: Vec<StartId>,
     /// The newest record at which a run of this entry is known not to have ended; `None` for a start without a known run. An end at an earlier record
     /// does not concern this entry, because the run was revived after it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -94,7 +94,7 @@ pub struct SlotHolder {
     pub on_hold: bool,
     /// The starts of the run that this entry belongs to. An older version writes an empty list, which stands for any start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) lives: Vec<StartId>,
+    pub(crate) start_ids: Vec<StartId>,
     /// The newest record at which a run of this entry is known not to have ended, as in [`SlotWaiter`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) alive: Option<FoundRun>,
@@ -138,8 +138,8 @@ fn optional(one: Option<&String>) -> usize {
 }
 
 /// Returns the size of a list of starts. A start in the list has a process, a time and a number.
-fn starts_size(lives: &[StartId], alive: Option<FoundRun>) -> usize {
-    lives.len() * 96 + alive.map_or(0, |_| 160)
+fn starts_size(start_ids: &[StartId], alive: Option<FoundRun>) -> usize {
+    start_ids.len() * 96 + alive.map_or(0, |_| 160)
 }
 
 impl StoredSize for RunKey {
@@ -156,7 +156,7 @@ impl StoredSize for SlotWaiter {
             + FIELDS
             + optional(self.question.as_ref())
             + debounced
-            + starts_size(&self.lives, self.alive)
+            + starts_size(&self.start_ids, self.alive)
     }
 }
 
@@ -166,7 +166,7 @@ impl StoredSize for SlotHolder {
             + text(&self.key)
             + FIELDS
             + optional(self.question.as_ref())
-            + starts_size(&self.lives, self.alive)
+            + starts_size(&self.start_ids, self.alive)
     }
 }
 
@@ -203,7 +203,7 @@ impl SlotWaiter {
             && self.not_before.is_none()
             && self.deadline.is_none()
             && self.debounced.is_none()
-            && self.lives.is_empty()
+            && self.start_ids.is_empty()
             && self.alive.is_none()
     }
 }

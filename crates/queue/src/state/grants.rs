@@ -163,7 +163,7 @@ impl QueueState {
 
     fn grant_slot(&mut self, id: &str, settings: &QueueSettings, now: Timestamp) {
         let Some(waiting) = self.waiting.remove(id) else { return };
-        let lives = waiting.all_starts();
+        let start_ids = waiting.all_starts();
         let SlotWaiter { run, kind, places, key, executor, epoch, question, alive, .. } = waiting;
         self.in_use = self.in_use.saturating_add(places);
         self.keys.count_slots(&key, places);
@@ -191,7 +191,7 @@ impl QueueState {
             question,
             woken: None,
             on_hold,
-            lives,
+            start_ids,
             alive,
         };
         self.held.insert(id, held);

@@ -164,9 +164,9 @@ impl QueueState {
             && (known.executor, known.epoch, &known.question) != (executor, epoch, &question)
         {
             self.waiting.update(id, |known| {
-                let lives = known.all_starts();
+                let start_ids = known.all_starts();
                 (known.executor, known.epoch, known.question) = (executor, epoch, question);
-                known.is_of(lives);
+                known.is_of(start_ids);
             });
         }
     }

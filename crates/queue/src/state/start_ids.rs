@@ -100,8 +100,8 @@ impl TryFrom<String> for StartId {
 }
 
 impl From<StartId> for String {
-    fn from(life: StartId) -> Self {
-        life.to_string()
+    fn from(start_id: StartId) -> Self {
+        start_id.to_string()
     }
 }
 
@@ -115,14 +115,14 @@ impl SlotWaiter {
     pub(super) fn all_starts(&self) -> Vec<StartId> {
         match self.kind {
             SlotKind::Node => Vec::new(),
-            SlotKind::Run if self.lives.is_empty() => vec![self.first_start()],
-            SlotKind::Run => self.lives.clone(),
+            SlotKind::Run if self.start_ids.is_empty() => vec![self.first_start()],
+            SlotKind::Run => self.start_ids.clone(),
         }
     }
 
     /// Sets the starts of a run that this entry belongs to.
-    pub(crate) fn is_of(&mut self, lives: Vec<StartId>) {
-        self.lives = if lives == [self.first_start()] { Vec::new() } else { lives };
+    pub(crate) fn is_of(&mut self, start_ids: Vec<StartId>) {
+        self.start_ids = if start_ids == [self.first_start()] { Vec::new() } else { start_ids };
     }
 }
 
@@ -133,51 +133,52 @@ impl SlotHolder {
     }
 
     /// Returns whether the starts of this entry are known. Otherwise the entry stands for any start of its run.
-    pub(crate) fn has_lives(&self) -> bool {
-        !self.lives.is_empty()
+    pub(crate) fn has_start_ids(&self) -> bool {
+        !self.start_ids.is_empty()
     }
 }
 
 impl QueueState {
     /// Returns the starts in the entry of a run; `None` if there is no entry, or if the entry stands for any start.
     pub(super) fn starts_of(&self, id: &str) -> Option<Vec<StartId>> {
-        let lives = match self.held.get(id) {
-            Some(held) => held.lives.clone(),
+        let start_ids = match self.held.get(id) {
+            Some(held) => held.start_ids.clone(),
             None => self.waiting.get(id)?.all_starts(),
         };
-        (!lives.is_empty()).then_some(lives)
+        (!start_ids.is_empty()).then_some(start_ids)
     }
 
     /// Removes ended starts from an entry, and adds the start of a run that is stored and has not ended. Removing the last start removes the entry. A
     /// start stays if its run was revived after the recorded end.
     pub(super) fn resolve_starts(&mut self, id: &str, gone: &[OverStart], found: Option<FoundRun>) {
         let Some(before) = self.starts_of(id) else { return };
-        let mut lives = before.clone();
+        let mut start_ids = before.clone();
         let alive = self.running_start(id);
-        let is_over = |life: &StartId| {
-            let revived = |ended_at| alive.is_some_and(|alive| alive.start == *life && alive.at >= ended_at);
-            gone.iter().any(|over| over.start == *life && !revived(over.ended_at))
+        let is_over = |start_id: &StartId| {
+            let revived =
+                |ended_at| alive.is_some_and(|alive| alive.start == *start_id && alive.at >= ended_at);
+            gone.iter().any(|over| over.start == *start_id && !revived(over.ended_at))
         };
-        lives.retain(|life| !is_over(life));
+        start_ids.retain(|start_id| !is_over(start_id));
         if let Some(found) = found {
-            lives.extend((!lives.contains(&found.start)).then_some(found.start));
+            start_ids.extend((!start_ids.contains(&found.start)).then_some(found.start));
             self.mark_alive(id, Some(found));
         }
-        if lives.is_empty() {
+        if start_ids.is_empty() {
             self.remove_entry(id);
-        } else if lives != before {
-            self.set_lives(id, lives);
+        } else if start_ids != before {
+            self.set_start_ids(id, start_ids);
         }
     }
 
     /// Adds starts to an entry. Removes the earlier starts of the same process with unknown outcome.
-    pub(super) fn add_start(&mut self, id: &str, lives: &[StartId], doubts: &[StartId]) {
+    pub(super) fn add_start(&mut self, id: &str, start_ids: &[StartId], doubts: &[StartId]) {
         if let Some(before) = self.starts_of(id) {
             let mut all = before.clone();
-            all.retain(|life| !doubts.contains(life));
-            all.extend(lives.iter().filter(|life| !before.contains(life)));
+            all.retain(|start_id| !doubts.contains(start_id));
+            all.extend(start_ids.iter().filter(|start_id| !before.contains(start_id)));
             if all != before {
-                self.set_lives(id, all);
+                self.set_start_ids(id, all);
             }
         }
     }
@@ -202,11 +203,11 @@ impl QueueState {
         }
     }
 
-    fn set_lives(&mut self, id: &str, lives: Vec<StartId>) {
+    fn set_start_ids(&mut self, id: &str, start_ids: Vec<StartId>) {
         if self.held.contains_key(id) {
-            self.held.update(id, |held| held.lives = lives);
+            self.held.update(id, |held| held.start_ids = start_ids);
         } else {
-            self.waiting.update(id, |waiting| waiting.is_of(lives));
+            self.waiting.update(id, |waiting| waiting.is_of(start_ids));
         }
     }
 }

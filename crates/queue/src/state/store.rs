@@ -220,7 +220,7 @@ pub(super) fn read_plain_run(
         not_before: None,
         deadline: None,
         debounced: None,
-        lives: Vec::new(),
+        start_ids: Vec::new(),
         alive: None,
     })
 }

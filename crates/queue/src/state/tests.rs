@@ -12,10 +12,10 @@ use super::*;
 use crate::settings::RateLimit;
 
 mod follow;
-mod lives;
 mod long;
 mod rates;
 mod stale;
+mod start_ids;
 
 const START: i64 = 1_767_225_600_000;
 
@@ -25,7 +25,7 @@ fn executor() -> ExecutorId {
 
 /// Creates the operation for an ended run, without the start that recorded the run.
 fn leave(id: String) -> QueueOp {
-    QueueOp::LeaveRun { id, life: None, ended_at: Seq::new(1), place: None }
+    QueueOp::LeaveRun { id, start_id: None, ended_at: Seq::new(1), place: None }
 }
 
 fn ask(who: u8, me: ExecutorId, key: &str, priority: i32, places: u32, now: Timestamp) -> QueueOp {
@@ -42,7 +42,7 @@ fn ask(who: u8, me: ExecutorId, key: &str, priority: i32, places: u32, now: Time
         not_before: None,
         deadline: None,
         debounced: None,
-        lives: Vec::new(),
+        start_ids: Vec::new(),
         alive: None,
     };
     let id = format!("run:default/run-{who:03}");

@@ -55,7 +55,7 @@ impl Two {
     }
 
     /// Has the answer arrive when the next run of the name is at work, and checks that this keeps its place.
-    async fn late_in_the_next_life(&self, at: &Runtime) {
+    async fn late_in_the_next_start(&self, at: &Runtime) {
         self.purge_again().await;
         let again = self.started(at, "again").await;
         let next = self.started(at, "next").await;
@@ -88,7 +88,7 @@ async fn end_found_by_start_spares_next_runs_slot() {
     let mut finds = JoinSet::new();
     finds.spawn(two.start(&two.slow, "again").into_future());
     two.asked.late.is_given(&two.world).await;
-    two.late_in_the_next_life(&two.slow).await;
+    two.late_in_the_next_start(&two.slow).await;
 }
 
 /// The same of a run that ended while it waited: the next one waited on hold for ever.
@@ -171,7 +171,7 @@ async fn end_without_open_queue_spares_next_runs_slot() {
     let mut waits = JoinSet::new();
     waits.spawn(async move { before.wait().await });
     two.asked.late.is_given(&two.world).await;
-    two.late_in_the_next_life(&two.beside).await;
+    two.late_in_the_next_start(&two.beside).await;
 }
 
 /// A process dies between a grant and the run's record, and another process repeats the start. After the end of that run, the slot is not reserved

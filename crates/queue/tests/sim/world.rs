@@ -272,7 +272,7 @@ impl World {
         self.stirred += 1;
     }
 
-    /// Does what makes the life of processes hard.
+    /// Does what makes processes fail.
     fn disturb(&mut self) {
         match self.dice.below(240) {
             0 => {

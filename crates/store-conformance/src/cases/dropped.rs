@@ -94,7 +94,7 @@ pub(crate) async fn a_dropped_purge_can_be_called_again(stage: TestStage) {
 }
 
 /// If a purge with an expected head is dropped and executes later, it removes nothing of a new run with the same id.
-pub(crate) async fn a_dropped_purge_that_expects_a_head_spares_the_next_life(stage: TestStage) {
+pub(crate) async fn a_dropped_purge_that_expects_a_head_spares_the_next_generation(stage: TestStage) {
     let store = stage.store();
     for polls in 0..POLLS {
         let mut log = stage.written(&format!("r-{polls}"), 11).await;

@@ -110,8 +110,8 @@ pub(crate) async fn of_what_is_not_known_any_more_all_is_loaded(stage: TestStage
         let new = stage.written(&format!("r-{n}"), count).await;
         for record in &old.records {
             let since = store.load_since(&new.key, record.header.head()).await;
-            let since = ok(since, "loading what came since a record of an earlier life");
-            assert_eq!(since, Some(new.loaded(count as u64 - 1)), "a new life of {count} records");
+            let since = ok(since, "loading what came since a record of an earlier generation");
+            assert_eq!(since, Some(new.loaded(count as u64 - 1)), "a new generation of {count} records");
         }
     }
     let log = with_bases(&stage, "pruned", &[0, 5]).await;

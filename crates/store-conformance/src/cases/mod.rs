@@ -18,7 +18,7 @@ pub(crate) mod load;
 pub(crate) mod misplaced;
 pub(crate) mod model;
 pub(crate) mod names;
-pub(crate) mod next_life;
+pub(crate) mod next_generation;
 pub(crate) mod prune;
 pub(crate) mod purge;
 pub(crate) mod readers;

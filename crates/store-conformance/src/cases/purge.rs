@@ -116,7 +116,7 @@ pub(crate) async fn a_purged_id_can_be_used_again(stage: TestStage) {
 
 /// The store refuses a writer of the old generation, before and after the new generation begins, because the writer expects a record that does not
 /// exist.
-pub(crate) async fn a_writer_of_the_old_life_is_refused(stage: TestStage) {
+pub(crate) async fn a_writer_of_the_old_generation_is_refused(stage: TestStage) {
     let store = stage.store();
     let mut old = stage.written("r-1", 3).await;
     let late = old.next(1);
@@ -127,13 +127,13 @@ pub(crate) async fn a_writer_of_the_old_life_is_refused(stage: TestStage) {
     let mut new = stage.log("r-1");
     for count in [1, 1, 1, 2] {
         new.write(&*store, count).await;
-        is_a_conflict(&*store, &late, new.head(), "a late append to another life").await;
+        is_a_conflict(&*store, &late, new.head(), "a late append to another generation").await;
         is_kept(&*store, &new).await;
     }
 }
 
 /// The new generation refuses a late start of the old one. It also refuses a repeat of an append that was acknowledged in the old one.
-pub(crate) async fn a_start_of_the_old_life_is_refused_in_the_new(stage: TestStage) {
+pub(crate) async fn a_start_of_the_old_generation_is_refused_in_the_new(stage: TestStage) {
     let store = stage.store();
     let mut old = stage.log("r-1");
     let start = old.next(1);
@@ -206,7 +206,7 @@ pub(crate) async fn a_purge_that_expects_the_head_removes_the_run(stage: TestSta
         let mut new = stage.log(name);
         new.write(&*store, 2).await;
         let late = store.purge(&new.key, head).await;
-        expect_refusal(late, &[ErrorKind::Conflict], "a late purge of the old life");
+        expect_refusal(late, &[ErrorKind::Conflict], "a late purge of the old generation");
         is_kept(&*store, &new).await;
     }
 }

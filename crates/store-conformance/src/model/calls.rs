@@ -9,7 +9,7 @@ use ferrata_store::{
 };
 
 use super::chance::RandomChoices;
-use super::oracle::{ModelOracle, RunLife};
+use super::oracle::{ModelOracle, RunGeneration};
 use crate::stage::{Log, PageWalk, TestStage, every_header_or, facts, key_in};
 
 /// A call to the store.
@@ -105,7 +105,7 @@ impl ModelCall {
     /// Chooses a random call that is interesting in the current state.
     pub(super) fn draw(chance: &mut RandomChoices, oracle: &ModelOracle, stage: &TestStage) -> Self {
         let run = chance.pick(&runs()).clone();
-        let life = oracle.life(&run);
+        let generation = oracle.generation(&run);
         let order = *chance.pick(&[Order::NewestFirst, Order::OldestFirst]);
         let limit = *chance.pick(&[1, 2, 3, 50, 5_000]);
         match chance.below(100) {
@@ -114,7 +114,7 @@ impl ModelCall {
                 let count = *chance.pick(&[1, 1, 1, 2, 3, 5]);
                 Self::Append((0..count).map(|_| entry(chance, oracle, stage)).collect())
             }
-            45..=59 => Self::Load(run, position(chance, life)),
+            45..=59 => Self::Load(run, position(chance, generation)),
             60..=67 => {
                 let seq = Seq::new(chance.below(20));
                 let range = match chance.below(4) {
@@ -128,11 +128,11 @@ impl ModelCall {
             68..=70 => Self::Head(run),
             71..=81 => Self::Runs(query(chance), order, limit),
             82..=91 => {
-                let cut = cut(chance, life);
+                let cut = cut(chance, generation);
                 Self::Prune(run, cut)
             }
             92..=94 => {
-                let expected = expected(chance, life);
+                let expected = expected(chance, generation);
                 Self::Purge(run, expected)
             }
             _ => {
@@ -194,15 +194,15 @@ impl ModelCall {
 /// Chooses an entry of a batch. Most entries succeed; the others fail in every possible way.
 fn entry(chance: &mut RandomChoices, oracle: &ModelOracle, stage: &TestStage) -> RunAppend {
     let run = chance.pick(&runs()).clone();
-    let life = oracle.life(&run);
+    let generation = oracle.generation(&run);
     let mut log = stage.log_of(run).with_facts(draw_facts(chance));
-    if let Some(life) = life {
-        log.records.clone_from(&life.written);
+    if let Some(generation) = generation {
+        log.records.clone_from(&generation.written);
     }
     let count = *chance.pick(&[1, 1, 2, 4]);
     let kind = chance.below(100);
-    if let Some(life) = life.filter(|_| kind < 12) {
-        return repeat(chance, life, &log, count);
+    if let Some(generation) = generation.filter(|_| kind < 12) {
+        return repeat(chance, generation, &log, count);
     }
     if (12..20).contains(&kind) {
         // A start of a run that exists, or an append that expects a record before the head.
@@ -223,7 +223,7 @@ fn entry(chance: &mut RandomChoices, oracle: &ModelOracle, stage: &TestStage) ->
 }
 
 /// Repeats an append with which the log ends, sometimes with a change.
-fn repeat(chance: &mut RandomChoices, life: &RunLife, log: &Log, count: usize) -> RunAppend {
+fn repeat(chance: &mut RandomChoices, generation: &RunGeneration, log: &Log, count: usize) -> RunAppend {
     let from = log.records.len().saturating_sub(count);
     let mut before = log.clone();
     before.records.truncate(from);
@@ -236,7 +236,7 @@ fn repeat(chance: &mut RandomChoices, life: &RunLife, log: &Log, count: usize) -
     match chance.below(4) {
         0 => again.records.extend(log.next(1).records),
         // If a prune turned a record into a base, its original body is not known any more.
-        1 if log.records.last() == Some(life.record(life.written.len() - 1)) => {
+        1 if log.records.last() == Some(generation.record(generation.written.len() - 1)) => {
             let record = again.records.last_mut().expect("at least one record is repeated");
             let body = [record.body.as_ref(), b" "].concat();
             *record = Record::seal(record.header.clone(), body.into()).expect("the body is small");
@@ -289,10 +289,10 @@ fn label_pool() -> Vec<(String, String)> {
     [("k", "v"), ("k", "w"), ("%", "'"), ("é", "")].map(|(k, v)| (k.to_owned(), v.to_owned())).into()
 }
 
-fn position(chance: &mut RandomChoices, life: Option<&RunLife>) -> At {
-    let length = life.map_or(3, |life| life.written.len() + 2);
+fn position(chance: &mut RandomChoices, generation: Option<&RunGeneration>) -> At {
+    let length = generation.map_or(3, |generation| generation.written.len() + 2);
     let seq = chance.index(length);
-    let id = life.and_then(|life| life.written.get(seq)).map(|record| record.header.id);
+    let id = generation.and_then(|generation| generation.written.get(seq)).map(|record| record.header.id);
     match (chance.below(3), id) {
         (0, _) => At::Latest,
         (1, Some(id)) => At::Record(id),
@@ -320,24 +320,24 @@ fn query(chance: &mut RandomChoices) -> RunQuery {
 }
 
 /// Chooses the head that a purge expects: none, the actual head, or an older one.
-fn expected(chance: &mut RandomChoices, life: Option<&RunLife>) -> Option<HeadRef> {
-    let life = life.filter(|_| !chance.happens(40))?;
-    let records = life.written.len();
+fn expected(chance: &mut RandomChoices, generation: Option<&RunGeneration>) -> Option<HeadRef> {
+    let generation = generation.filter(|_| !chance.happens(40))?;
+    let records = generation.written.len();
     let place = if chance.happens(50) { records - 1 } else { chance.index(records) };
-    Some(life.record(place).header.head())
+    Some(generation.record(place).header.head())
 }
 
 /// Chooses a cut: at a base, at another record with or without a base, with a wrong base, or beyond the head.
-fn cut(chance: &mut RandomChoices, life: Option<&RunLife>) -> PruneCut {
-    let Some(life) = life else { return PruneCut { at: Seq::new(0), base: None } };
-    let seq = chance.index(life.written.len() + 1);
+fn cut(chance: &mut RandomChoices, generation: Option<&RunGeneration>) -> PruneCut {
+    let Some(generation) = generation else { return PruneCut { at: Seq::new(0), base: None } };
+    let seq = chance.index(generation.written.len() + 1);
     let at = Seq::new(seq as u64);
-    if seq >= life.written.len() || chance.happens(40) {
+    if seq >= generation.written.len() || chance.happens(40) {
         return PruneCut { at, base: None };
     }
     // A store cannot compare a pruned record, so give wrong bases only for stored records.
-    let is_kept = seq >= life.first;
-    let mut header = RecordHeader { base: true, ..life.written[seq].header.clone() };
+    let is_kept = seq >= generation.first;
+    let mut header = RecordHeader { base: true, ..generation.written[seq].header.clone() };
     match chance.below(12) {
         0 if is_kept => header.base = false,
         1 if is_kept => header.seq = header.seq.next(),

@@ -12,13 +12,13 @@ use super::calls::{CallAnswer, CallRefusal, ModelCall};
 /// The state of the model: all runs, and the living executors. Heartbeats of the test last an hour or end at once, so the model needs no clock.
 #[derive(Debug, Default)]
 pub(super) struct ModelOracle {
-    runs: BTreeMap<RunKey, RunLife>,
+    runs: BTreeMap<RunKey, RunGeneration>,
     alive: BTreeSet<ExecutorId>,
 }
 
 /// One generation of a run: all records ever written to it, and what prunes changed.
 #[derive(Debug)]
-pub(super) struct RunLife {
+pub(super) struct RunGeneration {
     facts: RunFacts,
     pub(super) written: Vec<Record>,
     /// The records that prunes turned into bases, by number.
@@ -26,7 +26,7 @@ pub(super) struct RunLife {
     pub(super) first: usize,
 }
 
-impl RunLife {
+impl RunGeneration {
     /// Returns the current record.
     pub(super) fn record(&self, seq: usize) -> &Record {
         self.rebased.get(&seq).unwrap_or(&self.written[seq])
@@ -66,7 +66,7 @@ impl ModelOracle {
         }
     }
 
-    pub(super) fn life(&self, run: &RunKey) -> Option<&RunLife> {
+    pub(super) fn generation(&self, run: &RunKey) -> Option<&RunGeneration> {
         self.runs.get(run)
     }
 
@@ -83,39 +83,41 @@ impl ModelOracle {
 
     fn append_one(&mut self, entry: &RunAppend) -> Result<HeadRef, CallRefusal> {
         check_append(entry)?;
-        let actual = self.runs.get(&entry.run).map(RunLife::head);
+        let actual = self.runs.get(&entry.run).map(RunGeneration::head);
         let last = entry.records.last().map(|record| record.header.head());
         if actual == entry.expected {
-            if let Some(life) = self.runs.get_mut(&entry.run) {
-                life.written.extend(entry.records.iter().cloned());
+            if let Some(generation) = self.runs.get_mut(&entry.run) {
+                generation.written.extend(entry.records.iter().cloned());
             } else {
-                let life = RunLife {
+                let generation = RunGeneration {
                     facts: entry.facts.clone().expect("a start has facts"),
                     written: entry.records.clone(),
                     rebased: BTreeMap::new(),
                     first: 0,
                 };
-                self.runs.insert(entry.run.clone(), life);
+                self.runs.insert(entry.run.clone(), generation);
             }
             return Ok(last.expect("an append has records"));
         }
         match self.runs.get(&entry.run) {
             // A written record counts as written, even if it was pruned since.
-            Some(life) if life.written.ends_with(&entry.records) => Ok(life.head()),
+            Some(generation) if generation.written.ends_with(&entry.records) => Ok(generation.head()),
             _ => Err(CallRefusal { actual: Some(actual), ..CallRefusal::of(ErrorKind::Conflict) }),
         }
     }
 
     fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>, CallRefusal> {
-        let Some(life) = self.runs.get(run) else { return Ok(None) };
+        let Some(generation) = self.runs.get(run) else { return Ok(None) };
         let is_meant = |record: &&Record| match at {
-            At::Latest => record.header.head() == life.head(),
+            At::Latest => record.header.head() == generation.head(),
             At::Seq(seq) => record.header.seq == seq,
             At::Record(id) => record.header.id == id,
         };
-        let Some(end) = life.kept().find(is_meant) else { return Err(CallRefusal::of(ErrorKind::NotFound)) };
+        let Some(end) = generation.kept().find(is_meant) else {
+            return Err(CallRefusal::of(ErrorKind::NotFound));
+        };
         let mut needed: Vec<Record> = Vec::new();
-        for record in life.kept().take_while(|record| record.header.seq <= end.header.seq) {
+        for record in generation.kept().take_while(|record| record.header.seq <= end.header.seq) {
             if record.header.base {
                 needed.clear();
             }
@@ -130,8 +132,8 @@ impl ModelOracle {
         range: HeaderRange,
         is_walk: bool,
     ) -> Result<Vec<RecordHeader>, CallRefusal> {
-        let life = self.runs.get(run).ok_or(CallRefusal::of(ErrorKind::NotFound))?;
-        let mut headers: Vec<_> = life.kept().map(|record| record.header.clone()).collect();
+        let generation = self.runs.get(run).ok_or(CallRefusal::of(ErrorKind::NotFound))?;
+        let mut headers: Vec<_> = generation.kept().map(|record| record.header.clone()).collect();
         let limit = if is_walk { usize::MAX } else { range.limit() as usize };
         match range.anchor() {
             Anchor::From(seq) => {
@@ -147,10 +149,16 @@ impl ModelOracle {
     }
 
     pub(super) fn head(&self, run: &RunKey) -> Option<RunHead> {
-        let life = self.runs.get(run)?;
-        let last = &life.record(life.written.len() - 1).header;
+        let generation = self.runs.get(run)?;
+        let last = &generation.record(generation.written.len() - 1).header;
         let is_alive = last.owner.is_some_and(|owner| self.alive.contains(&owner));
-        Some(RunHead::after(run.clone(), Seq::new(life.first as u64), last, is_alive, life.facts.clone()))
+        Some(RunHead::after(
+            run.clone(),
+            Seq::new(generation.first as u64),
+            last,
+            is_alive,
+            generation.facts.clone(),
+        ))
     }
 
     fn list(&self, query: &RunQuery, order: Order) -> Vec<RunHead> {
@@ -166,15 +174,15 @@ impl ModelOracle {
     fn prune(&mut self, run: &RunKey, cut: &PruneCut) -> Result<(u64, Option<u64>), CallRefusal> {
         let invalid = CallRefusal::of(ErrorKind::Invalid);
         let not_found = CallRefusal::of(ErrorKind::NotFound);
-        let life = self.runs.get_mut(run).ok_or(not_found.clone())?;
+        let generation = self.runs.get_mut(run).ok_or(not_found.clone())?;
         let at = usize::try_from(cut.at.get()).map_err(|_| not_found.clone())?;
-        if at >= life.written.len() {
+        if at >= generation.written.len() {
             return Err(not_found);
         }
-        if at < life.first {
+        if at < generation.first {
             return Ok((0, cut.base.is_none().then_some(0)));
         }
-        let kept = life.record(at).header.clone();
+        let kept = generation.record(at).header.clone();
         if let Some(base) = &cut.base {
             let given = &base.header;
             let wanted = RecordHeader {
@@ -189,24 +197,25 @@ impl ModelOracle {
         } else if !kept.base {
             return Err(invalid);
         }
-        let gone: Vec<_> = (life.first..at).map(|seq| life.record(seq).body.len() as u64).collect();
-        life.first = at;
+        let gone: Vec<_> =
+            (generation.first..at).map(|seq| generation.record(seq).body.len() as u64).collect();
+        generation.first = at;
         // The contract does not define whether the body that a base replaced counts as removed.
         let bytes = cut.base.is_none().then(|| gone.iter().sum());
         if let Some(base) = cut.base.clone().filter(|_| !kept.base) {
-            life.rebased.insert(at, base);
+            generation.rebased.insert(at, base);
         }
         Ok((gone.len() as u64, bytes))
     }
 
     fn purge(&mut self, run: &RunKey, expected: Option<HeadRef>) -> Result<(u64, Option<u64>), CallRefusal> {
-        let Some(life) = self.runs.get(run) else { return Ok((0, Some(0))) };
-        if expected.is_some() && expected != Some(life.head()) {
-            let actual = Some(Some(life.head()));
+        let Some(generation) = self.runs.get(run) else { return Ok((0, Some(0))) };
+        if expected.is_some() && expected != Some(generation.head()) {
+            let actual = Some(Some(generation.head()));
             return Err(CallRefusal { actual, ..CallRefusal::of(ErrorKind::Conflict) });
         }
-        let bytes = life.kept().map(|record| record.body.len() as u64);
-        let removed = (life.kept().count() as u64, Some(bytes.sum()));
+        let bytes = generation.kept().map(|record| record.body.len() as u64);
+        let removed = (generation.kept().count() as u64, Some(bytes.sum()));
         self.runs.remove(run);
         Ok(removed)
     }

@@ -110,7 +110,7 @@ impl Liar {
         }
         match (self.shared.lie, range.anchor()) {
             (Lie::IgnoresOrder, Anchor::UpTo(_)) => answer.items.reverse(),
-            (Lie::ListsTwoLives, _) => {
+            (Lie::ListsTwoGenerations, _) => {
                 self.pause().await;
                 answer.items = store.headers(run, range).await?.items;
             }

@@ -40,7 +40,7 @@ fn late<T>(root: &Path, run: &RunKey, call: impl AsyncFnOnce(FsStore) -> T, mean
 }
 
 /// Makes a call in the first generation of a run that executes late, in the second generation. Checks that the second generation is unchanged.
-fn late_in_the_second_life<T>(call: impl AsyncFnOnce(&FsStore, &RunKey) -> T) {
+fn late_in_the_second_generation<T>(call: impl AsyncFnOnce(&FsStore, &RunKey) -> T) {
     let directory = tempfile::tempdir().unwrap();
     let (root, other, mut first) = (directory.path(), reopened(directory.path()), Author::new("r"));
     let (run, mut second) = (first.run.clone(), Author::new("r"));
@@ -61,13 +61,13 @@ fn late_in_the_second_life<T>(call: impl AsyncFnOnce(&FsStore, &RunKey) -> T) {
 
 #[test]
 fn late_purge_spares_restarted_run() {
-    late_in_the_second_life(async |store, run| store.purge(run, None).await);
+    late_in_the_second_generation(async |store, run| store.purge(run, None).await);
 }
 
 #[test]
 fn late_prune_spares_restarted_run() {
     let cut = PruneCut { at: Seq::new(2), base: None };
-    late_in_the_second_life(async move |store, run| store.prune(run, cut).await);
+    late_in_the_second_generation(async move |store, run| store.prune(run, cut).await);
 }
 
 #[test]

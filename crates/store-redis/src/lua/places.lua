@@ -1,8 +1,8 @@
 -- Keeps the entries of one run in the index of its shard.
 --
 -- The catalog holds for each member: g, the newest record that a writer has announced; t, when, by the server's clock;
--- p, the places the member stands in, each with its score. A member names one life of a run, so that a purge, or a start
--- that lost, never touches the entries of another life.
+-- p, the places the member stands in, each with its score. A member names one generation of a run, so that a purge, or a start
+-- that lost, never touches the entries of another generation.
 --
 -- A place is taken before the record that needs it is written, or in one step with it, and given up only by someone who
 -- knows a record that is not older than every announcement. So a run may stand in a place too many, never in one too few.

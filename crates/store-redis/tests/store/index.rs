@@ -486,7 +486,7 @@ async fn finished_runs_expire_and_others_stay() {
     place.remove().await;
 }
 
-/// A purge that died half-way, and a new run of the same name: it is listed once, where the new life belongs.
+/// A purge that died half-way, and a new run of the same name: it is listed once, where the new generation belongs.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn entry_of_older_generation_is_not_current() {

@@ -93,7 +93,7 @@ async fn writer_delayed_past_purge_is_refused() {
         log.records.clear();
         let what = format!("after a nap of {nap:?}, reused: {is_reused}");
         if is_reused {
-            // The very head that the sleeper saw is in the new life another record.
+            // The very head that the sleeper saw is in the new generation another record.
             log = written(&scene.other, "r", &[1, 1]).await;
             log.records.clear();
             log = log_of("r", 9);
@@ -279,7 +279,7 @@ async fn two_marks_are_left_of_a_purged_run() {
     marks("young", 2, "when they need not be taken any more");
 }
 
-/// The key of the first record of the first life.
+/// The key of the first record of the first generation.
 const FIRST: &str = "ffffffff/ffffffffffffffff";
 
 /// A start does not look whether its id was used before: the first key is never free again, however a run went, and for a
@@ -288,10 +288,10 @@ const FIRST: &str = "ffffffff/ffffffffffffffff";
 /// Guarantees: S3-7.
 #[tokio::test]
 async fn start_after_purge_begins_new_generation() {
-    for (lost_first, lives) in [(false, 1), (false, 3), (true, 1)] {
+    for (lost_first, generations) in [(false, 1), (false, 3), (true, 1)] {
         let scene = scene().await;
-        let what = format!("after {lives} lives, the first object lost: {lost_first}");
-        for life in 0..lives {
+        let what = format!("after {generations} generations, the first object lost: {lost_first}");
+        for generation in 0..generations {
             let log = written(&scene.sleeper, "r", &[1, 2, 1]).await;
             if lost_first {
                 scene.memory.objects().remove(&format!("some/prefix/log/default/r/{FIRST}")).unwrap();
@@ -301,7 +301,7 @@ async fn start_after_purge_begins_new_generation() {
             assert_eq!(
                 scene.memory.keys("some/prefix/index").len(),
                 usize::from(lost_first),
-                "{what}: {life}"
+                "{what}: {generation}"
             );
         }
         scene.memory.advance(HOURS);
@@ -312,14 +312,14 @@ async fn start_after_purge_begins_new_generation() {
         is_kept(&log, &stranger, &what).await;
         is_kept(&log, &scene.other, &what).await;
         let index = scene.memory.keys("some/prefix/index");
-        let of_life = format!("/{lives:08x}.");
-        assert!(index.iter().any(|entry| entry.contains(&of_life)), "{what}: {index:?}");
-        // That of a life whose first object was lost stays, until a listing meets it that is old enough.
+        let of_generation = format!("/{generations:08x}.");
+        assert!(index.iter().any(|entry| entry.contains(&of_generation)), "{what}: {index:?}");
+        // That of a generation whose first object was lost stays, until a listing meets it that is old enough.
         let stale = usize::from(lost_first);
         assert_eq!(
             index.len() - stale,
             1,
-            "{what}: the entry of the life that it first tried is gone: {index:?}"
+            "{what}: the entry of the generation that it first tried is gone: {index:?}"
         );
     }
 }
@@ -341,7 +341,7 @@ async fn start_at_lost_first_object_is_corrupt() {
     assert!(purged.records > 0, "it can go: {purged:?}");
     let mut log = log_of("r", 6);
     log.write(&reader, 1).await;
-    is_kept(&log, &scene.sleeper, "in a new life").await;
+    is_kept(&log, &scene.sleeper, "in a new generation").await;
 }
 
 /// A reader asks for the first object and for the newest at once, and the run begins between the two answers.

@@ -61,13 +61,13 @@ async fn a_purge_leaves_no_version_of_a_run() {
         );
     }
     log.write(&store, 2).await;
-    is_kept(&log, &store, "in its new life").await;
+    is_kept(&log, &store, "in its new generation").await;
     store.purge(&log.key, None).await.unwrap();
     store.purge(&other.key, None).await.unwrap();
     raw.clear().await;
 }
 
-/// A purge that clears versions away meets the first records of the run's next life: they stay.
+/// A purge that clears versions away meets the first records of the run's next generation: they stay.
 ///
 /// Guarantees: S3-15.
 #[tokio::test]
@@ -86,5 +86,5 @@ async fn purge_removes_no_version_of_next_generation() {
     };
     let (purged, ()) = tokio::join!(store.purge(&old.key, None), meanwhile);
     assert_eq!(purged.unwrap().records, 4);
-    is_kept(&log, &Raw::on(&memory).store(), "the next life").await;
+    is_kept(&log, &Raw::on(&memory).store(), "the next generation").await;
 }

@@ -97,10 +97,10 @@ async fn purged_id_is_reusable_by_every_process() {
         assert_eq!((purged.records, purged.bytes), (1, 2), "what was the run's own");
     }
     assert!(world.content().await.iter().all(Vec::is_empty));
-    // What was remembered of the old life does not hide the new.
+    // What was remembered of the old generation does not hide the new.
     start(&old, "run", 20).await;
     for run in &runs {
-        let head = new.head(&key(run)).await.unwrap().expect("the run of the new life");
+        let head = new.head(&key(run)).await.unwrap().expect("the run of the new generation");
         append(&new, next(run, Some(head.head()), 0, None)).await.unwrap();
     }
 }
@@ -114,7 +114,7 @@ async fn process_with_stale_location_finds_restarted_run() {
     third.purge(&key("run-0"), None).await.unwrap();
     start(&third, "run", 1).await;
     let error = append(&new, next("run-0", Some(first), 0, None)).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Conflict, "a writer of the old life is refused");
+    assert_eq!(error.kind(), ErrorKind::Conflict, "a writer of the old generation is refused");
     assert_eq!(new.shard_of(&key("run-0")).await.unwrap(), Some("b"));
 }
 

@@ -90,7 +90,10 @@ async fn purge_spares_later_generation_in_other_shard() {
             start(&other, "run", 1).await;
         });
         now.purge(&run, expected.then_some(head)).await.unwrap();
-        assert!(now.head(&run).await.unwrap().is_some(), "the run of the new life, expected {expected}");
+        assert!(
+            now.head(&run).await.unwrap().is_some(),
+            "the run of the new generation, expected {expected}"
+        );
     }
 }
 

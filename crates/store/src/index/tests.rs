@@ -27,7 +27,7 @@ enum Planted {
 /// An entry: generation, number of the record, and the position of the run after the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Entry {
-    life: Life,
+    generation: Generation,
     seq: u64,
     place: u8,
     /// The identity of the record.
@@ -37,12 +37,12 @@ struct Entry {
 /// A generation of the run. In one mode, the number of earlier generations identifies it, and a start of an earlier generation cannot succeed. In
 /// the other mode, its first record identifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Life {
+struct Generation {
     before: Option<u8>,
     first: u8,
 }
 
-impl PartialOrd for Life {
+impl PartialOrd for Generation {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         match (self.before, other.before) {
             (Some(one), Some(other)) => Some(one.cmp(&other)),
@@ -58,10 +58,10 @@ fn standing(place: u8) -> RunStanding {
 }
 
 impl IndexEntry for Entry {
-    type Life = Life;
+    type Generation = Generation;
 
-    fn life(&self) -> &Life {
-        &self.life
+    fn generation(&self) -> &Generation {
+        &self.generation
     }
 
     fn announced_with(&self) -> Option<Seq> {
@@ -74,7 +74,7 @@ impl IndexEntry for Entry {
 }
 
 /// The head of a run: its generation, the number of its last record, and the entry of its position.
-type Head = Option<(Life, u64, Entry)>;
+type Head = Option<(Generation, u64, Entry)>;
 
 /// The remaining work of a writer, and its current step.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -133,8 +133,8 @@ impl World {
     fn take(&mut self, entry: Entry) {
         self.give_up(&entry);
         self.index.push(entry);
-        self.index.sort_unstable_by_key(|Entry { life, seq, place, id }| {
-            (life.before, life.first, *seq, *place, *id)
+        self.index.sort_unstable_by_key(|Entry { generation, seq, place, id }| {
+            (generation.before, generation.first, *seq, *place, *id)
         });
     }
 
@@ -149,9 +149,10 @@ impl World {
 
     /// Returns whether the theorem holds: a run that has a record has an entry at its position.
     fn is_found(&self) -> bool {
-        let Some((life, _, at)) = self.log else { return true };
+        let Some((generation, _, at)) = self.log else { return true };
         self.index.iter().any(|entry| {
-            entry.life.partial_cmp(&life).is_some_and(Ordering::is_eq) && entry.holds(&standing(at.place))
+            entry.generation.partial_cmp(&generation).is_some_and(Ordering::is_eq)
+                && entry.holds(&standing(at.place))
         })
     }
 
@@ -186,13 +187,13 @@ impl World {
                 let place = world.writers[at].plan.pop()?;
                 let id = if planted == Planted::Shared { 0 } else { u8::try_from(4 * at + plan).unwrap() };
                 let entry = match world.log {
-                    Some((life, head, _)) => Entry { life, seq: head + 1, place, id },
+                    Some((generation, head, _)) => Entry { generation, seq: head + 1, place, id },
                     None => {
-                        let life = match world.is_counted {
-                            true => Life { before: Some(world.ended), first: 0 },
-                            false => Life { before: None, first: id },
+                        let generation = match world.is_counted {
+                            true => Generation { before: Some(world.ended), first: 0 },
+                            false => Generation { before: None, first: id },
                         };
-                        Entry { life, seq: 0, place, id }
+                        Entry { generation, seq: 0, place, id }
                     }
                 };
                 match planted {
@@ -214,12 +215,12 @@ impl World {
             Step::Write(head, entry) => {
                 let change = of(head, entry);
                 let is_next =
-                    world.log == head && entry.life.before.is_none_or(|before| before == world.ended);
+                    world.log == head && entry.generation.before.is_none_or(|before| before == world.ended);
                 if is_next {
                     // If the run stays at its position, it keeps its previous entry.
                     let stands =
                         if change.entry_before().is_some() { entry } else { head.map_or(entry, |h| h.2) };
-                    world.log = Some((entry.life, entry.seq, stands));
+                    world.log = Some((entry.generation, entry.seq, stands));
                 }
                 let outcome = match (in_doubt, is_next) {
                     (true, _) if planted == Planted::DoubtGivesUp => AppendOutcome::Refused,
@@ -258,8 +259,9 @@ impl World {
             Reader::Saw(entry, is_old, more) => vec![with(Reader::Checks(entry, is_old, self.log, more))],
             Reader::Checks(entry, is_old, head, more) => {
                 let mut world = with(Reader::Idle(more));
-                let log = head.map(|(life, seq, at)| (life, Seq::new(seq), standing(at.place)));
-                let goes = match entry.check(log.as_ref().map(|(life, seq, at)| (life, *seq, at))) {
+                let log = head.map(|(generation, seq, at)| (generation, Seq::new(seq), standing(at.place)));
+                let goes = match entry.check(log.as_ref().map(|(generation, seq, at)| (generation, *seq, at)))
+                {
                     EntryCheck::Stands => false,
                     EntryCheck::Ahead => planted == Planted::AheadIsGivenUp,
                     EntryCheck::Stale => true,
@@ -284,7 +286,7 @@ struct Placed(Entry);
 
 impl PartialEq for Placed {
     fn eq(&self, other: &Self) -> bool {
-        (self.0.life, self.0.place) == (other.0.life, other.0.place)
+        (self.0.generation, self.0.place) == (other.0.generation, other.0.place)
     }
 }
 
@@ -330,14 +332,15 @@ fn every_planted_mistake_loses_a_run() {
 
 #[test]
 fn entry_without_record_is_not_run() {
-    let life = |before| Life { before: Some(before), first: 0 };
-    let entry = Entry { life: life(2), seq: 5, place: 0, id: 0 };
-    let check = |of: u8, seq: u64, place: u8| entry.check(Some((&life(of), Seq::new(seq), &standing(place))));
+    let generation = |before| Generation { before: Some(before), first: 0 };
+    let entry = Entry { generation: generation(2), seq: 5, place: 0, id: 0 };
+    let check =
+        |of: u8, seq: u64, place: u8| entry.check(Some((&generation(of), Seq::new(seq), &standing(place))));
     assert_eq!(entry.check(None), EntryCheck::Unborn);
-    assert_eq!(check(1, 9, 0), EntryCheck::Unborn, "the life before has not ended");
-    assert_eq!(check(3, 0, 0), EntryCheck::Stale, "a later life has begun");
+    assert_eq!(check(1, 9, 0), EntryCheck::Unborn, "the generation before has not ended");
+    assert_eq!(check(3, 0, 0), EntryCheck::Stale, "a later generation has begun");
     assert_eq!((check(2, 4, 1), check(2, 4, 0)), (EntryCheck::Ahead, EntryCheck::Stands));
     assert_eq!((check(2, 5, 1), check(2, 9, 0)), (EntryCheck::Stale, EntryCheck::Stands));
-    let other = Life { before: None, first: 7 };
+    let other = Generation { before: None, first: 7 };
     assert_eq!(entry.check(Some((&other, Seq::new(9), &standing(0)))), EntryCheck::Unborn);
 }

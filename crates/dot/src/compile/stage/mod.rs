@@ -194,7 +194,7 @@ impl CoreNode<Context> for StageNode {
         self.detour(&next, &mut sent);
         if self.ends_branch(&next) && self.may_abandon_siblings(sent.branch.as_deref()) {
             changes.set(ENDED, outcome.status.as_str());
-            sent.life = Some(generation(&cx));
+            sent.start_id = Some(start_id_of(&cx));
         }
         let has_waited = stage.wait_mark.is_set() && !left;
         self.add_visit(&mut changes, &context, visit, has_waited, results.as_ref());
@@ -218,7 +218,7 @@ impl CoreNode<Context> for StageNode {
             update = update.remove(branch::channel(ended));
             if let Some((join, _)) = ended.rsplit_once('.') {
                 update = each::forget(update, join);
-                self.joins.close(&generation(&cx), join);
+                self.joins.close(&start_id_of(&cx), join);
             }
         }
         match next {
@@ -391,9 +391,9 @@ impl StageNode {
 }
 
 /// Returns the generation of the run: it differs if the same id is started again.
-fn generation(cx: &NodeContext) -> String {
+fn start_id_of(cx: &NodeContext) -> String {
     let key = cx.idempotency_key();
-    key.split_once(':').map_or(key.clone(), |(life, _)| life.to_owned())
+    key.split_once(':').map_or(key.clone(), |(start_id, _)| start_id.to_owned())
 }
 
 /// Separates a result of the work from an abort, because the run was cancelled or released to another process. A command that was killed for this

@@ -130,7 +130,7 @@ fn late_report_on_start_skips_next_one() {
     assert!(!ledger.held[&id(2)].on_hold);
 
     ledger.apply(
-        QueueOp::LeaveRun { id: id(2), life: None, ended_at: Seq::new(9), place: Some((granted[0], me)) },
+        QueueOp::LeaveRun { id: id(2), start_id: None, ended_at: Seq::new(9), place: Some((granted[0], me)) },
         at(300),
     );
     assert!(ledger.held.contains_key(&id(2)), "the run that had that place has ended before");

@@ -21,12 +21,12 @@ const POLLS: usize = 24;
 const LENGTHS: [usize; 3] = [3, 11, 13];
 
 /// Two generations of one run. The first exists, and the second does not exist yet.
-struct TwoLives {
+struct TwoGenerations {
     old: Log,
     new: Log,
 }
 
-impl TwoLives {
+impl TwoGenerations {
     async fn start(stage: &TestStage, run: &str) -> Self {
         Self { old: stage.written(run, 11).await, new: stage.log(run).with_facts(facts("another", 3)) }
     }
@@ -36,7 +36,7 @@ impl TwoLives {
         let start = self.new.next(count);
         self.new.note_append(&start);
         async move {
-            ok(store.purge(&start.run, None).await, "ending the first life");
+            ok(store.purge(&start.run, None).await, "ending the first generation");
             appended(&*store, &start).await;
         }
     }
@@ -48,18 +48,18 @@ async fn overtake<T, F>(
     stage: &TestStage,
     tag: usize,
     call: impl Fn(Store, &Log) -> F,
-    check: impl AsyncFn(&Store, TwoLives, Result<T>),
+    check: impl AsyncFn(&Store, TwoGenerations, Result<T>),
 ) where
     T: Send + 'static,
     F: Future<Output = Result<T>> + Send + 'static,
 {
     let (store, other) = (stage.store(), stage.another().await);
     for polls in 0..stage.times(POLLS, POLLS / 2) {
-        let mut lives = TwoLives::start(stage, &format!("r-{tag}-{polls}")).await;
-        let call = call(Arc::clone(&store), &lives.old);
-        let anew = lives.begin_anew(Arc::clone(&other), LENGTHS[polls % LENGTHS.len()]);
+        let mut generations = TwoGenerations::start(stage, &format!("r-{tag}-{polls}")).await;
+        let call = call(Arc::clone(&store), &generations.old);
+        let anew = generations.begin_anew(Arc::clone(&other), LENGTHS[polls % LENGTHS.len()]);
         let (answer, (), is_overtaken) = overtaken(polls, call, anew).await;
-        check(&store, lives, answer).await;
+        check(&store, generations, answer).await;
         // Use each length at least once.
         if !is_overtaken && polls >= LENGTHS.len() {
             break;
@@ -128,27 +128,28 @@ impl ReadCall {
 }
 
 /// A reader of a run that starts again sees only one generation, or no run.
-pub(crate) async fn a_look_sees_one_life_or_none(stage: TestStage) {
+pub(crate) async fn a_look_sees_one_generation_or_none(stage: TestStage) {
     let (store, other) = (stage.store(), stage.another().await);
     let looks = ReadCall::all_before(&stage.written("looks", 11).await).len();
     for place in 0..looks {
         for polls in 0..stage.times(POLLS, POLLS / 2) {
             let length = LENGTHS[polls % LENGTHS.len()];
-            let mut lives = TwoLives::start(&stage, &format!("r-{place}-{polls}")).await;
-            let (look, run) = (ReadCall::all_before(&lives.old)[place], lives.old.key.clone());
-            let before = ok(look.read(Arc::clone(&other), run.clone()).await, "looking at the first life");
-            let all = RunView::Records(lives.old.loaded(10));
+            let mut generations = TwoGenerations::start(&stage, &format!("r-{place}-{polls}")).await;
+            let (look, run) = (ReadCall::all_before(&generations.old)[place], generations.old.key.clone());
+            let before =
+                ok(look.read(Arc::clone(&other), run.clone()).await, "looking at the first generation");
+            let all = RunView::Records(generations.old.loaded(10));
             let call = look.read(Arc::clone(&store), run.clone());
-            let anew = lives.begin_anew(Arc::clone(&other), length);
+            let anew = generations.begin_anew(Arc::clone(&other), length);
             let (seen, (), is_overtaken) = overtaken(polls, call, anew).await;
             let seen = ok(seen, &format!("{look:?} while the run begins anew"));
-            let after = ok(look.read(Arc::clone(&store), run).await, "looking at the second life");
+            let after = ok(look.read(Arc::clone(&store), run).await, "looking at the second generation");
             let is_all = matches!(look, ReadCall::Since(_)) && seen == all;
             assert!(
                 is_all || [&RunView::Nothing, &before, &after].contains(&&seen),
-                "{look:?} sees one life or none, and saw {seen:#?}, of {before:#?} and {after:#?}"
+                "{look:?} sees one generation or none, and saw {seen:#?}, of {before:#?} and {after:#?}"
             );
-            is_kept_at_head(&*store, &lives.new).await;
+            is_kept_at_head(&*store, &generations.new).await;
             if !is_overtaken && polls >= LENGTHS.len() {
                 break;
             }
@@ -157,16 +158,17 @@ pub(crate) async fn a_look_sees_one_life_or_none(stage: TestStage) {
 }
 
 /// While a run is purged and started again repeatedly, many readers each see only one generation at a time, or no run.
-pub(crate) async fn readers_see_one_life_at_a_time(stage: TestStage) {
+pub(crate) async fn readers_see_one_generation_at_a_time(stage: TestStage) {
     let stores = super::concurrency::instances(&stage, 3).await;
-    let mut lives = Vec::new();
+    let mut generations = Vec::new();
     for n in 0..stage.times(30, 10) {
-        let mut life = stage.log("r-1").with_facts(facts("review", n as i64));
-        let start = life.next(LENGTHS[n % LENGTHS.len()]);
-        life.note_append(&start);
-        lives.push((life, start));
+        let mut generation = stage.log("r-1").with_facts(facts("review", n as i64));
+        let start = generation.next(LENGTHS[n % LENGTHS.len()]);
+        generation.note_append(&start);
+        generations.push((generation, start));
     }
-    let (writer, starts) = (stage.store(), lives.iter().map(|(_, start)| start.clone()).collect::<Vec<_>>());
+    let (writer, starts) =
+        (stage.store(), generations.iter().map(|(_, start)| start.clone()).collect::<Vec<_>>());
     let write = async move {
         for start in starts {
             appended(&*writer, &start).await;
@@ -177,41 +179,55 @@ pub(crate) async fn readers_see_one_life_at_a_time(stage: TestStage) {
             );
         }
     };
-    let lives: Arc<Vec<Log>> = Arc::new(lives.into_iter().map(|(life, _)| life).collect());
+    let generations: Arc<Vec<Log>> =
+        Arc::new(generations.into_iter().map(|(generation, _)| generation).collect());
     while_writing(&stores, write, move |store| {
-        let lives = Arc::clone(&lives);
+        let generations = Arc::clone(&generations);
         async move {
-            let run = &lives[0].key;
+            let run = &generations[0].key;
             let of = |id: RecordId| {
-                let life = lives.iter().find(|life| life.records.iter().any(|record| record.header.id == id));
-                life.expect("only what was written is read")
+                let generation = generations
+                    .iter()
+                    .find(|generation| generation.records.iter().any(|record| record.header.id == id));
+                generation.expect("only what was written is read")
             };
             let head = ok(store.head(run).await, "reading the head");
             if let Some(head) = &head {
-                assert_eq!(*head, of(head.head().id).run_head(), "the head of one life");
+                assert_eq!(*head, of(head.head().id).run_head(), "the head of one generation");
             }
             if let Some(loaded) = ok(store.load(run, At::Latest).await, "loading") {
-                let life = of(loaded[0].header.id);
-                assert_eq!(loaded, life.loaded(life.records.len() as u64 - 1), "one life is loaded");
+                let generation = of(loaded[0].header.id);
+                assert_eq!(
+                    loaded,
+                    generation.loaded(generation.records.len() as u64 - 1),
+                    "one generation is loaded"
+                );
             }
             if let Some(known) = head.map(|head| head.head()) {
                 let since = ok(store.load_since(run, known).await, "loading what came since");
                 let since = since.unwrap_or_default();
                 if !is_news(known, &since) {
-                    let life = of(since[0].header.id);
-                    assert_eq!(since, life.loaded(life.records.len() as u64 - 1), "one life is loaded");
+                    let generation = of(since[0].header.id);
+                    assert_eq!(
+                        since,
+                        generation.loaded(generation.records.len() as u64 - 1),
+                        "one generation is loaded"
+                    );
                 }
             }
             match store.headers(run, HeaderRange::newest(1_000)).await {
                 Ok(answer) => {
-                    let life = of(answer.items[0].id);
-                    assert_eq!(answer.items, life.headers(), "the headers of one life");
-                    assert_eq!((answer.first, Some(answer.last)), (Seq::new(0), life.head().map(|h| h.seq)));
+                    let generation = of(answer.items[0].id);
+                    assert_eq!(answer.items, generation.headers(), "the headers of one generation");
+                    assert_eq!(
+                        (answer.first, Some(answer.last)),
+                        (Seq::new(0), generation.head().map(|h| h.seq))
+                    );
                 }
                 Err(error) => assert_eq!(error.kind(), ErrorKind::NotFound, "it is there or not: {error:?}"),
             }
             for head in every_run(&*store, &RunQuery::default(), Order::OldestFirst, 10).await {
-                assert_eq!(head, of(head.head().id).run_head(), "the head of one life is listed");
+                assert_eq!(head, of(head.head().id).run_head(), "the head of one generation is listed");
             }
         }
     })
@@ -219,38 +235,42 @@ pub(crate) async fn readers_see_one_life_at_a_time(stage: TestStage) {
 }
 
 /// The knowledge of an instance about the first generation has no effect on the second.
-pub(crate) async fn what_was_seen_of_one_life_changes_nothing_in_the_next(stage: TestStage) {
+pub(crate) async fn what_was_seen_of_one_generation_changes_nothing_in_the_next(stage: TestStage) {
     let (store, other) = (stage.store(), stage.another().await);
     for length in LENGTHS {
-        let mut lives = TwoLives::start(&stage, &format!("r-{length}")).await;
-        is_kept(&*store, &lives.old).await;
-        let first = ok(store.headers(&lives.old.key, HeaderRange::oldest(2)).await, "listing headers");
-        lives.begin_anew(Arc::clone(&other), length).await;
-        let TwoLives { old, mut new } = lives;
+        let mut generations = TwoGenerations::start(&stage, &format!("r-{length}")).await;
+        is_kept(&*store, &generations.old).await;
+        let first = ok(store.headers(&generations.old.key, HeaderRange::oldest(2)).await, "listing headers");
+        generations.begin_anew(Arc::clone(&other), length).await;
+        let TwoGenerations { old, mut new } = generations;
         let (run, head) = (&old.key, new.head());
 
         let next = HeaderRange::oldest(2).after(&first).expect("eleven records are more than two");
         let rest = ok(store.headers(run, next).await, "the rest of the headers");
-        assert_eq!(rest.items, new.headers()[2..length.min(4)], "of the life that there is");
+        assert_eq!(rest.items, new.headers()[2..length.min(4)], "of the generation that there is");
         for record in &old.records {
             let known = record.header.head();
             let since = ok(store.load_since(run, known).await, "loading what came since");
-            assert_eq!(since, Some(new.loaded(length as u64 - 1)), "after a record of the first life: all");
+            assert_eq!(
+                since,
+                Some(new.loaded(length as u64 - 1)),
+                "after a record of the first generation: all"
+            );
             let loaded = store.load(run, At::Record(known.id)).await;
-            expect_refusal(loaded, &[ErrorKind::NotFound], "loading a record of the first life");
+            expect_refusal(loaded, &[ErrorKind::NotFound], "loading a record of the first generation");
         }
-        is_a_conflict(&*store, &old.next(2), head, "an append to the first life").await;
+        is_a_conflict(&*store, &old.next(2), head, "an append to the first generation").await;
         for record in &old.records {
             let purged = store.purge(run, Some(record.header.head())).await;
-            let error = expect_refusal(purged, &[ErrorKind::Conflict], "a purge of the first life");
+            let error = expect_refusal(purged, &[ErrorKind::Conflict], "a purge of the first generation");
             assert_eq!(error.actual_head(), Some(head), "it is told the head there is: {error:?}");
             let cut = PruneCut { at: record.header.seq, base: Some(old.as_base(record.header.seq.get())) };
             let kinds = [ErrorKind::Invalid, ErrorKind::NotFound];
-            expect_refusal(store.prune(run, cut).await, &kinds, "a prune of the first life");
+            expect_refusal(store.prune(run, cut).await, &kinds, "a prune of the first generation");
         }
         if let Some(resealing) = store.resealing() {
             let replaced = ok(resealing.reseal(run, &old.records).await, "putting in other envelopes");
-            assert_eq!(replaced, 0, "records of the first life");
+            assert_eq!(replaced, 0, "records of the first generation");
         }
         is_kept(&*store, &new).await;
         new.write(&*store, 2).await;
@@ -259,15 +279,15 @@ pub(crate) async fn what_was_seen_of_one_life_changes_nothing_in_the_next(stage:
 }
 
 /// Checks that exactly the second generation exists, and that it can continue.
-async fn is_whole(store: &Store, lives: &mut TwoLives) {
-    is_kept_at_head(&**store, &lives.new).await;
-    lives.new.write(&**store, 2).await;
-    is_kept(&**store, &lives.new).await;
+async fn is_whole(store: &Store, generations: &mut TwoGenerations) {
+    is_kept_at_head(&**store, &generations.new).await;
+    generations.new.write(&**store, 2).await;
+    is_kept(&**store, &generations.new).await;
 }
 
 /// If a run is purged and started again during an append, the append writes nothing to the new generation. A repeat of that append writes nothing
 /// either.
-pub(crate) async fn an_append_spares_the_next_life(stage: TestStage) {
+pub(crate) async fn an_append_spares_the_next_generation(stage: TestStage) {
     let appends: [fn(&Log) -> RunAppend; 2] = [
         |old| old.next(2),
         |old| RunAppend {
@@ -281,76 +301,77 @@ pub(crate) async fn an_append_spares_the_next_life(stage: TestStage) {
             let append = append(old);
             async move { append_one(&*store, &append).await }
         };
-        overtake(&stage, n, call, async |store, mut lives, answer| {
+        overtake(&stage, n, call, async |store, mut generations, answer| {
             if let Err(error) = answer {
                 assert_eq!(error.kind(), ErrorKind::Conflict, "{error:?}");
-                let there = [None, lives.old.head(), lives.new.head()].map(Some);
+                let there = [None, generations.old.head(), generations.new.head()].map(Some);
                 assert!(there.contains(&Error::actual_head(&error)), "a head that there was: {error:?}");
             }
-            is_whole(store, &mut lives).await;
+            is_whole(store, &mut generations).await;
         })
         .await;
     }
 }
 
 /// A purge that expects a head of the first generation removes nothing of the second.
-pub(crate) async fn a_purge_that_expects_a_head_spares_the_next_life(stage: TestStage) {
+pub(crate) async fn a_purge_that_expects_a_head_spares_the_next_generation(stage: TestStage) {
     let call = |store: Store, old: &Log| {
         let (run, head) = (old.key.clone(), old.head());
         async move { store.purge(&run, head).await }
     };
-    overtake(&stage, 0, call, async |store, mut lives, answer: Result<Removed>| {
+    overtake(&stage, 0, call, async |store, mut generations, answer: Result<Removed>| {
         if let Err(error) = answer {
             assert_eq!(error.kind(), ErrorKind::Conflict, "{error:?}");
         }
-        is_whole(store, &mut lives).await;
+        is_whole(store, &mut generations).await;
     })
     .await;
 }
 
 /// A purge without an expected head removes the second generation completely or not at all.
-pub(crate) async fn a_purge_takes_the_next_life_whole_or_spares_it(stage: TestStage) {
+pub(crate) async fn a_purge_takes_the_next_generation_whole_or_spares_it(stage: TestStage) {
     let call = |store: Store, old: &Log| {
         let run = old.key.clone();
         async move { store.purge(&run, None).await }
     };
-    overtake(&stage, 0, call, async |store, mut lives, answer: Result<Removed>| {
+    overtake(&stage, 0, call, async |store, mut generations, answer: Result<Removed>| {
         ok(answer, "purging a run that begins anew");
-        if ok(store.head(&lives.new.key).await, "reading the head").is_none() {
-            lives.new.records.clear();
-            is_kept(&**store, &lives.new).await;
+        if ok(store.head(&generations.new.key).await, "reading the head").is_none() {
+            generations.new.records.clear();
+            is_kept(&**store, &generations.new).await;
         }
-        is_whole(store, &mut lives).await;
+        is_whole(store, &mut generations).await;
     })
     .await;
 }
 
 /// A prune during which the run starts again leaves the second generation unchanged. If the second generation has a base at the cut, the prune may
 /// prune it there.
-pub(crate) async fn a_prune_spares_the_next_life(stage: TestStage) {
+pub(crate) async fn a_prune_spares_the_next_generation(stage: TestStage) {
     for (n, (at, with_base)) in [(6, true), (8, true), (8, false)].into_iter().enumerate() {
         let call = move |store: Store, old: &Log| {
             let base = with_base.then(|| old.as_base(at));
             let (run, cut) = (old.key.clone(), PruneCut { at: Seq::new(at), base });
             async move { store.prune(&run, cut).await }
         };
-        overtake(&stage, n, call, async |store, mut lives, answer: Result<Removed>| {
+        overtake(&stage, n, call, async |store, mut generations, answer: Result<Removed>| {
             if let Err(error) = answer {
                 let kinds = [ErrorKind::NotFound, ErrorKind::Invalid];
                 assert!(kinds.contains(&error.kind()), "{error:?}");
             }
-            let head = ok(store.head(&lives.new.key).await, "reading the head").expect("the second life");
+            let head = ok(store.head(&generations.new.key).await, "reading the head")
+                .expect("the second generation");
             if !with_base && head.first > Seq::new(0) {
-                lives.new.note_pruned(at, None);
+                generations.new.note_pruned(at, None);
             }
-            is_whole(store, &mut lives).await;
+            is_whole(store, &mut generations).await;
         })
         .await;
     }
 }
 
 /// A reseal never writes records of the first generation into the second.
-pub(crate) async fn resealing_spares_the_next_life(stage: TestStage) {
+pub(crate) async fn resealing_spares_the_next_generation(stage: TestStage) {
     if stage.store().resealing().is_none() {
         return;
     }
@@ -362,15 +383,15 @@ pub(crate) async fn resealing_spares_the_next_life(stage: TestStage) {
         };
         let records: Vec<Record> = old.records.iter().map(anew).collect();
         async move {
-            let resealing = store.resealing().expect("the same for the life of the instance");
+            let resealing = store.resealing().expect("the same for the generation of the instance");
             resealing.reseal(&old.key, &records).await
         }
     };
-    overtake(&stage, 0, call, async |store, mut lives, answer: Result<u64>| {
+    overtake(&stage, 0, call, async |store, mut generations, answer: Result<u64>| {
         if let Err(error) = answer {
             assert_eq!(error.kind(), ErrorKind::NotFound, "{error:?}");
         }
-        is_whole(store, &mut lives).await;
+        is_whole(store, &mut generations).await;
     })
     .await;
 }

@@ -16,8 +16,8 @@ fn places(at_once: u32) -> QueueState {
     QueueState::new(settings)
 }
 
-fn ended(id: &str, life: StartId) -> QueueOp {
-    QueueOp::LeaveRun { id: id.to_owned(), life: Some(life), ended_at: Seq::new(9), place: None }
+fn ended(id: &str, start_id: StartId) -> QueueOp {
+    QueueOp::LeaveRun { id: id.to_owned(), start_id: Some(start_id), ended_at: Seq::new(9), place: None }
 }
 
 /// A run has ended, and two starts of its id are in progress. One of them finds the run, the run is purged, and the other start is recorded. The
@@ -33,21 +33,26 @@ fn slot_belongs_to_all_pending_starts() {
         }
         let (next, _, other) = start(2, me, 9);
         assert_eq!(ledger.apply(QueueOp::Ask(other), now), OpResult::Waits);
-        let (id, life) = (all[0].0.clone(), |nth: usize| all[nth].1);
-        let gone = OverStart::without_run(life(finds));
+        let (id, start_id) = (all[0].0.clone(), |nth: usize| all[nth].1);
+        let gone = OverStart::without_run(start_id(finds));
         let found = |found: Option<StartId>| QueueOp::Settle {
             id: id.clone(),
             gone: vec![gone],
             found: found.map(|start| FoundRun { start, at: Seq::new(3) }),
         };
         // The start finds the run during this time: its end is recorded before and once more.
-        for op in [ended(&id, life(0)), found(Some(life(0))), ended(&id, life(0)), ended(&id, life(0))] {
+        for op in [
+            ended(&id, start_id(0)),
+            found(Some(start_id(0))),
+            ended(&id, start_id(0)),
+            ended(&id, start_id(0)),
+        ] {
             ledger.apply(op, now);
             ledger.grant(now);
             assert!(ledger.held.contains_key(&id) && !ledger.held.contains_key(&next));
         }
-        assert_eq!(ledger.held[&id].lives, [life(records)]);
-        ledger.apply(ended(&id, life(records)), now);
+        assert_eq!(ledger.held[&id].start_ids, [start_id(records)]);
+        ledger.apply(ended(&id, start_id(records)), now);
         ledger.grant(now);
         assert_eq!(ledger.held.keys().collect::<Vec<_>>(), [&next]);
     }
@@ -66,25 +71,25 @@ fn slot_stays_held_while_another_start_is_pending() {
         assert_eq!(ledger.apply(QueueOp::Ask(one.clone()), now), OpResult::Waits);
     }
     // The start is stored once as one of two, and once as the default start of the entry.
-    let lives = [all[0].1, all[1].1];
-    assert_eq!(ledger.waiting[id].lives, lives);
+    let start_ids = [all[0].1, all[1].1];
+    assert_eq!(ledger.waiting[id].start_ids, start_ids);
     ledger.apply(
-        QueueOp::Settle { id: id.clone(), gone: vec![OverStart::without_run(lives[1])], found: None },
+        QueueOp::Settle { id: id.clone(), gone: vec![OverStart::without_run(start_ids[1])], found: None },
         now,
     );
-    assert!(ledger.waiting[id].lives.is_empty());
+    assert!(ledger.waiting[id].start_ids.is_empty());
     assert_eq!(ledger.apply(QueueOp::Ask(all[1].2.clone()), now), OpResult::Waits);
     ledger.apply(leave(first), now);
     ledger.grant(now);
     let at = ledger.held[id].at;
-    let found = |nth: usize| FoundRun { start: lives[nth], at: Seq::new(2) };
+    let found = |nth: usize| FoundRun { start: start_ids[nth], at: Seq::new(2) };
     let begun = |nth: usize| QueueOp::Begun { id: id.clone(), at, run: Some(found(nth)) };
     ledger.apply(begun(0), now);
     assert!(ledger.held[id].on_hold, "the run of the second is to be let go");
-    ledger.apply(ended(id, lives[0]), now);
+    ledger.apply(ended(id, start_ids[0]), now);
     ledger.apply(begun(1), now);
     assert!(!ledger.held[id].on_hold);
-    ledger.apply(ended(id, lives[1]), now);
+    ledger.apply(ended(id, start_ids[1]), now);
     assert!(ledger.held.is_empty());
 }
 
@@ -95,7 +100,7 @@ fn repeated_start_takes_slot_of_unknown_one() {
     let mut ledger = places(1);
     let (id, doubt, one) = start(1, me, 0);
     ledger.apply(QueueOp::Ask(one), now);
-    let (_, life, mut again) = start(1, me, 1);
+    let (_, start_id, mut again) = start(1, me, 1);
     again.doubts = vec![doubt];
     assert_eq!(ledger.apply(QueueOp::Ask(again.clone()), now), OpResult::Granted);
     assert_eq!(
@@ -103,7 +108,7 @@ fn repeated_start_takes_slot_of_unknown_one() {
         OpResult::Granted,
         "the queue is asked again after others"
     );
-    assert_eq!(ledger.held[&id].lives, [life]);
+    assert_eq!(ledger.held[&id].start_ids, [start_id]);
 }
 
 /// The stored state and the records of an earlier version.
@@ -111,27 +116,29 @@ fn repeated_start_takes_slot_of_unknown_one() {
 fn entry_without_start_id_matches_any_start() {
     let (me, now) = (executor(), Timestamp::from_unix_ms(START));
     let (mut ledger, first) = (places(1), places(1).initial_state().unwrap());
-    let (id, life, one) = start(1, me, 0);
+    let (id, start_id, one) = start(1, me, 0);
     ledger.apply(QueueOp::Ask(one), now);
     let mut channels = Channels::from_json(first.to_channels_json().unwrap().get()).unwrap();
     channels.apply(&ledger.take_patch().unwrap()).unwrap();
     let text = channels.to_json().unwrap();
-    let lives = format!(r#","lives":["{life}"]"#);
-    assert!(text.contains(&lives), "{text}");
-    let before = Channels::from_json(text.replace(&lives, "")).unwrap();
+    let start_ids = format!(r#","start_ids":["{start_id}"]"#);
+    assert!(text.contains(&start_ids), "{text}");
+    let before = Channels::from_json(text.replace(&start_ids, "")).unwrap();
     let place = Some((now, me));
     // The entry also contains another start of the id, and the end of any start releases the slot.
-    for (life, place, is_held) in
-        [(None, place, false), (Some(life), place, false), (Some(life), Some((now, executor())), true)]
-    {
+    for (start_id, place, is_held) in [
+        (None, place, false),
+        (Some(start_id), place, false),
+        (Some(start_id), Some((now, executor())), true),
+    ] {
         let mut ledger = QueueState::read(&before).unwrap();
         assert_eq!(ledger.apply(QueueOp::Ask(start(1, me, 5).2), now), OpResult::Granted);
-        assert!(ledger.held[&id].lives.is_empty());
-        ledger.apply(QueueOp::LeaveRun { id: id.clone(), life, ended_at: Seq::new(9), place }, now);
+        assert!(ledger.held[&id].start_ids.is_empty());
+        ledger.apply(QueueOp::LeaveRun { id: id.clone(), start_id, ended_at: Seq::new(9), place }, now);
         assert_eq!(ledger.held.contains_key(&id), is_held);
     }
     // A run that an earlier version has recorded stands for any start.
     let mut ledger = QueueState::read(&channels).unwrap();
-    ledger.apply(QueueOp::LeaveRun { id, life: None, ended_at: Seq::new(9), place }, now);
+    ledger.apply(QueueOp::LeaveRun { id, start_id: None, ended_at: Seq::new(9), place }, now);
     assert!(ledger.held.is_empty());
 }
