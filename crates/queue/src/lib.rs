@@ -45,6 +45,7 @@ mod queue_run;
 mod reason;
 mod settings;
 mod start;
+mod start_options;
 mod state;
 mod tasks;
 

@@ -118,7 +118,7 @@ impl KeySource {
 /// Cancel safe: after the first poll, the start is carried out even if the caller drops the future. To be sure, start the run again with the same id.
 #[must_use = "the run starts only when the future is awaited"]
 pub struct QueuedStart<S: State> {
-    request: StartRequest<S>,
+    pub(crate) request: StartRequest<S>,
     queue: String,
     key: KeySource,
     priority: i32,
@@ -424,6 +424,24 @@ impl<S: State> QueuedRun<S> {
     ///
     /// Cancel safe: the call changes nothing.
     pub async fn wait(&self) -> Result<Outcome<S>> {
+        self.until_granted().await?.wait().await
+    }
+
+    /// Waits until the run is completed, and returns its state, like [`RunHandle::completed`].
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`wait`](Self::wait) and of [`RunHandle::completed`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the call changes nothing.
+    pub async fn completed(&self) -> Result<S> {
+        self.until_granted().await?.completed().await
+    }
+
+    /// Waits until the run has its slot.
+    async fn until_granted(&self) -> Result<&RunHandle<S>> {
         let Some(handle) = &self.handle else {
             let message = "another run was already started with this key; use that run";
             return Err(Error::new(ErrorKind::AlreadyExists, message).with_run(&self.run));
@@ -432,7 +450,7 @@ impl<S: State> QueuedRun<S> {
         loop {
             changed.borrow_and_update();
             if !self.is_waiting().await? {
-                return handle.wait().await;
+                return Ok(handle);
             }
             tokio::select! {
                 _ = changed.changed() => {}
@@ -444,7 +462,7 @@ impl<S: State> QueuedRun<S> {
 
 impl<S: State> fmt::Debug for QueuedRun<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Queued")
+        f.debug_struct("QueuedRun")
             .field("run", &self.run)
             .field("is_new", &self.is_new())
             .finish_non_exhaustive()
