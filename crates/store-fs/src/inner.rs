@@ -17,6 +17,7 @@ use crate::error::{FileOperation, FsStoreError};
 use crate::fd_limits::{self, CallPermits, FdLimitedDisk};
 use crate::journal::{Journal, JournalLimits};
 use crate::layout::FsLayout;
+use crate::listed::{ListedLogs, SETTLED};
 use crate::lock::{FileLock, FileLockMode};
 use crate::log::CachedLog;
 use crate::slots::{RunSlot, RunSlots};
@@ -45,6 +46,7 @@ pub(crate) struct FsInner {
     /// Whether this instance has searched the journals for records that logs lost in a crash of the machine.
     pub(crate) recovered: AtomicBool,
     pub(crate) journal: Journal,
+    pub(crate) listed: ListedLogs,
     suspects: Mutex<HashSet<RunKey>>,
     withheld: Mutex<HashSet<RunKey>>,
     tenants: Mutex<NamedTenants>,
@@ -89,6 +91,7 @@ impl FsInner {
             ready: AtomicBool::new(false),
             recovered: AtomicBool::new(false),
             journal: Journal::new(limits, logs.get()),
+            listed: ListedLogs::new(SETTLED),
             suspects: Mutex::default(),
             withheld: Mutex::default(),
             tenants: Mutex::default(),

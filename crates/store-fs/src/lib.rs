@@ -37,7 +37,8 @@
 //!
 //! - The store needs a local file system on Unix with `flock` and case-sensitive names: ext4, XFS, Btrfs, ZFS, tmpfs. Network file systems are
 //!   unsupported: their locks work only on one machine, or only within one process, or not at all.
-//! - A listing of runs reads the first and the last lines of every log. This is fast enough for tens of thousands of runs, not for millions.
+//! - A listing of runs looks at every log, and reads the first and the last lines of those that changed since its last listing. This is fast enough
+//!   for tens of thousands of runs, not for millions.
 //! - A reader may see an append shortly before it is durable. A later append to the run makes it durable, too.
 //! - A body may have at most 256 MiB.
 //! - The store creates files and directories with the process's default permissions (`umask`). Logs contain the same data as the state.
@@ -62,6 +63,7 @@ mod journal;
 mod layout;
 mod line;
 mod list;
+mod listed;
 mod lock;
 mod log;
 mod log_readers;

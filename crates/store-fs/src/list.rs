@@ -1,4 +1,4 @@
-//! Lists runs. A listing goes through every log of the folder, and keeps at most about two pages of heads in memory.
+//! Lists runs. A listing looks at every log of the folder, reads those that changed since the last listing, and keeps at most about two pages of heads.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -6,12 +6,16 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use ferrata_store::{ExecutorId, Listing, Order, Page, Paged, RunHead, RunKey, RunPlace, RunQuery, TenantId};
+use ferrata_store::{
+    Clock as _, ExecutorId, Listing, Order, Page, Paged, RunHead, RunKey, RunPlace, RunQuery, SystemClock,
+    TenantId, Timestamp,
+};
 
 use crate::error::{FileOperation, FsStoreError};
 use crate::fd_limits::with_room;
 use crate::inner::FsInner;
 use crate::layout::FsLayout;
+use crate::listed::{FileStamp, ListedLog};
 use crate::slots::RunSlots;
 
 /// The maximum number of restarts of a listing because a name in the root changed. The store itself creates a name there only once.
@@ -32,13 +36,16 @@ impl FsInner {
         let listing = Listing::of_runs(query, page.order);
         let after = listing.after(page).map_err(|_| FsStoreError::Cursor)?;
         let now = self.clock.now();
+        // The times of files are those of the machine, whatever clock the store has.
+        let begun = SystemClock::new().now();
+        self.listed.begin_listing();
         for _ in 0..LISTINGS {
             let stamp = self.stamp(query.tenant.as_ref())?;
             let mut alive = HashMap::new();
             let after = after.clone();
             let mut best = TopHeads { order: page.order, after, limit: page.len() + 1, heads: Vec::new() };
             self.for_each_log(query, |run| {
-                if let Some(head) = self.readable_head(run, query, &best, &mut alive)?
+                if let Some(head) = self.readable_head(run, query, &best, &mut alive, begun)?
                     && query.matches(&head, now)
                 {
                     best.add(head);
@@ -61,15 +68,14 @@ impl FsInner {
         query: &RunQuery,
         best: &TopHeads,
         alive: &mut HashMap<ExecutorId, bool>,
+        begun: Timestamp,
     ) -> Result<Option<RunHead>, FsStoreError> {
-        let seen = self.read_log(run, |log, _| {
-            let place = RunPlace { created: log.opening.facts.created, run: run.clone() };
-            let wanted = best.wants(&place);
-            Ok(wanted.then(|| (Arc::clone(&log.opening), log.tail.head.clone())))
-        });
-        match seen {
+        match self.listed_log(run, begun) {
             Ok(seen) => {
-                let Some((opening, head)) = seen.flatten() else { return Ok(None) };
+                let is_wanted = |log: &ListedLog| {
+                    best.wants(&RunPlace { created: log.opening.facts.created, run: run.clone() })
+                };
+                let Some(ListedLog { opening, head }) = seen.filter(is_wanted) else { return Ok(None) };
                 let is_alive = match head.owner {
                     None => false,
                     Some(owner) => match alive.entry(owner) {
@@ -91,6 +97,22 @@ impl FsInner {
                 Ok(None)
             }
         }
+    }
+
+    /// Returns the start facts and the last record of a run. Reads the log only if it changed since a listing has read it.
+    fn listed_log(&self, run: &RunKey, begun: Timestamp) -> Result<Option<ListedLog>, FsStoreError> {
+        let metadata = self.stat(&self.layout.log(run))?;
+        if let Some(known) = metadata.as_ref().and_then(|found| self.listed.get(run, FileStamp::of(found))) {
+            self.check_recovered(run)?;
+            return Ok(Some(known));
+        }
+        self.read_log(run, |log, _| {
+            let listed = ListedLog { opening: Arc::clone(&log.opening), head: log.tail.head.clone() };
+            if let Some(found) = metadata.as_ref().filter(|found| log.is_as(found)) {
+                self.listed.remember(run, FileStamp::of(found), begun, listed.clone());
+            }
+            Ok(listed)
+        })
     }
 
     /// Passes every run that has a log to `see`, in no particular order. Passes only the tenant's runs if the query has a tenant.

@@ -10,6 +10,7 @@ mod hasty;
 mod journal;
 mod late;
 mod links;
+mod listed;
 
 use std::path::Path;
 use std::sync::Arc;
