@@ -64,7 +64,8 @@ impl<S: State> QueuedStart<S> {
         self.change(|request| request.checkpoints(policy))
     }
 
-    fn change(self, change: impl FnOnce(StartRequest<S>) -> StartRequest<S>) -> Self {
-        Self { request: change(self.request), ..self }
+    fn change(mut self, change: impl FnOnce(StartRequest<S>) -> StartRequest<S>) -> Self {
+        self.request = change(self.request);
+        self
     }
 }
