@@ -347,7 +347,7 @@ impl StageNode {
         let mut open = Vec::new();
         for (join, fork) in branch.iter().flat_map(|branch| joins(branch)) {
             let Some(rule) = self.rules.get(fork) else { continue };
-            let watched = self.joins.watch(cx, &generation(cx), join);
+            let watched = self.joins.watch(cx, &start_id_of(cx), join);
             if *watched.settled.borrow() || rule.is_settled(state, join) {
                 return None;
             }
