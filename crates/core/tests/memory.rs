@@ -15,22 +15,22 @@ use tokio::sync::Semaphore;
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// The tests of a program share its allocator.
+/// The tests of a program share its allocator, so they run one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// How many runs are counted.
+/// Number of runs.
 const RUNS: usize = 1_000;
 
-/// What the memory store keeps of a run with a few records, its place in maps that grow by doubling included: it is not the run's.
+/// Memory that the memory store uses for a run with a few records, including spare capacity of its maps. It does not count as memory of the run.
 const STORED: usize = 2_700;
 
-/// Returns how many bytes are in use.
+/// Number of allocated bytes.
 fn live() -> usize {
     let stats = ALLOCATOR.stats();
     stats.bytes_allocated - stats.bytes_deallocated
 }
 
-/// Counts in one thread, so that the same is allocated each time.
+/// Runs a test in one thread, so that allocations are repeatable.
 fn alone(test: impl Future<Output = ()>) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(test);
@@ -56,7 +56,7 @@ async fn purge(runtime: &Runtime, handles: Vec<RunHandle<Context>>) {
     }
 }
 
-/// Starts runs that are all at a node behind so many others. Returns what each takes, with what the store keeps of it.
+/// Starts runs that are all active in a node after `before` other nodes. Returns the bytes per run, including those of the store.
 async fn at_work(before: usize) -> usize {
     let (there, go) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
     let node = (Arc::clone(&there), Arc::clone(&go));
@@ -89,17 +89,17 @@ async fn at_work(before: usize) -> usize {
     each
 }
 
-/// The largest part were two channels with room for 32 items each, and a driver with room for whatever it might ever wait for.
+/// An active run takes little memory: its buffers have no spare capacity for unused features.
 #[test]
 fn a_run_at_work_is_small() {
     alone(async {
         let each = at_work(0).await;
         println!("{each} bytes for each run at work");
-        assert!(each < 4_600 + STORED, "each run at work takes {each} bytes");
+        assert!(each < 4_600 + STORED, "each active run takes {each} bytes");
     });
 }
 
-/// Lists that held one item had room for four, of hundreds of bytes each, for as long as the run went on.
+/// Lists with one item have no spare capacity, so an active run stays small after its first node.
 #[test]
 fn active_run_is_small_after_first_node() {
     alone(async {
@@ -112,7 +112,7 @@ fn active_run_is_small_after_first_node() {
     });
 }
 
-/// A run that waits is in the store, and its handle in the hands of the caller; nothing else knows of it.
+/// An idle run exists only in the store and in the handles of callers. The runtime keeps nothing of it.
 #[test]
 fn idle_run_frees_memory() {
     alone(async {
@@ -123,7 +123,7 @@ fn idle_run_frees_memory() {
             .build()
             .unwrap();
         let runtime = Runtime::builder(MemoryStore::new()).build().await.unwrap();
-        // What all runs share grows with the first.
+        // Structures that all runs share grow with the first runs.
         let warm = start(&runtime, &graph, RUNS).await;
         rest(&warm).await;
         purge(&runtime, warm).await;
@@ -132,11 +132,11 @@ fn idle_run_frees_memory() {
         rest(&handles).await;
         let each = live().saturating_sub(before) / RUNS;
         println!("{each} bytes for each run that waits");
-        assert!(each < 2_500, "each run that waits takes {each} bytes");
+        assert!(each < 2_500, "each idle run takes {each} bytes");
         purge(&runtime, handles).await;
         let each = live().saturating_sub(before) / RUNS;
         println!("{each} bytes left of each run that was purged");
-        assert!(each < 20, "each run that was purged leaves {each} bytes behind");
+        assert!(each < 20, "each purged run leaves {each} bytes");
     });
 }
 
@@ -153,7 +153,7 @@ fn chain(nodes: usize, effect: Effect) -> Graph<Context> {
     builder.build().unwrap()
 }
 
-/// Counts how often a run of a chain asks for memory.
+/// Counts the allocations of a run of a chain.
 async fn asks(runtime: &Runtime, graph: &Graph<Context>, frequency: CheckpointFrequency) -> usize {
     let count = || ALLOCATOR.stats().allocations + ALLOCATOR.stats().reallocations;
     let before = count();
@@ -172,13 +172,13 @@ fn an_activation_asks_for_memory_a_few_times() {
         let bounds = [
             (Effect::Pure, CheckpointFrequency::Disabled, 2),
             (Effect::Pure, CheckpointFrequency::EveryNode, 2),
-            // Each waits for its own append, which no other shares.
+            // Each record waits for its own append, which is not shared.
             (Effect::Write, CheckpointFrequency::EveryNode, 12),
         ];
         for (effect, frequency, most) in bounds {
             let (short, long) = (chain(NODES, effect), chain(2 * NODES, effect));
             let (mut few, mut many) = (usize::MAX, usize::MAX);
-            // What all runs share grows now and then.
+            // Structures that all runs share grow now and then, so take the minimum.
             for _ in 0..5 {
                 few = few.min(asks(&runtime, &short, frequency).await);
                 many = many.min(asks(&runtime, &long, frequency).await);
@@ -187,7 +187,7 @@ fn an_activation_asks_for_memory_a_few_times() {
             println!("{effect:?}, {frequency:?}: {each} for each activation ({few}, {many})");
             assert!(
                 each <= most,
-                "{effect:?}, {frequency:?}: each activation asks for memory {each} times, and may {most} times"
+                "{effect:?}, {frequency:?}: each activation makes {each} allocations, and may make {most}"
             );
         }
     });
@@ -203,7 +203,7 @@ fn fan_out(width: usize) -> Graph<Context> {
     builder.build().unwrap()
 }
 
-/// What is live in a run was copied at each end of an activation, to try on it what follows.
+/// The memory for the end of an activation does not depend on the number of active siblings.
 #[test]
 fn activation_end_memory_is_independent_of_siblings() {
     alone(async {
@@ -220,14 +220,14 @@ fn activation_end_memory_is_independent_of_siblings() {
         println!("{each:?} for each of 50, 100 and 400");
         assert!(
             each[2] <= each[0] + 2,
-            "each of 400 asks for memory {} times, of 50 {} times",
+            "{} allocations for each of 400 activations, {} for each of 50",
             each[2],
             each[0]
         );
     });
 }
 
-/// The room for events was made with the runtime, subscribed to or not: more than all the rest of it, and slow to make without optimisation.
+/// A runtime without subscribers allocates no event buffer.
 #[test]
 fn runtime_without_subscribers_allocates_no_event_buffer() {
     alone(async {
@@ -240,7 +240,7 @@ fn runtime_without_subscribers_allocates_no_event_buffer() {
         let told = live().saturating_sub(before);
         println!("{idle} bytes for a runtime, {told} with a subscriber");
         assert!(idle < 100_000, "a runtime takes {idle} bytes");
-        assert!(told > 2 * idle, "{told} bytes with a subscriber: where are the events kept?");
+        assert!(told > 2 * idle, "{told} bytes with a subscriber: the event buffer is missing");
         drop(events);
     });
 }

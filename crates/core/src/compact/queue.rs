@@ -205,7 +205,7 @@ mod tests {
         let (sender, mut receiver) = queue();
         tokio::select! {
             biased;
-            item = receiver.recv() => panic!("nothing was sent, and {item} came"),
+            item = receiver.recv() => panic!("nothing was sent, but {item} arrived"),
             () = std::future::ready(()) => {}
         }
         let waits = tokio::spawn(async move { receiver.recv().await });

@@ -10,7 +10,7 @@ use super::families::{Case, crash_everywhere, number, tell, using, with};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// Small numbers are doubled, others take longer than any test.
+/// A child that doubles small numbers. Others take longer than any test.
 fn slow() -> Graph<Context> {
     Graph::<Context>::builder("slow")
         .node("double", async |cx, mut s| {

@@ -17,13 +17,13 @@ use serde_json::{Value, json};
 
 use super::log::records;
 
-/// How many half seconds a family may take.
+/// Maximum number of half seconds that a run tree may take.
 const MOMENTS: u32 = 2_000;
 
-/// What every node of a family tells: outside of the store, as a payment provider would know it.
+/// Idempotency keys of each node and run, recorded outside the store as by a payment provider.
 type Told = Arc<Mutex<BTreeMap<(String, String), BTreeSet<String>>>>;
 
-/// A node that has graphs of its own.
+/// A node function with its own clones of graphs.
 macro_rules! using {
     ($($kept:ident),*; $cx:pat, $state:pat => $body:block) => {{
         $(let $kept = $kept.clone();)*
@@ -51,7 +51,7 @@ pub(super) fn number(state: &Context) -> Result<u32, NodeError> {
     Ok(state.get("number")?.unwrap_or_default())
 }
 
-/// Two nodes, so that a child is not over in one record.
+/// A child of two nodes, so that it does not end in its first record.
 fn leaf() -> Graph<Context> {
     Graph::<Context>::builder("leaf")
         .node("first", async |cx, s| {
@@ -70,7 +70,7 @@ fn leaf() -> Graph<Context> {
         .unwrap()
 }
 
-/// A parent of one graph over it.
+/// A parent whose node runs the graph `child`.
 fn over(name: &str, child: &Graph<Context>) -> Graph<Context> {
     Graph::<Context>::builder(name)
         .node(
@@ -94,11 +94,11 @@ fn over(name: &str, child: &Graph<Context>) -> Graph<Context> {
 
 pub(super) struct Case {
     pub(super) name: &'static str,
-    /// The first run is one of the last.
+    /// The graphs. The last one is that of the first run.
     pub(super) graphs: Vec<Graph<Context>>,
-    /// Runs that go on when the first has ended.
+    /// Number of runs that stay active after the first run has ended.
     pub(super) left: usize,
-    /// Whether parents let go of their memory at once, and nobody but the sweep takes them up after a crash.
+    /// Whether parents become idle at once, and only a sweep claims them after a crash.
     pub(super) rests: bool,
 }
 
@@ -149,7 +149,7 @@ fn many() -> Case {
     Case { name: "many", graphs: vec![child, top.entry("wait").build().unwrap()], left: 0, rests: false }
 }
 
-/// A map of items, a few at a time.
+/// A map of items with limited concurrency.
 pub(super) fn mapped() -> Case {
     let child = leaf();
     let top = Graph::<Context>::builder("top").node(
@@ -175,7 +175,7 @@ pub(super) fn asks() -> Case {
     Case { name: "asks", graphs: vec![child, top], left: 0, rests: false }
 }
 
-/// The first child fails, and the next attempt starts another; a sibling that is completed stays as it is.
+/// The first child fails, and the next attempt starts another one. A completed sibling is kept.
 fn fails() -> Case {
     let good = leaf();
     let child = Graph::<Context>::builder("flaky")
@@ -206,7 +206,7 @@ fn fails() -> Case {
     }
 }
 
-/// One is waited for, one cancelled, one left, one detached.
+/// The parent waits for one child, cancels one, leaves one, and detaches one.
 fn leaves() -> Case {
     let (child, asking) = (leaf(), asks().graphs.remove(0));
     let top = Graph::<Context>::builder("top").node(
@@ -228,7 +228,7 @@ fn leaves() -> Case {
     }
 }
 
-/// A child as a node for each of some items, two at a time, of which one fails at first.
+/// A map over items, two at a time. One child fails at first.
 fn map() -> Case {
     let child = Graph::<Context>::builder("flaky")
         .node("try", async |cx, s| {
@@ -254,7 +254,7 @@ fn map() -> Case {
         .retry(RetryPolicy::none().with_attempts(2).with_delay(Duration::from_millis(1)))
         .node("join", async |cx, mut s| {
             tell(&cx);
-            // Whatever the order in which they ended.
+            // The children end in any order.
             let mut got: Vec<u32> = s.get("got")?.unwrap_or_default();
             got.sort_unstable();
             s.set("got", got)?;
@@ -330,7 +330,7 @@ impl Family {
         self.store.runs(&RunQuery::default(), Page::first(1_000)).await.unwrap().items
     }
 
-    /// Lets one process live until the family has come to its end, or the process has died. Returns whether the family has.
+    /// Lets one process run until the run tree has ended or the process has crashed. Returns whether the run tree has ended.
     pub(super) async fn live(&self, case: &Case, store: &FaultStore<MemoryStore>, runtime: &Runtime) -> bool {
         if !(case.rests && self.runs().await.iter().any(|run| run.run == key())) {
             self.begin(case, runtime).await;
@@ -349,23 +349,23 @@ impl Family {
         }
         let runs = self.runs().await;
         let stands: Vec<_> = runs.iter().map(|run| (run.run.to_string(), run.status, run.wake_at)).collect();
-        panic!("{}: nothing moves the family: {stands:?}", self.label);
+        panic!("{}: the run tree does not advance: {stands:?}", self.label);
     }
 
-    /// Starts the first run; what comes of that is in the store.
+    /// Starts the first run, and ignores the result, because the store shows it.
     pub(super) async fn begin(&self, case: &Case, runtime: &Runtime) {
         let top = case.graphs.last().unwrap();
         drop(self.pass(async { runtime.start(top, Context::new()).id("p").await }).await);
     }
 
-    /// Lets everything go as far as it can at this time.
+    /// Runs all tasks that are ready, without advancing the clock.
     pub(super) async fn settle(&self) {
         for _ in 0..48 {
             tokio::task::yield_now().await;
         }
     }
 
-    /// Answers what the runs of the family ask, unless the first has ended.
+    /// Answers the questions of all runs, unless the first run has ended.
     pub(super) async fn answer_all(&self, store: &FaultStore<MemoryStore>, runtime: &Runtime) {
         let runs = self.runs().await;
         let top_ended = runs.iter().any(|run| run.run == key() && run.status.is_finished());
@@ -384,7 +384,7 @@ impl Family {
         }
     }
 
-    /// Lets time pass until something is done: a store that fails is asked again.
+    /// Advances the clock until `done` is ready. Store calls that fail are retried.
     async fn pass<T>(&self, done: impl Future<Output = T>) -> T {
         let time = async {
             loop {
@@ -395,7 +395,7 @@ impl Family {
         tokio::select! {
             biased;
             done = done => done,
-            () = time => unreachable!("time never ends"),
+            () = time => unreachable!("the future is not ready after the time limit"),
         }
     }
 
@@ -408,7 +408,7 @@ impl Family {
         })
     }
 
-    /// Checks what must hold at every moment: of each child its parent knows, and what is noted as an end has ended.
+    /// Checks the invariants: each child is known to its parent, and each child with a noted end has ended.
     pub(super) async fn check(&self) {
         let label = &self.label;
         let runs: BTreeMap<RunKey, RunHead> =
@@ -433,15 +433,15 @@ impl Family {
                         what["run"].as_str().unwrap().to_owned(),
                     ));
                 } else if let Some(of) = name.strip_prefix("#told").map(named) {
-                    assert!(told.insert(of.clone()), "{label}: what came of `{of}` is taken twice");
+                    assert!(told.insert(of.clone()), "{label}: the result of `{of}` is received twice");
                     let (_, child) = known.iter().find(|(name, _)| *name == of).unwrap();
                     let child = RunKey::try_from(&**child).unwrap();
                     let ended = runs.get(&child).is_some_and(|child| child.status.is_finished());
-                    assert!(ended, "{label}: `{of}` is noted as ended, and is not");
+                    assert!(ended, "{label}: `{of}` is noted as ended, but has not ended");
                 }
             }
             let ids: BTreeSet<_> = known.iter().map(|(_, run)| run.as_str()).collect();
-            // An attempt that goes on with a child notes it once more, under the next number.
+            // An attempt that continues with a child notes it again, under the next number.
             let names: BTreeSet<_> =
                 known.iter().filter_map(|(name, run)| Some((name.split_once('.')?.1, run))).collect();
             assert_eq!(ids.len(), names.len(), "{label}: a child has two names");
@@ -451,7 +451,7 @@ impl Family {
             for child in theirs {
                 assert!(
                     ids.contains(child.run.run.as_str()),
-                    "{label}: {} knows nothing of its child {}",
+                    "{label}: {} does not know its child {}",
                     head.run,
                     child.run
                 );
@@ -462,7 +462,7 @@ impl Family {
         }
     }
 
-    /// Says how the family ended: how many runs there are of each workflow and status, and what the first has in its state.
+    /// Summarizes the end of the run tree: number of runs by workflow and status, and state of the first run.
     pub(super) async fn ending(&self, runtime: &Runtime) -> Value {
         let mut count = BTreeMap::new();
         for head in self.runs().await {
@@ -478,7 +478,7 @@ pub(super) fn key() -> RunKey {
     RunKey::try_from("p").unwrap()
 }
 
-/// Lets a family live through these faults, one process after the other. Returns how it ended, and how many writes the last took.
+/// Runs a run tree with these faults, one process after the other. Returns its end, and the number of writes of the last process.
 pub(super) async fn live(case: &Case, faults: &[(u64, Fault)]) -> (Value, u64) {
     let family = Family::new(format!("{} {faults:?}", case.name));
     for &(at, fault) in faults {
@@ -486,14 +486,14 @@ pub(super) async fn live(case: &Case, faults: &[(u64, Fault)]) -> (Value, u64) {
         let over = family.live(case, &store, &runtime).await;
         store.crash();
         drop(runtime);
-        // What it had in its hands is gone.
+        // Let the tasks of the crashed process end.
         for _ in 0..8 {
             tokio::task::yield_now().await;
         }
         family.check().await;
         if case.name.starts_with("map") {
             let open = family.runs().await.iter().filter(|run| !run.status.is_finished()).count();
-            assert!(open <= 3, "{}: {open} runs go on, the parent among them", family.label);
+            assert!(open <= 3, "{}: {open} runs are active, including the parent", family.label);
         }
         if over {
             break;
@@ -544,7 +544,7 @@ async fn a_family_survives_two_crashes() {
     }
 }
 
-/// Of a parent that is cancelled at any moment, no child goes on, and none begins after it.
+/// If a parent is cancelled at any moment, no child stays active, and none starts after the cancellation.
 ///
 /// Guarantees: CHILD-10.
 #[tokio::test]
@@ -556,7 +556,7 @@ async fn cancelled_parent_leaves_no_active_child() {
             let (_, operator) = family.process(&Case { graphs: Vec::new(), ..one() }, FaultPlan::new()).await;
             let (store, runtime) = family.process(&case, FaultPlan::new()).await;
             store.before(at, async move {
-                // It may not have begun, or be over.
+                // The cancellation is refused if the run has not started or has ended.
                 drop(operator.cancel(&key(), "no need").await);
                 std::mem::forget(operator);
             });

@@ -12,19 +12,19 @@ use super::ledger::Ledger;
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) graph: Graph<Context>,
-    /// The effects of the nodes; the others have the default.
+    /// Effects of the nodes. Other nodes have the default.
     pub(crate) effects: Vec<(&'static str, Effect)>,
     pub(crate) script: Script,
 }
 
-/// External operations on a run besides answers.
+/// Operations of other callers on a run, besides answers.
 #[derive(Clone, Default)]
 pub(crate) struct Script {
-    /// What is sent to it, in order.
+    /// Messages for the run, in order.
     pub(crate) messages: Vec<serde_json::Value>,
     /// Whether the run is edited and paused when it first becomes idle, and unpaused later.
     pub(crate) is_held: bool,
-    /// Nodes that do not tell the ledger, because no code of the test is in them.
+    /// Nodes that do not write to the ledger, because they contain no code of the test.
     pub(crate) silent: Vec<&'static str>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) async fn work(cx: NodeContext, _state: Draft<Context>) -> NodeResult<
     Ok(traced(&cx))
 }
 
-/// Work that lets others run in between.
+/// A node that yields to other tasks.
 pub(crate) async fn slow(cx: NodeContext, _state: Draft<Context>) -> NodeResult<Context> {
     tell(&cx).await;
     for _ in 0..cx.node().as_str().len() + cx.visit().get() as usize % 3 {
@@ -51,7 +51,7 @@ pub(crate) async fn slow(cx: NodeContext, _state: Draft<Context>) -> NodeResult<
     Ok(traced(&cx))
 }
 
-/// An effect whose result nobody needs.
+/// A node whose result is not used.
 async fn quiet(cx: NodeContext, _state: Draft<Context>) -> NodeResult<Context> {
     tell(&cx).await;
     Ok(Update::none())
@@ -152,7 +152,7 @@ pub(crate) fn rounds() -> Case {
     Case { name: "rounds", graph: graph.unwrap(), effects, script: Script::default() }
 }
 
-/// Rounds that end because the run was counted to have gone back three times.
+/// A loop that ends after three returns, which the runtime counts.
 pub(crate) fn replans() -> Case {
     let graph = builder("replans")
         .node("write", work)
@@ -255,7 +255,7 @@ pub(crate) fn external() -> Case {
     Case { name: "external", graph: graph.unwrap(), effects, script: Script::default() }
 }
 
-/// Attempts that must not be repeated and end in each of the ways that are no end: only the first says that nothing was done.
+/// `External` attempts that end without a result, in every way. Only the first one reports that nothing was done.
 pub(crate) fn hazards() -> Case {
     let thrice = RetryPolicy::none().with_attempts(3).with_delay(Duration::from_millis(1));
     let graph = builder("hazards")

@@ -12,7 +12,7 @@ use ferrata_testing::ManualClock;
 
 use super::log::{Activation, Note, Stored, records};
 
-/// That a node was at work: outside the store, as a payment provider would know it.
+/// A record that a node was running, stored outside the store as by a payment provider.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) life: usize,
@@ -27,13 +27,13 @@ pub(crate) struct Ledger {
     entries: Mutex<Vec<Entry>>,
     effects: BTreeMap<String, Effect>,
     pub(crate) life: AtomicUsize,
-    /// Whether every end is written by itself, so that a writing node may ask for its inputs.
+    /// Whether every end has its own record, so that a `Write` node can rely on its recorded inputs.
     every_node: bool,
-    /// How often an attempt said that it had done nothing.
+    /// Number of attempts that reported no effect.
     undone: Mutex<BTreeMap<Activation, usize>>,
-    /// What was read of the log so far: reading all of it each time takes most of a test's time.
+    /// The part of the log that was read so far. Reading all of it each time would take most of a test's time.
     stored: Mutex<Stored>,
-    /// Promises that were seen broken while nodes ran.
+    /// Guarantees that were violated while nodes ran.
     pub(crate) broken: Mutex<Vec<String>>,
 }
 
@@ -57,7 +57,7 @@ impl Ledger {
         }
     }
 
-    /// Looks at what the log holds now.
+    /// Reads the current log, and applies `look` to it.
     pub(crate) async fn look<T>(&self, run: &RunKey, look: impl FnOnce(&Stored) -> T) -> T {
         let records = records(&self.store, run).await;
         let mut stored = self.stored.lock().unwrap();
@@ -65,7 +65,7 @@ impl Ledger {
         look(&stored)
     }
 
-    /// Notes that a node is at work, and looks whether everything is durable that must be by now.
+    /// Records that a node is running. Checks that everything is durable that its effect requires.
     pub(crate) async fn enter(&self, cx: &NodeContext) {
         let activation = (cx.node().to_string(), cx.visit().get());
         let life = self.life.load(Ordering::SeqCst);
@@ -95,7 +95,7 @@ impl Ledger {
         self.entries.lock().unwrap().push(entry);
     }
 
-    /// Notes that the work of a step is done: never once its result is on record.
+    /// Records that the work of a step runs. It must not run after its result is recorded.
     pub(crate) async fn works(&self, cx: &NodeContext, name: &str) {
         let note = note(cx, name);
         if self.look(cx.run(), |stored| stored.note(&note).is_some()).await {
@@ -103,7 +103,7 @@ impl Ledger {
         }
     }
 
-    /// Notes that a node has what it waited for: on record by then, unless its effect lets it run ahead.
+    /// Records that a node has received the result of a wait. The result must be recorded, unless the node's effect allows it to run ahead.
     pub(crate) async fn given(&self, cx: &NodeContext, name: &str) {
         let (note, stored) = (note(cx, name), self.look(cx.run(), Stored::clone).await);
         let (activation, name) = &note;
@@ -115,14 +115,14 @@ impl Ledger {
         }
     }
 
-    /// Notes that a timer rang: not before the time on record.
+    /// Records that a timer fired. It must not fire before its recorded time.
     pub(crate) async fn rang(&self, cx: &NodeContext, name: &str) {
         let (note, stored) = (note(cx, name), self.look(cx.run(), Stored::clone).await);
         let until = stored.note(&note).and_then(|what| what["until"].as_i64());
         match until.map(Timestamp::from_unix_ms) {
             Some(until) if until <= self.clock.now() => {}
             Some(until) => self.broken(format!("{note:?} rang before {until}")),
-            // A timer need not be durable to ring: the next attempt would wait anew.
+            // A timer of such a node may fire without a record, because the next attempt would wait again.
             None if matches!(self.effect(cx.node().as_str()), Effect::Pure | Effect::Read) => {}
             None => self.broken(format!("{note:?} rang and is not on record")),
         }
@@ -136,7 +136,7 @@ impl Ledger {
         self.broken.lock().unwrap().push(what);
     }
 
-    /// Notes that a node did nothing, and says so.
+    /// Records that a node did nothing and reports this.
     pub(crate) fn undo(&self, cx: &NodeContext) {
         let activation = (cx.node().to_string(), cx.visit().get());
         *self.undone.lock().unwrap().entry(activation).or_default() += 1;

@@ -7,33 +7,33 @@ use ferrata_core::store::{At, CheckpointStore, MemoryStore};
 use ferrata_core::{RunKey, Seq};
 use serde_json::Value;
 
-/// An activation: which node, which visit.
+/// An activation: node and visit.
 pub(crate) type Activation = (String, u32);
 
-/// What an activation noted, and under which name.
+/// An activation and the name of one of its notes.
 pub(crate) type Note = (Activation, String);
 
-/// What the log says was done.
+/// The content of the log.
 #[derive(Clone, Default)]
 pub(crate) struct Stored {
-    /// How many records were read.
+    /// Number of records that were read.
     read: usize,
     pub(crate) done: BTreeSet<Activation>,
     pub(crate) intents: BTreeSet<Activation>,
     pub(crate) failed: BTreeMap<Activation, u32>,
-    /// How often an activation is recorded as done: never more than once.
+    /// Activations that are recorded as completed more than once. There must be none.
     pub(crate) twice: Vec<Activation>,
-    /// What activations noted, in order.
+    /// Notes of activations, in order.
     pub(crate) notes: Vec<(Note, Value)>,
-    /// The messages that were sent, in order.
+    /// Messages that were sent, in order.
     pub(crate) messages: Vec<Value>,
-    /// The questions, by their ids, in order: asked, or answered (true), be it by the deadline.
+    /// Question ids in order, with `true` for an answer or an expiry, and `false` for a question.
     pub(crate) questions: Vec<(String, bool)>,
-    /// How often it was cancelled, paused, let go on and edited.
+    /// Number of cancellations, pauses, unpauses and edits.
     pub(crate) signals: BTreeMap<String, u32>,
 }
 
-/// Reads every record of a run, oldest first; none if there is no such run.
+/// Reads every record of a run, oldest first. Returns none if the run does not exist.
 pub(crate) async fn records(store: &MemoryStore, run: &RunKey) -> Vec<Record> {
     let mut all = store.load(run, At::Latest).await.unwrap().unwrap_or_default();
     while let Some(first) = all.first().map(|first| first.header.seq.get()).filter(|&first| first > 0) {
@@ -51,7 +51,7 @@ impl Stored {
         stored
     }
 
-    /// Reads what was appended since the last time.
+    /// Reads the records that were appended since the last call.
     pub(crate) fn follow(&mut self, records: &[Record]) {
         for record in &records[self.read..] {
             let body: Value = serde_json::from_slice(&record.body).unwrap();
@@ -110,7 +110,7 @@ impl Stored {
         *self.signals.entry(format!("{what}{by}")).or_default() += 1;
     }
 
-    /// Whether something was said to the run that is no answer and no message: `pause by ann`.
+    /// Whether the run got a signal that is neither answer nor message, such as `pause by ann`.
     pub(crate) fn has(&self, what: &str) -> bool {
         self.signals.contains_key(what)
     }
@@ -120,12 +120,12 @@ impl Stored {
         self.questions.iter().rev().find(|(known, _)| known == id).is_some_and(|&(_, answered)| answered)
     }
 
-    /// Whether an activation noted something under this name that stands.
+    /// The current value of an activation's note.
     pub(crate) fn note(&self, note: &Note) -> Option<&Value> {
         self.notes.iter().rev().find(|(known, _)| known == note).map(|(_, what)| what)
     }
 
-    /// Names what is recorded more often than it can have happened.
+    /// Lists everything that is recorded more often than is possible.
     pub(crate) fn contradictions(&self) -> Vec<String> {
         let mut found: Vec<String> = self.twice.iter().map(|done| format!("{done:?} ended twice")).collect();
         let mut seen = BTreeSet::new();
@@ -149,7 +149,7 @@ impl Stored {
         let mut open = BTreeMap::new();
         for (id, answered) in &self.questions {
             let before = open.insert(id, *answered);
-            // Declared interrupts behind a node are not asked in a record of their own.
+            // A declared interrupt after a node has no record of its own for its question.
             if before.is_some_and(|before| before == *answered) {
                 found.push(format!("`{id}` was {} twice", if *answered { "answered" } else { "asked" }));
             }

@@ -24,7 +24,7 @@ use ferrata_testing::Fault;
 use self::graphs::Case;
 use self::world::World;
 
-/// How a process ends: dead before a write, dead after it, stopped by a write that failed or whose reply was lost.
+/// The faults: crash before a write, crash after it, failed write, and lost reply.
 const ENDS: [Fault; 4] = Fault::ALL;
 
 fn policies() -> [CheckpointPolicy; 3] {
@@ -36,7 +36,7 @@ fn policies() -> [CheckpointPolicy; 3] {
     frequencies.map(|frequency| CheckpointPolicy::default().with_frequency(frequency))
 }
 
-/// Runs without faults; returns the final state and how many writes it took.
+/// Runs a case without faults. Returns the final state and the number of writes.
 async fn calm(case: &Case, policy: CheckpointPolicy) -> (serde_json::Value, u64) {
     let world = World::new(case, policy, "calm");
     let state = world.live(&[]).await;
@@ -60,12 +60,12 @@ async fn crash_once(case: &Case) {
     }
 }
 
-/// Crashes at every write, and again at every write after it; `stride` leaves out pairs where there are too many, evenly.
+/// Crashes at every write, and in the next process again at every write. `stride` skips pairs evenly if there are too many.
 async fn crash_twice(case: &Case, stride: u64) {
     let policy = CheckpointPolicy::default();
     let (wanted, writes) = calm(case, policy).await;
     for first in 0..writes {
-        // The second life writes a claim and the answers beside what is left.
+        // The second process writes a claim and the answers, in addition to the remaining records.
         for second in (first % stride..writes + 4).step_by(usize::try_from(stride).unwrap()) {
             let faults = [Fault::CrashBefore, Fault::CrashAfter];
             let pick = |n: u64| faults[usize::from(n.is_multiple_of(2))];
@@ -101,7 +101,7 @@ cases!(graphs, 1: chain, diamond, rounds, replans, fan_out, flaky, external, haz
 cases!(subgraphs, 11: nested);
 cases!(pausing, 11: gates, talk, steps, sleeps, mixed);
 
-/// A lost reply or a short outage costs no restart: the same append is made again.
+/// A lost reply or a short outage causes no restart, because the same append is repeated.
 ///
 /// Guarantees: DURABLE-8.
 #[tokio::test]

@@ -13,7 +13,7 @@ use super::graphs::{self, Case};
 use super::pausing;
 use super::world::World;
 
-/// What the second process says.
+/// The signal of the second process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Said {
     Answers,
@@ -22,17 +22,17 @@ enum Said {
     Edit,
 }
 
-/// How it meets the first.
+/// The moment of the signal, relative to a write of the first process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meeting {
-    /// Just before a write of the first, which finds another head.
+    /// Just before a write of the first process, which then conflicts.
     Before,
-    /// Just after a write whose reply is then lost: the first tries again, and finds another head with its record below.
+    /// Just after a write whose reply is lost. The first process repeats the write, and finds its own record below another head.
     AfterLost,
 }
 
 impl Said {
-    /// Says it. Returns how much of it was acknowledged.
+    /// Sends the signal. Returns the number of acknowledged operations.
     async fn say(self, world: &World, other: &Runtime) -> u32 {
         let run = World::key();
         match self {
@@ -65,7 +65,7 @@ impl Said {
     }
 }
 
-/// Lets the second process speak once at every write of the first. Returns how often it had something to say.
+/// Sends one signal of the second process at every write of the first. Returns how often a signal was possible.
 async fn meet(case: &Case, policy: CheckpointPolicy, said: Said, meeting: Meeting) -> u32 {
     let calm = World::new(case, policy, "calm");
     let mut wanted = calm.live(&[]).await;
@@ -91,7 +91,7 @@ async fn meet(case: &Case, policy: CheckpointPolicy, said: Said, meeting: Meetin
         }
         let state = loop {
             match world.go_on(&runtime).await {
-                // Where what nodes returned is not kept, the driver stops, and the run is taken up again.
+                // A policy that keeps no results of nodes stops the driver, and the run is resumed.
                 Err(error) if error.kind() == ErrorKind::Conflict && !keeps_ends(policy) => {}
                 state => break state.unwrap_or_else(|error| panic!("{label}: {error:?}")),
             }
@@ -100,7 +100,7 @@ async fn meet(case: &Case, policy: CheckpointPolicy, said: Said, meeting: Meetin
         world.check();
         let messages = world.check_said();
         if messages.len() > 1 {
-            // Two who send at once have no order but that of the log, in which the messages must have been taken.
+            // Concurrent sends have only the order of the log, and the messages must be received in that order.
             let mut taken: Vec<_> = messages.into_iter().filter(serde_json::Value::is_string).collect();
             taken.push("nobody".into());
             assert_eq!(state["said"], serde_json::Value::from(taken), "{label}");
@@ -116,12 +116,12 @@ async fn meet(case: &Case, policy: CheckpointPolicy, said: Said, meeting: Meetin
     spoken
 }
 
-/// Whether what nodes returned is kept until it is on record.
+/// Whether the driver keeps results of nodes until they are recorded.
 fn keeps_ends(policy: CheckpointPolicy) -> bool {
     !matches!(policy.frequency, CheckpointFrequency::StatusChangeOnly | CheckpointFrequency::Disabled)
 }
 
-/// Takes the marks of the second process's edits out of a state; an empty channel and none are alike then.
+/// Removes the marks of the second process's edits from a state, and then also empty channels.
 fn take_by(state: &mut serde_json::Value, who: &str) -> usize {
     let Some(edits) = state.get_mut("edits").and_then(serde_json::Value::as_array_mut) else { return 0 };
     let before = edits.len();
@@ -150,15 +150,15 @@ async fn all(said: Said) {
                 let graphs = [graphs::diamond(), graphs::fan_out(), graphs::flaky()];
                 pausing::all().into_iter().chain(graphs).collect()
             }
-            // What they note is kept; the rest of a run that meets somebody is begun again from its last record.
+            // Notes are kept. After a conflict, the rest of the run restarts from its last record.
             CheckpointFrequency::StatusChangeOnly => {
                 vec![pausing::talk(), pausing::mixed(), graphs::external()]
             }
-            // Its log says nothing of single nodes.
+            // The log contains no single nodes.
             _ => vec![pausing::talk(), pausing::steps()],
         };
         for case in cases {
-            // What is held back by the policy makes no difference to a reply that was lost.
+            // A policy that delays records makes no difference to a lost reply.
             let meetings: &[Meeting] = match policy.frequency {
                 CheckpointFrequency::EveryNode => &[Meeting::Before, Meeting::AfterLost],
                 _ => &[Meeting::Before],
@@ -168,7 +168,7 @@ async fn all(said: Said) {
             }
         }
     }
-    assert!(spoken > 20, "{said:?} was said {spoken} times");
+    assert!(spoken > 20, "{said:?} was sent {spoken} times");
 }
 
 /// Guarantees: QUESTION-3.

@@ -15,12 +15,12 @@ use super::families::{Case, Family, asks, asks_at_rest, key, live, mapped, neste
 use super::log::records;
 use super::support::dice::Dice;
 
-/// How many lives each case has unless the environment says it, and from which seed on.
+/// Default number of random executions of each case. The environment can set this number and the first seed.
 const LIVES: u64 = 20;
 const MORE: &str = "FERRATA_HELD_LIVES";
 const SEED: &str = "FERRATA_HELD_SEED";
 
-/// For how many half seconds nothing of a paused family may move.
+/// Number of half seconds during which a paused run tree must not advance.
 const STILL: u32 = 40;
 
 const NONE: Case = Case { name: "none", graphs: Vec::new(), left: 0, rests: false };
@@ -30,7 +30,8 @@ async fn moment(family: &Family) {
     family.clock.advance(Duration::from_millis(500));
 }
 
-/// Lets a process live until the first run rests as paused or has ended, or the process has died. Returns whether the run has.
+/// Lets a process run until the first run is idle and paused, or has ended, or the process has crashed. Returns whether the run is paused or has
+/// ended.
 async fn until_held(
     family: &Family,
     case: &Case,
@@ -53,10 +54,10 @@ async fn until_held(
         }
         family.answer_all(store, runtime).await;
     }
-    panic!("{}: the family neither rests as paused nor ends", family.label);
+    panic!("{}: the run tree is neither paused and idle nor ended", family.label);
 }
 
-/// Of each run how many records it has, and whether it is paused.
+/// The number of records and the pause reason of each run.
 async fn stands(family: &Family, runtime: &Runtime) -> BTreeMap<RunKey, (usize, Option<String>)> {
     let mut all = BTreeMap::new();
     for head in family.runs().await {
@@ -66,9 +67,9 @@ async fn stands(family: &Family, runtime: &Runtime) -> BTreeMap<RunKey, (usize, 
     all
 }
 
-/// Checks that every run of a paused family that has not ended is paused, and that none moves.
+/// Checks that every active run of a paused run tree is paused, and that none advances.
 async fn check_held(family: &Family, runtime: &Runtime) {
-    // What a node had in its hands is recorded, and its run comes to rest.
+    // Running nodes may still be recorded before their runs become idle.
     for _ in 0..STILL {
         moment(family).await;
     }
@@ -81,7 +82,7 @@ async fn check_held(family: &Family, runtime: &Runtime) {
     for _ in 0..STILL {
         moment(family).await;
     }
-    assert_eq!(stands(family, runtime).await, before, "{}: a paused family moves", family.label);
+    assert_eq!(stands(family, runtime).await, before, "{}: a paused run tree advances", family.label);
 }
 
 async fn end(family: &Family, store: &FaultStore<MemoryStore>, runtime: Runtime) {
@@ -92,7 +93,7 @@ async fn end(family: &Family, store: &FaultStore<MemoryStore>, runtime: Runtime)
     family.clock.advance(Duration::from_secs(4));
 }
 
-/// Returns whether the family came to be paused.
+/// Returns whether the run tree was paused.
 async fn pause_somewhere(case: &Case, (wanted, writes): &(Value, u64), seed: u64) -> bool {
     let dice = Dice::new(seed);
     let family = Family::new(format!("{SEED}={seed} {}", case.name));
@@ -105,7 +106,7 @@ async fn pause_somewhere(case: &Case, (wanted, writes): &(Value, u64), seed: u64
     let (store, runtime) = family.process(case, plan(&dice, at)).await;
     let pausing = operator.clone();
     store.before(at, async move {
-        // It may not have begun, or be over.
+        // The pause is refused if the run has not started or has ended.
         drop(pausing.pause(&key(), "lunch").await);
     });
     let mut rests = until_held(&family, case, &store, &runtime).await;

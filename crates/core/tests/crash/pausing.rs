@@ -14,7 +14,7 @@ use super::ledger::Ledger;
 
 pub(crate) const DAY: Duration = Duration::from_secs(86_400);
 
-/// Shorter than what lets go of the run's memory.
+/// Shorter than the time after which a waiting run leaves memory.
 const SHORT: Duration = Duration::from_secs(5);
 
 pub(crate) fn all() -> Vec<Case> {
@@ -25,7 +25,7 @@ fn ledger(cx: &NodeContext) -> Arc<Ledger> {
     Arc::clone(cx.resource::<Arc<Ledger>>())
 }
 
-/// A step whose work the ledger knows.
+/// A step that records its work in the ledger.
 async fn step(cx: &NodeContext, name: &str) -> Result<String, NodeError> {
     let told = ledger(cx);
     let done = cx
@@ -45,7 +45,7 @@ async fn ask(cx: &NodeContext, name: &str) -> Result<u32, NodeError> {
     Ok(answer)
 }
 
-/// Takes the next message; `number` counts the calls of the activation.
+/// Receives the next message. `number` counts the calls of the activation.
 async fn hear(cx: &NodeContext, number: u32) -> Result<String, NodeError> {
     let message = cx.receive().await?;
     ledger(cx).given(cx, &format!("#receive{number}")).await;
@@ -63,14 +63,14 @@ fn with(cx: &NodeContext, channel: &str, items: Vec<String>) -> Update<Context> 
     Context::update().append("trace", [text]).append(channel, items).into()
 }
 
-/// Two questions of one activation at once.
+/// Two concurrent questions of one activation.
 async fn both(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
     tell(&cx).await;
     let (one, two) = tokio::join!(ask(&cx, "one"), ask(&cx, "two"));
     Ok(with(&cx, "got", vec![format!("{} {}", one?, two?)]))
 }
 
-/// An answer that fits what the question says, and not the type behind it.
+/// An answer type that rejects some values which its shape allows.
 #[derive(serde::Deserialize)]
 #[serde(try_from = "u32")]
 struct Odd(u32);
@@ -128,7 +128,7 @@ pub(crate) fn talk() -> Case {
         .node("hear", async |cx, _s| {
             tell(&cx).await;
             let one = hear(&cx, 1).await?;
-            // The one between is a number, which nobody can read here.
+            // The message between them is a number, which this receive does not accept.
             let two = hear(&cx, 2).await?;
             Ok(with(&cx, "said", vec![one, two]))
         })
@@ -153,7 +153,7 @@ pub(crate) fn talk() -> Case {
     Case { name: "talk", graph: graph.unwrap(), effects: vec![("idle", Effect::Pure)], script }
 }
 
-/// Steps of a node that fails between them, and two at once.
+/// A node with steps that fails between them, and runs two of them concurrently.
 async fn stepping(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
     tell(&cx).await;
     let first = step(&cx, "first").await?;
@@ -220,7 +220,7 @@ pub(crate) fn sleeps() -> Case {
     Case { name: "sleeps", graph: graph.unwrap(), effects, script: Script::default() }
 }
 
-/// Everything beside everything, held and edited on the way.
+/// All kinds of waits concurrently, with a pause and an edit in between.
 pub(crate) fn mixed() -> Case {
     let graph = builder("mixed")
         .channel("got", ferrata_core::state::Reducer::Append)

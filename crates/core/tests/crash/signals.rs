@@ -11,7 +11,7 @@ use ferrata_testing::{Fault, FaultPlan};
 use super::graphs;
 use super::world::World;
 
-/// Leaves the run with open questions and work beside them, as a process that died while paying would.
+/// Leaves the run with open questions and concurrent work, as a process that crashes during a payment would.
 async fn with_questions(world: &World) -> bool {
     let (store, runtime) = world.process(FaultPlan::new().with_fault(4, Fault::CrashBefore)).await;
     assert!(world.go_on(&runtime).await.is_err());
@@ -19,7 +19,7 @@ async fn with_questions(world: &World) -> bool {
     world.in_doubt().await
 }
 
-/// The answer comes from another process just before any write of the owner, which makes its own records anew.
+/// Another process answers just before a write of the owner. The owner writes its records again, and repeats no work.
 #[tokio::test]
 async fn an_answer_that_comes_first_costs_no_work() {
     let case = graphs::external();
@@ -42,7 +42,7 @@ async fn an_answer_that_comes_first_costs_no_work() {
             }
         };
         store.before(at, hook);
-        // An owner whose run is interrupted finds the questions answered, or answers them itself.
+        // If the run was interrupted, the owner finds the questions answered, or answers them itself.
         let state = world.go_on(&runtime).await.unwrap_or_else(|error| panic!("before {at}: {error:?}"));
         answered += u32::from(store.operations() > at);
         let state = world.close(state).await;
@@ -52,12 +52,12 @@ async fn an_answer_that_comes_first_costs_no_work() {
     assert!(answered > 5, "the hook ran {answered} times");
 }
 
-/// Whenever the cancellation comes, the run ends cancelled unless it had ended.
+/// A cancellation at any moment ends the run as cancelled, unless it has already ended.
 ///
 /// Guarantees: CONTROL-20.
 #[tokio::test]
 async fn owner_sees_remote_cancellation_at_next_write() {
-    // Hazards ask on their own account.
+    // The case `hazards` asks its own questions.
     for case in graphs::all().into_iter().filter(|case| case.name != "hazards") {
         let calm = World::new(&case, CheckpointPolicy::default(), "calm");
         let wanted = calm.live(&[]).await;
@@ -71,7 +71,7 @@ async fn owner_sees_remote_cancellation_at_next_write() {
             let outcome = world.wait(&run).await.unwrap();
             match outcome {
                 Outcome::Cancelled { reason, .. } => assert_eq!(reason, "enough", "{label}"),
-                // Its last node had ended when the cancellation came.
+                // The last node had ended before the cancellation.
                 Outcome::Completed(state) => assert_eq!(world.close(state).await, wanted, "{label}"),
                 outcome => panic!("{label}: {outcome:?}"),
             }
@@ -81,7 +81,7 @@ async fn owner_sees_remote_cancellation_at_next_write() {
     }
 }
 
-/// The owner learns at its next write that the run is another's, and the log has one line of history.
+/// The owner learns at its next write that another process owns the run, and the log has a single history.
 ///
 /// Guarantees: CONTROL-20, DURABLE-15.
 #[tokio::test]
@@ -124,7 +124,7 @@ async fn of_two_that_resume_at_once_one_wins() {
         let (_, b) = world.process(FaultPlan::new()).await;
         let (send, taken) = tokio::sync::oneshot::channel();
         let graph = case.graph.clone();
-        // Both have read the log when the second writes its claim.
+        // Both processes have read the log when the second one writes its claim.
         between.before(0, async move {
             let run = b.resume(&graph, "r").take_over().await.unwrap();
             assert!(send.send((run, b)).is_ok());

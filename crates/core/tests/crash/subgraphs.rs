@@ -8,7 +8,7 @@ use ferrata_core::state::{Context, Draft, Update};
 
 use super::graphs::{Case, Script, builder, slow, tell, traced, work};
 
-/// A loop of rounds, and behind it a question, as one vote of three.
+/// A loop and then a question, which together are one vote of three.
 pub(crate) fn nested() -> Case {
     let rounds = builder("rounds")
         .node("write", work)
@@ -65,7 +65,7 @@ pub(crate) fn nested() -> Case {
         ("votes/close", Effect::External),
         ("mend", Effect::Pure),
     ];
-    // The last two are made where branches meet.
+    // The runtime creates the last two where branches join.
     let silent = vec!["votes/one/agree", "votes/one", "votes"];
     Case { name: "nested", graph, effects, script: Script { silent, ..Script::default() } }
 }

@@ -16,22 +16,22 @@ use serde::{Deserialize, Serialize};
 use super::families::{Case, Family, key, tell, using};
 use super::support::dice::Dice;
 
-/// How many trees are tried, and from which seed on.
+/// Number of random trees. The environment can set this number and the first seed.
 const TREES: u64 = 100;
 const SEED: &str = "FERRATA_TREES_SEED";
 
-/// How many attempts each node has.
+/// Number of attempts of each node.
 const ATTEMPTS: u32 = 2;
 
-/// What a child that may fail counts for, and did.
+/// Value of a failed child whose failure the parent accepts.
 const FAILED: u32 = 1_000;
 
-/// A run: what it does before it returns the sum of itself and its children.
+/// A run that returns the sum of its own value and those of its children.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Tree {
     value: u32,
     asks: bool,
-    /// How many of its attempts fail, after its children.
+    /// Number of attempts that fail, after the children have ended.
     fails: u32,
     how: How,
     kids: Vec<Kid>,
@@ -40,18 +40,18 @@ struct Tree {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Kid {
     tree: Tree,
-    /// Whether its parent goes on when it fails.
+    /// Whether the parent continues if this child fails.
     may_fail: bool,
 }
 
-/// How children are started and awaited.
+/// The way in which children are started and awaited.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 enum How {
-    /// Each is awaited before the next is started.
+    /// Await each child before starting the next.
     InTurn,
-    /// All are started, and then awaited.
+    /// Start all children, then await them.
     AtOnce,
-    /// As a map, two at a time.
+    /// A map, two at a time.
     Mapped,
 }
 
@@ -61,7 +61,7 @@ impl fmt::Display for Tree {
     }
 }
 
-/// Draws a tree that is at most so deep.
+/// Draws a random tree of at most this depth.
 fn tree(dice: &Dice, depth: u32) -> Tree {
     let kids = if depth == 0 { 0 } else { dice.below(4) };
     let kid = |_| Kid { tree: tree(dice, depth - 1), may_fail: dice.below(3) > 0 };
@@ -74,7 +74,7 @@ fn tree(dice: &Dice, depth: u32) -> Tree {
     }
 }
 
-/// The model: what a tree comes to; `None` if it fails.
+/// The model: the result of a tree, or `None` if it fails.
 fn sum(tree: &Tree) -> Option<u32> {
     let kids = tree.kids.iter().map(|kid| match sum(&kid.tree) {
         None if kid.may_fail => Some(FAILED),
@@ -90,7 +90,7 @@ fn with(tree: &Tree) -> Context {
     state
 }
 
-/// Counts what came of a child.
+/// Returns the value of a child's result.
 fn count(kid: &Kid, came: Result<Context, ChildError>) -> Result<u32, NodeError> {
     match came {
         Ok(state) => Ok(state.get("sum")?.unwrap_or_default()),
@@ -128,7 +128,7 @@ async fn of_kids(cx: &NodeContext, graph: &Graph<Context>, tree: &Tree) -> Resul
     Ok(total)
 }
 
-/// A workflow that is its own child: a run does what the tree in its state says; the first, which has none, the whole.
+/// A workflow that starts itself as a child. A run executes the tree in its state. The first run has none and executes the whole tree.
 fn workflow(root: &Tree) -> Graph<Context> {
     let (itself, root) = (Arc::new(OnceLock::<Graph<Context>>::new()), Arc::new(root.clone()));
     let graph = Graph::<Context>::builder("tree")
@@ -157,7 +157,7 @@ fn workflow(root: &Tree) -> Graph<Context> {
     graph
 }
 
-/// Lets a tree live through faults at random writes, and a cancellation at times. Returns how it ended, and how many runs there were.
+/// Runs a tree with faults at random writes, and sometimes a cancellation. Returns its end and the number of runs.
 async fn live(seed: u64) -> (Option<RunStatus>, usize) {
     let dice = Dice::new(seed);
     let tree = tree(&dice, 3);
@@ -187,7 +187,7 @@ async fn live(seed: u64) -> (Option<RunStatus>, usize) {
             let none = Case { name: "none", graphs: Vec::new(), left: 0, rests: false };
             let (_, operator) = family.process(&none, FaultPlan::new()).await;
             store.before(at, async move {
-                // It may not have begun, or be over.
+                // The cancellation is refused if the run has not started or has ended.
                 drop(operator.cancel(&key(), "no need").await);
                 std::mem::forget(operator);
             });
@@ -196,10 +196,13 @@ async fn live(seed: u64) -> (Option<RunStatus>, usize) {
         family.check().await;
     }
     let runs = family.runs().await;
-    assert!(runs.iter().all(|run| run.status.is_finished()), "{label}: a run goes on for nobody");
+    assert!(
+        runs.iter().all(|run| run.status.is_finished()),
+        "{label}: a run is active although its parent has ended"
+    );
     let status = family.store.head(&key()).await.unwrap().unwrap().status;
     if status == RunStatus::Cancelled {
-        assert!(cancelled_at.is_some(), "{label}: nobody cancelled it");
+        assert!(cancelled_at.is_some(), "{label}: the run was not cancelled by the test");
         return (Some(status), runs.len());
     }
     let (_, runtime) = family.process(&case, FaultPlan::new()).await;
@@ -226,6 +229,9 @@ async fn random_run_tree_matches_model_despite_crashes() {
             _ => statuses[2] += 1,
         }
     }
-    assert!(all == 1 || statuses.iter().all(|&count| count > 3), "of each kind of end some: {statuses:?}");
+    assert!(
+        all == 1 || statuses.iter().all(|&count| count > 3),
+        "every kind of end must occur: {statuses:?}"
+    );
     assert!(all == 1 || runs > 3 * all, "{runs} runs in {all} trees");
 }

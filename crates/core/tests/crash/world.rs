@@ -21,13 +21,13 @@ use super::log::Stored;
 use super::pausing::DAY;
 use crate::support::bounds;
 
-/// How often others have a turn before time passes: enough for whatever is ready to be done.
+/// Number of yields before the clock advances: enough for all tasks that are ready.
 const PATIENCE: u32 = 32;
 
-/// How many half seconds anything may take: longer than all that a life waits for in memory.
+/// Maximum number of half seconds of any wait: longer than everything that a process waits for in memory.
 const MOMENTS: u32 = 7_200;
 
-/// How often a run may come to rest before it is taken for one that never ends.
+/// Number of idle periods after which the run counts as endless.
 const ROUNDS: u32 = 64;
 
 pub(crate) struct World {
@@ -41,7 +41,7 @@ pub(crate) struct World {
     attempts: u32,
     is_shared: bool,
     lives: AtomicU64,
-    /// How many messages of the script somebody has sent or is sending.
+    /// Number of messages of the script that were sent or are being sent.
     claimed: AtomicUsize,
     operations: AtomicU64,
     stored: Mutex<Stored>,
@@ -69,7 +69,7 @@ impl World {
         }
     }
 
-    /// Lets processes try an append again.
+    /// Enables retries of appends.
     pub(crate) fn patient(mut self) -> Self {
         self.attempts = 3;
         self
@@ -81,12 +81,12 @@ impl World {
         self
     }
 
-    /// How many writes the last life made.
+    /// Number of writes of the last process.
     pub(crate) fn operations(&self) -> u64 {
         self.operations.load(Ordering::SeqCst)
     }
 
-    /// How many processes there were.
+    /// Number of processes so far.
     pub(crate) fn lives(&self) -> u64 {
         self.lives.load(Ordering::SeqCst)
     }
@@ -95,7 +95,7 @@ impl World {
         &self.graph
     }
 
-    /// Sends what the script has to be sent next, if there is anything, whoever sends the one before.
+    /// Sends the next message of the script, if any, even if another caller is still sending the one before.
     pub(crate) async fn send_next(&self, runtime: &Runtime) -> Result<bool, Error> {
         let sent = self.ledger.look(&Self::key(), |stored| stored.messages.len()).await;
         let next = self.claimed.load(Ordering::SeqCst).max(sent);
@@ -103,7 +103,7 @@ impl World {
         self.claimed.store(next + 1, Ordering::SeqCst);
         let result = runtime.send(&Self::key(), message).await;
         if result.is_err() {
-            // Whether it is there is for the log to say.
+            // The outcome may be unknown, so count from the log.
             self.claimed.store(0, Ordering::SeqCst);
         }
         result.map(|()| true)
@@ -125,7 +125,7 @@ impl World {
         RunKey::try_from("r").unwrap()
     }
 
-    /// Makes the next process.
+    /// Creates the next process.
     pub(crate) async fn process(&self, plan: FaultPlan) -> (Arc<FaultStore<MemoryStore>>, Runtime) {
         let store = Arc::new(FaultStore::new(self.store.clone(), plan));
         let life = self.lives.fetch_add(1, Ordering::SeqCst) + 1;
@@ -140,7 +140,7 @@ impl World {
         (store, runtime.unwrap())
     }
 
-    /// Lets processes live one after the other, each dying at its fault, and the last one to the end of the run.
+    /// Runs processes one after the other. Each crashes at its fault, and the last one runs to the end.
     pub(crate) async fn live(&self, faults: &[(u64, Fault)]) -> serde_json::Value {
         for &(at, fault) in faults {
             let (store, runtime) = self.process(FaultPlan::new().with_fault(at, fault)).await;
@@ -158,14 +158,14 @@ impl World {
         self.close(state).await
     }
 
-    /// Starts the run or resumes it, says to it what the script has for it, and waits for its end.
+    /// Starts or resumes the run, sends the script's operations, and waits for its end.
     pub(crate) async fn go_on(&self, runtime: &Runtime) -> Result<Context, Error> {
         self.pass(self.go_on_in_time(runtime)).await
     }
 
     async fn go_on_in_time(&self, runtime: &Runtime) -> Result<Context, Error> {
         for _ in 0..ROUNDS {
-            // Whoever takes the run up begins a life: in one, nothing runs twice.
+            // A new claim starts a new process lifetime. Within one lifetime, no node runs twice.
             self.ledger.life.fetch_add(1, Ordering::SeqCst);
             let run = match runtime.head(&Self::key()).await? {
                 Some(head) if head.status != RunStatus::Completed => {
@@ -179,15 +179,15 @@ impl World {
             }
             self.move_on(runtime, outcome).await?;
         }
-        panic!("{}: the run came to rest {ROUNDS} times and did not end", self.label);
+        panic!("{}: the run was idle {ROUNDS} times and did not end", self.label);
     }
 
-    /// Waits for a run while time passes.
+    /// Waits for a run while the clock advances.
     pub(crate) async fn wait(&self, run: &RunHandle<Context>) -> Result<Outcome<Context>, Error> {
         self.pass(run.wait()).await
     }
 
-    /// Lets time pass until something is done.
+    /// Advances the clock until `done` is ready.
     async fn pass<T>(&self, done: impl Future<Output = T>) -> T {
         let time = async {
             for _ in 0..MOMENTS {
@@ -200,11 +200,11 @@ impl World {
         tokio::select! {
             biased;
             done = done => done,
-            () = time => panic!("{}: nothing came of it in an hour of the test's clock", self.label),
+            () = time => panic!("{}: the future is not ready after an hour of the test's clock", self.label),
         }
     }
 
-    /// Does what gets a run going that has come to rest. What was done before is found in the log, for a crash may be between.
+    /// Performs the operation that an idle run needs. The operation may have happened before a crash, so check the log.
     async fn move_on(&self, runtime: &Runtime, outcome: Outcome<Context>) -> Result<(), Error> {
         let (run, stored) = (Self::key(), self.ledger.look(&Self::key(), Stored::clone).await);
         if self.script.is_held && !stored.has("edit by ann") {
@@ -216,7 +216,7 @@ impl World {
         }
         match outcome {
             Outcome::Interrupted(questions) => {
-                assert!(!questions.is_empty(), "{}: interrupted without a question", self.label);
+                assert!(!questions.is_empty(), "{}: the run is interrupted without a question", self.label);
                 for question in &questions {
                     let is_closed = stored.is_closed(&question.id);
                     assert!(self.is_shared || !is_closed, "{}: `{}` is asked again", self.label, question.id);
@@ -244,19 +244,19 @@ impl World {
         Ok(())
     }
 
-    /// Whether a process that resumed the run now would have to ask.
+    /// Whether a process that resumed the run now would have to ask about an unknown outcome.
     pub(crate) async fn in_doubt(&self) -> bool {
         let in_doubt = |stored: &Stored| stored.intents.difference(&stored.done).next().is_some();
         self.ledger.look(&Self::key(), in_doubt).await
     }
 
-    /// What an operator finds out who asks the ledger.
+    /// The resolution of an operator who checks the ledger.
     pub(crate) fn answer(&self, question: &Question) -> Answer {
         if question.kind != QuestionKind::Doubt {
             let number = u32::try_from(question.id.len()).unwrap();
             let value = match &question.expects {
                 Some(shape) if shape.check("true").is_ok() => json!(true),
-                // The first answer to an odd question is even.
+                // The first answer to a question for an odd number is even.
                 Some(_) if question.id.ends_with(":odd") && question.problem.is_none() => json!(2),
                 Some(_) if question.id.ends_with(":odd") => json!(7),
                 Some(_) => json!(number),
@@ -278,19 +278,19 @@ impl World {
         }
     }
 
-    /// Reads the log once more, and the state whatever the order of concurrent nodes.
+    /// Reads the log again, and normalizes the order of concurrent nodes in the state.
     pub(crate) async fn close(&self, state: Context) -> serde_json::Value {
         *self.stored.lock().unwrap() = Stored::load(&self.store, &Self::key()).await;
         self.check_chain().await;
         bounds::hold(&self.store, self.clock.now(), &self.label).await;
-        // Whatever happened, the same graph would have gone the same way.
+        // The graph must agree with the log, whatever happened.
         let reader = Runtime::builder(self.store.clone()).build().await.unwrap();
         let verified = reader.verify(&self.graph, &Self::key()).await.unwrap();
         if let Some(divergence) = verified.divergence {
             panic!("{}: {divergence}", self.label);
         }
         let mut state = serde_json::to_value(state).unwrap();
-        // What was said has one order; the rest is of branches that run beside each other.
+        // Only messages have an order. The other channels are written by concurrent branches.
         for channel in ["trace", "got", "did"] {
             if let Some(items) = state.get_mut(channel).and_then(serde_json::Value::as_array_mut) {
                 items.sort_by_key(ToString::to_string);
@@ -299,7 +299,7 @@ impl World {
         state
     }
 
-    /// The log is one line: dense, each record naming the one before, epochs never falling.
+    /// The log has a single history: no record is missing, each names the one before, and epochs never decrease.
     pub(crate) async fn check_chain(&self) {
         let mut headers = self.store.headers(&Self::key(), HeaderRange::newest(1_000)).await.unwrap().items;
         headers.sort_by_key(|header| header.seq);
@@ -313,7 +313,7 @@ impl World {
         }
     }
 
-    /// Checks what must hold whatever happened. Call it after the run has ended.
+    /// Checks the invariants. Call it after the run has ended.
     pub(crate) fn check(&self) {
         let label = &self.label;
         assert_eq!(*self.ledger.broken.lock().unwrap(), Vec::<String>::new(), "{label}");
@@ -327,19 +327,19 @@ impl World {
             assert_eq!(*first, key, "{label}: {activation:?} ran with two keys");
             assert!(
                 lived.insert((life, activation, attempt)),
-                "{label}: {activation:?} ran twice in one life"
+                "{label}: {activation:?} ran twice in one process"
             );
             let times = entries.iter().filter(|other| other.activation == *activation).count();
             let most = 1 + self.ledger.undone(activation);
             assert!(effect != Effect::External || times <= most, "{label}: {activation:?} ran {times} times");
         }
         for activation in stored.done.iter().filter(|done| !self.script.silent.contains(&&*done.0)) {
-            assert!(self.ledger.ran(activation), "{label}: {activation:?} is recorded and never ran");
+            assert!(self.ledger.ran(activation), "{label}: {activation:?} is recorded but never ran");
         }
     }
 }
 
-/// Takes the answer of a run that somebody else spoke to first for as good.
+/// Treats a refusal because of another caller's signal as success.
 fn one_of(said: Result<(), Error>) -> Result<(), Error> {
     match said {
         Err(error)

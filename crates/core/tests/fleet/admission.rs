@@ -36,11 +36,11 @@ async fn start_beyond_cap_waits_for_capacity() {
     let first = start(&runtime, &graph, "first").await;
     let second = start(&runtime, &graph, "second").await;
     assert_eq!((first.is_queued(), second.is_queued(), second.is_driven_here()), (false, true, false));
-    // In the store before it was acknowledged, and told from what was begun and lost.
+    // The waiting run is recorded before its start is acknowledged, and it can be told apart from a started run.
     let (begun, queued) = (world_head(&world, &key("first")).await, world_head(&world, &key("second")).await);
     assert_eq!((begun.is_queued(), queued.is_queued()), (false, true));
     assert_eq!((queued.kind, queued.status, queued.owner), (RecordKind::Start, RunStatus::InProgress, None));
-    // The same start is the same run, and does not stand in line twice.
+    // The same start returns the same run, and does not queue it twice.
     let again = start(&runtime, &graph, "second").await;
     gate.until_began(1).await;
     world.pass_for(Duration::from_secs(60)).await;
@@ -49,7 +49,7 @@ async fn start_beyond_cap_waits_for_capacity() {
     line.take_calls();
     gate.word.notify_one();
     first.completed().await.unwrap();
-    // By the bell: no time passes, and nothing is listed.
+    // A freed slot starts the next run at once, without a clock tick and without a listing.
     gate.until_began(2).await;
     assert_eq!(line.take_calls().get("runs"), None);
     assert!(second.is_driven_here() && !second.is_queued());
@@ -85,7 +85,7 @@ async fn tenants_alternate_oldest_run_first() {
     let gate = Gate::default();
     let busy = start(&runtime, &gate.graph("busy", Effect::Write), "busy").await;
     let mut runs = Vec::new();
-    // A tenant with many does not hold up one with few.
+    // A tenant with many runs does not delay a tenant with few.
     for (tenant, id) in
         [("a", "a1"), ("a", "a2"), ("a", "a3"), ("a", "a4"), ("b", "b1"), ("c", "c1"), ("c", "c2")]
     {
@@ -145,10 +145,10 @@ async fn whoever_has_room_takes_what_waits_elsewhere() {
     world.pass(first.completed()).await.unwrap();
     gate.word.notify_one();
     world.pass(second.completed()).await.unwrap();
-    assert_eq!(gate.began.load(Ordering::SeqCst), 2, "each ran once");
+    assert_eq!(gate.began.load(Ordering::SeqCst), 2, "each run must run once");
 }
 
-/// A process with runs in line dies: the line is in the store, and its order is found again.
+/// A process with waiting runs dies. Another process finds the waiting runs in the store, and starts them in order.
 ///
 /// Guarantees: FLEET-15.
 #[tokio::test]
@@ -172,7 +172,7 @@ async fn recovery_restores_waiting_runs_within_caps() {
     next.serve(&graph).unwrap();
     world.pass(gate.until_began(3)).await;
     world.pass_for(Duration::from_secs(10)).await;
-    assert_eq!(gate.began.load(Ordering::SeqCst), 3, "two at once, beside the one that died");
+    assert_eq!(gate.began.load(Ordering::SeqCst), 3, "two at once, plus the one in the dead process");
     for id in ["r0", "r1"] {
         assert_eq!(world_head(&world, &key(id)).await.owner, Some(next.executor()), "{id} is older");
     }
@@ -233,7 +233,7 @@ async fn waiting_run_can_be_cancelled() {
         async move { runtime.start(&graph, Context::new()).id("unrecorded").checkpoints(silent).await }
     });
     world.pass_for(Duration::from_secs(1)).await;
-    assert!(!unrecorded.is_finished(), "its start is not acknowledged before it has room");
+    assert!(!unrecorded.is_finished(), "the start is not acknowledged before a slot is free");
     gate.word.notify_one();
     busy.completed().await.unwrap();
     let unrecorded = world.pass(unrecorded).await.unwrap().unwrap();
@@ -243,7 +243,7 @@ async fn waiting_run_can_be_cancelled() {
     assert!(matches!(unrecorded.wait().await.unwrap(), Outcome::Completed(_)));
 }
 
-/// The second of two such starts was told that the runtime was shutting down.
+/// A repeated start of a waiting, unrecorded run gets an error that says that this process drives the run, and starts nothing.
 ///
 /// Guarantees: DURABLE-16, FLEET-12.
 #[tokio::test]
@@ -260,11 +260,14 @@ async fn repeated_unrecorded_start_waits_once() {
     };
     let (first, second) = (unrecorded(), unrecorded());
     world.pass_for(Duration::from_secs(1)).await;
-    assert!(!first.is_finished() && !second.is_finished(), "neither is acknowledged before there is room");
+    assert!(
+        !first.is_finished() && !second.is_finished(),
+        "neither start is acknowledged before a slot is free"
+    );
     gate.word.notify_one();
     busy.completed().await.unwrap();
     let first = world.pass(first).await.unwrap().unwrap();
-    // As where there is room for both.
+    // The result is the same as with two free slots.
     for second in [second, unrecorded()] {
         let told = world.pass(second).await.unwrap().unwrap_err();
         assert_eq!(told.kind(), ErrorKind::Unavailable, "{told}");
@@ -274,10 +277,10 @@ async fn repeated_unrecorded_start_waits_once() {
     gate.word.notify_one();
     assert!(matches!(first.wait().await.unwrap(), Outcome::Completed(_)));
     world.pass_for(Duration::from_secs(10)).await;
-    assert_eq!(gate.began.load(Ordering::SeqCst), 2, "it ran once");
+    assert_eq!(gate.began.load(Ordering::SeqCst), 2, "the run must run once");
 }
 
-/// The second start looked a moment later, when the run of the first had ended and left no record: it ran again, with a limit and without.
+/// A concurrent second start must not repeat a run that has ended without a record, whether runs are limited or not.
 ///
 /// Guarantees: DURABLE-16, FLEET-12.
 #[tokio::test]
@@ -335,7 +338,7 @@ async fn a_tenant_is_part_of_the_key() {
     assert!(waits.is_queued());
     runtime.shutdown(Duration::ZERO).await.unwrap();
     assert!(matches!(waits.wait().await.unwrap(), Outcome::Released));
-    assert!(world_head(&world, waits.run()).await.is_queued(), "others find it as it was");
+    assert!(world_head(&world, waits.run()).await.is_queued(), "other processes find the run unchanged");
     assert_eq!(world_head(&world, &of("b")).await.owner, None);
     let refused = runtime.start(&graph, Context::new()).id("late").await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Closed);

@@ -16,7 +16,7 @@ use ferrata_testing::{Fault, FaultPlan, FaultStore};
 
 use super::world::{Gate, World, key};
 
-/// A child that asks, and so rests without a time.
+/// A child that asks, and so is idle without a wake-up time.
 fn asking() -> Graph<Context> {
     Graph::<Context>::builder("asks")
         .gate("ok", |_s: &Context| Ask::<bool>::new("Go on?"), |s, yes| s.set("yes", yes))
@@ -25,7 +25,7 @@ fn asking() -> Graph<Context> {
         .unwrap()
 }
 
-/// A parent that waits for so many children.
+/// A parent that waits for `children` children.
 fn parent(child: &Graph<Context>, children: usize, deadline: Option<Duration>) -> Graph<Context> {
     let child = child.clone();
     let graph = Graph::<Context>::builder("parent")
@@ -62,7 +62,7 @@ async fn children(world: &World) -> Vec<RunHead> {
     }
 }
 
-/// Waits until so many children stand like this.
+/// Waits until `count` children have this status.
 async fn until_all(world: &World, count: usize, status: RunStatus) {
     let there = async {
         loop {
@@ -99,8 +99,7 @@ fn serve(runtime: &Runtime, graphs: &[&Graph<Context>]) {
     graphs.iter().for_each(|graph| runtime.serve(graph).unwrap());
 }
 
-/// Of 4,000 children that asked, 3,681 went on asking for good: their parent dropped the cancellations that it had not sent when its grace was
-/// over. The grace bounds how long it waits for their ends, and not whom it tells.
+/// A cancelled parent cancels each of its 4,000 children. The grace limits how long it waits for their ends, and not which children it notifies.
 ///
 /// Guarantees: CHILD-10.
 #[tokio::test]
@@ -121,11 +120,12 @@ async fn cancel_reaches_thousands_of_children() {
         runtime.cancel(&key("p"), "enough").await.unwrap();
         until(&world, RunStatus::Cancelled).await;
         let left = children(&world).await.iter().filter(|child| child.status != RunStatus::Cancelled).count();
-        assert_eq!(left, 0, "asleep: {asleep}: they go on when their parent is cancelled");
+        assert_eq!(left, 0, "idle: {asleep}: the children must be active when their parent is cancelled");
     }
 }
 
-/// A process that dies while it tells the children leaves the rest to the next one: the parent is not `Cancelled` before each was told.
+/// A process that dies while it cancels the children leaves the rest to the next process. The parent becomes `Cancelled` only after each child was
+/// cancelled.
 ///
 /// Guarantees: CHILD-10.
 #[tokio::test]
@@ -155,7 +155,7 @@ async fn cancel_survives_crash_of_parent() {
         let (_, second) = world.process(impatient).await;
         serve(&second, &[&graph, &child]);
         if told.is_err() {
-            // Whether it is on record is for the log to say.
+            // The call may fail, and the log shows whether the cancellation is recorded.
             drop(second.cancel(&key("p"), "enough").await);
         }
         until(&world, RunStatus::Cancelled).await;
@@ -163,7 +163,7 @@ async fn cancel_survives_crash_of_parent() {
     }
 }
 
-/// Children that are active in another process are told through their logs.
+/// A child that is active in another process gets its cancellation through its log.
 ///
 /// Guarantees: CHILD-10.
 #[tokio::test]
@@ -185,7 +185,7 @@ async fn cancel_reaches_children_elsewhere() {
     until_all(&world, CHILDREN, RunStatus::Cancelled).await;
 }
 
-/// A runtime that ends while it tells the children lets go of the parent, which the next process cancels.
+/// A runtime that shuts down while it cancels the children releases the parent, and the next process completes the cancellation.
 ///
 /// Guarantees: CHILD-10.
 #[tokio::test]
@@ -198,7 +198,7 @@ async fn cancel_survives_shutdown_of_parent() {
     serve(&first, &[&graph, &child]);
     first.start(&graph, Context::new()).id("p").await.unwrap();
     until_all(&world, CHILDREN, RunStatus::Interrupted).await;
-    // Its store is slow, so that the shutdown comes while children are told.
+    // The slow store delays the cancellations, so the shutdown comes in between.
     line.set_heads_take(Duration::from_secs(5));
     first.cancel(&key("p"), "enough").await.unwrap();
     world.pass(first.shutdown(Duration::ZERO)).await.unwrap();
@@ -208,7 +208,7 @@ async fn cancel_survives_shutdown_of_parent() {
     until_all(&world, CHILDREN, RunStatus::Cancelled).await;
 }
 
-/// While a slow store keeps the owner from telling the children, its grace is over: the owner waits for the store, and does nothing else.
+/// A slow store delays the owner's cancellations beyond its grace. The owner waits for the store, and does not end the parent early.
 #[tokio::test]
 async fn slow_store_delays_cancel() {
     let world = World::new();
@@ -237,12 +237,12 @@ async fn idle_child_of_ended_parent_is_cancelled() {
     runtime.start(&graph, Context::new()).id("p").await.unwrap();
     until_all(&world, 3, RunStatus::Interrupted).await;
     world.pass_for(Duration::from_secs(120)).await;
-    // As if they had been started by a process that stood still, and died before it looked for their parent.
+    // Purge the parent, as if a suspended process had started the children late, and had died before it checked their parent.
     world.store.purge(&key("p"), None).await.unwrap();
     until_all(&world, 3, RunStatus::Cancelled).await;
 }
 
-/// A parent that fails by its own deadline left its children going on, and nobody ended them: a retry fails at once.
+/// A parent that fails by its own deadline cancels its children, because a retry would fail at once.
 ///
 /// Guarantees: CHILD-10.
 #[tokio::test]
@@ -263,7 +263,7 @@ async fn deadline_of_parent_ends_children() {
         until(&world, RunStatus::Failed).await;
         let all = children(&world).await;
         let ended = all.iter().filter(|child| child.status == RunStatus::Cancelled).count();
-        assert_eq!(ended, 3, "working: {working}, asleep: {asleep}: {all:?}");
+        assert_eq!(ended, 3, "active: {working}, idle: {asleep}: {all:?}");
         if !asleep {
             let Outcome::Failed { failure, .. } = world.pass(run.wait()).await.unwrap() else { panic!() };
             assert_eq!(failure.kind, FailureKind::Deadline);
@@ -271,7 +271,7 @@ async fn deadline_of_parent_ends_children() {
     }
 }
 
-/// A process that dies between the deadline and the failure leaves both to the next one.
+/// A process that dies between the deadline and the failure leaves both to the next process.
 ///
 /// Guarantees: CHILD-10.
 #[tokio::test]

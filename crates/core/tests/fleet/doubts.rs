@@ -16,14 +16,15 @@ use ferrata_testing::{Fault, FaultPlan, FaultStore};
 
 use super::world::{Gate, World, key};
 
-/// Makes a process that sends an append twice at the most.
+/// Creates a process that sends an append at most twice.
 async fn process(world: &World) -> (Arc<FaultStore<MemoryStore>>, Runtime) {
     let store = Arc::new(FaultStore::new(world.store.clone(), FaultPlan::new()));
     let runtime = Runtime::builder_with(Arc::clone(&store) as _).clock(Arc::clone(&world.clock) as _);
     (store, runtime.store_retries(2, Duration::from_millis(50)).build().await.unwrap())
 }
 
-/// Has the next write done without a reply; that it is repeated fails, and so do these many looks at what became of it.
+/// Lets the next write succeed without a reply. Its repetition fails, and so do `looks` reads that check its outcome. Returns the number of the next
+/// operation.
 fn lose(store: &FaultStore<MemoryStore>, looks: u64) -> u64 {
     let next = store.operations();
     store.plan(next, Fault::After);
@@ -31,7 +32,7 @@ fn lose(store: &FaultStore<MemoryStore>, looks: u64) -> u64 {
     next + 2 + looks
 }
 
-/// With the end of the first doubt, the second was forgotten as well: the run was this process's by its log, and no driver had it.
+/// A process has two claims of one run with unknown outcome. It resolves both, and releases the run if it has no driver for it.
 ///
 /// Guarantees: CONTROL-22.
 #[tokio::test]
@@ -53,7 +54,7 @@ async fn process_releases_both_claims_with_unknown_outcome() {
             }
         })
         .await;
-    // The next look comes in four seconds.
+    // The next check follows in four seconds.
     world.pass_for(Duration::from_secs(1)).await;
     drop(other.resume(&graph, "r").take_over().await.unwrap());
     other.shutdown(Duration::ZERO).await.unwrap();
@@ -64,12 +65,12 @@ async fn process_releases_both_claims_with_unknown_outcome() {
     assert_eq!((head.epoch.get(), head.owner), (4, Some(owner.executor())));
 
     world.pass_for(Duration::from_secs(60)).await;
-    assert!(store.operations() > again, "both were looked at again");
+    assert!(store.operations() > again, "both outcomes must be checked again");
     let head = world.store.head(&key("r")).await.unwrap().unwrap();
     assert_eq!((head.status, head.owner), (RunStatus::InProgress, None));
 }
 
-/// The reply of a purge comes after another run was started under the name, in doubt as well.
+/// The reply of a purge comes after another run was started under the id, also with unknown outcome.
 ///
 /// Guarantees: CONTROL-22.
 #[tokio::test]
@@ -85,7 +86,7 @@ async fn late_purge_reply_preserves_unknown_start() {
     store.after(store.operations(), async move {
         let next = line.operations();
         lose(&line, 3);
-        // It arrives when the process has looked whether it did.
+        // The append arrives after the process has checked its outcome.
         let (way, network) = (Arc::new(Mutex::new(None)), inner.clone());
         let sent = Arc::clone(&way);
         line.before(next + 1, async move {

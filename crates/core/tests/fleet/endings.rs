@@ -46,7 +46,7 @@ async fn drain_finishes_runs_and_releases_rest() {
         old.start(&graph, Context::new()).id("work").await.unwrap(),
         old.start(&graph, Context::new()).id("more").await.unwrap(),
     );
-    // Its time is near, so it stays in memory.
+    // Its timer expires soon, so the run stays in memory.
     let sleeper = old.start(&nap, Context::new()).id("sleeper").await.unwrap();
     let queued = old.start(&graph, Context::new()).id("queued").await.unwrap();
     assert!(queued.is_queued());
@@ -58,7 +58,7 @@ async fn drain_finishes_runs_and_releases_rest() {
     });
     assert!(matches!(world.pass(sleeper.wait()).await.unwrap(), Outcome::Sleeping { .. }));
     world.pass_for(Duration::from_secs(5)).await;
-    assert!(!draining.is_finished(), "nodes have the time that they need");
+    assert!(!draining.is_finished(), "a drain must give nodes the time that they need");
     assert_eq!(old.start(&graph, Context::new()).id("new").await.unwrap_err().kind(), ErrorKind::Closed);
     gate.word.notify_one();
     gate.word.notify_waiters();
@@ -102,7 +102,7 @@ async fn shutdown_cuts_slow_drain_short() {
     assert_eq!(gate.dropped.load(Ordering::SeqCst), 1);
 }
 
-/// The grace of the cancellation was waited out, however long it was, although the process was to end at once.
+/// The end of the process interrupts the grace of a cancellation.
 ///
 /// Guarantees: FLEET-18.
 #[tokio::test]
@@ -132,7 +132,7 @@ async fn wait_reports_run_without_serving_process() {
     gate.until_began(1).await;
     let watching = other.start(&graph, Context::new()).id("r").await.unwrap();
     assert!(!watching.is_driven_here());
-    // As long as its owner lives, it is waited for.
+    // The handle waits while the owner is alive.
     tokio::select! {
         biased;
         ended = watching.wait() => panic!("{ended:?}"),
@@ -152,7 +152,7 @@ async fn wait_reports_run_without_serving_process() {
     world.pass(resumed.completed()).await.unwrap();
 }
 
-/// A process that serves the workflow waited for a run that it never takes up, without end.
+/// A waiter gets an error if no process with the required tags exists, even if a process serves the workflow.
 ///
 /// Guarantees: FLEET-11.
 #[tokio::test]
@@ -192,7 +192,7 @@ async fn unservable_run_stays_stalled_until_process_appears() {
     line.set_heart(Heart::Fails);
     line.set_down(true);
     world.pass_for(Duration::from_secs(20)).await;
-    assert!(watcher.stalled().is_empty(), "another process may be about to take it");
+    assert!(watcher.stalled().is_empty(), "another process may still claim the run");
     world.pass_for(Duration::from_secs(20)).await;
     let stalled = watcher.stalled();
     assert_eq!(stalled.len(), 1);
@@ -215,11 +215,11 @@ async fn unservable_run_stays_stalled_until_process_appears() {
     };
     world.pass(done).await;
     world.pass_for(Duration::from_secs(5)).await;
-    assert!(watcher.stalled().is_empty(), "it needs nobody any more");
+    assert!(watcher.stalled().is_empty(), "the run must not be listed any more");
     assert_eq!(count.load(Ordering::SeqCst), 0);
 }
 
-/// A driver whose store failed for too long stopped, and its run was its own for as long as the process lived: nobody took it up.
+/// A driver whose store fails for too long stops and releases its run, although its process is alive, so that another process can claim it.
 ///
 /// Guarantees: DURABLE-10.
 #[tokio::test]
@@ -253,7 +253,7 @@ async fn wait_reports_waiting_run_without_starter() {
     let graph = gate.graph("g", Effect::Write);
     let busy = full.start(&graph, Context::new()).id("busy").await.unwrap();
     let queued = full.start(&graph, Context::new()).id("queued").await.unwrap();
-    // Its place is here: it has room in time, however long that takes.
+    // The run waits in this process, which will have a free slot at some time.
     let again = full.start(&graph, Context::new()).id("queued").await.unwrap();
     let waiting = world::spawn(async move { again.wait().await });
     world.pass_for(Duration::from_secs(300)).await;
@@ -264,14 +264,14 @@ async fn wait_reports_waiting_run_without_starter() {
     world.pass(busy.completed()).await.unwrap();
     assert!(matches!(world.pass(queued.wait()).await.unwrap(), Outcome::Paused { .. }));
     assert!(matches!(world.pass(waiting).await.unwrap().unwrap(), Outcome::Paused { .. }));
-    // Unpaused, it stands in no line.
+    // After the unpause, the run does not wait for a slot here.
     full.unpause(queued.run()).await.unwrap();
     let begun = world.clock.monotonic();
     let error = world.pass(queued.wait()).await.unwrap_err();
-    assert!(world.clock.monotonic() - begun < Duration::from_secs(120), "it is a bounded wait");
+    assert!(world.clock.monotonic() - begun < Duration::from_secs(120), "the wait must be bounded");
     assert_eq!(error.kind(), ErrorKind::Closed);
     assert!(error.to_string().contains("no process started the run"), "{error}");
-    // As soon as somebody serves it, it is waited for.
+    // As soon as a process serves the workflow, the handle waits for the run.
     full.serve(&graph).unwrap();
     gate.word.notify_one();
     world.pass(queued.completed()).await.unwrap();
@@ -295,7 +295,7 @@ async fn failed_claim_of_waiting_run_ends_wait() {
     assert_eq!(world.pass(queued.wait()).await.unwrap_err().kind(), ErrorKind::Corrupt);
 }
 
-/// A heartbeat that was under way as the process ended arrived after its end, and had it count as alive for another while.
+/// A heartbeat that is in flight when the process ends must not arrive after its end, so that the process does not count as alive.
 #[tokio::test]
 async fn no_heartbeat_arrives_after_the_end() {
     let world = World::new();
@@ -311,7 +311,7 @@ async fn no_heartbeat_arrives_after_the_end() {
     assert_eq!(beats.iter().map(Duration::is_zero).collect::<Vec<_>>(), [false, true], "{beats:?}");
 }
 
-/// The server had been started again since the connection was used: the shutdown failed, and the process counted as alive for a while.
+/// A shutdown succeeds even if its pooled connection was broken by a restart of the server.
 #[tokio::test]
 async fn shutdown_survives_broken_idle_connection() {
     let world = World::new();
@@ -326,7 +326,7 @@ async fn shutdown_survives_broken_idle_connection() {
     );
 }
 
-/// Whoever called it went away: the process has ended all the same, and others need not wait for its heartbeat to expire.
+/// If the caller drops the drain, the process still ends, and other processes need not wait for its heartbeat to expire.
 #[tokio::test]
 async fn dropped_drain_ends_heartbeat() {
     let world = World::new();
@@ -336,7 +336,7 @@ async fn dropped_drain_ends_heartbeat() {
     gate.until_began(1).await;
     tokio::select! {
         biased;
-        _ = runtime.drain() => panic!("a run goes on"),
+        _ = runtime.drain() => panic!("a run is still active"),
         () = tokio::task::yield_now() => {}
     }
     line.set_heart(Heart::IsLate);

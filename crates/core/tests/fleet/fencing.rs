@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 
 use super::world::{Gate, Heart, World, key};
 
-/// The life of a heartbeat unless set otherwise.
+/// Default validity of a heartbeat.
 const TTL: Duration = Duration::from_secs(15);
 
 /// Guarantees: FLEET-3.
@@ -36,7 +36,7 @@ async fn runs_stop_before_lease_expires_and_continue_later() {
         assert_eq!(error.kind(), ErrorKind::Fenced, "{heart:?}: {error}");
         assert!(error.to_string().contains("heartbeats failed for"), "{heart:?}: {error}");
         let took = world.clock.monotonic() - begun;
-        // The last heartbeat that succeeded was sent at `begun` or before.
+        // The last successful heartbeat was sent at `begun` or earlier.
         assert!(took <= TTL * 3 / 4 && took > TTL / 3, "{heart:?}: stopped after {took:?}");
         world
             .pass(async {
@@ -46,7 +46,7 @@ async fn runs_stop_before_lease_expires_and_continue_later() {
             })
             .await;
 
-        // Nothing is taken while they are lost, and nothing is written to what was there.
+        // Without heartbeats, the process claims no run and writes to none.
         let head = world.store.head(&key("r")).await.unwrap().unwrap();
         let refused = runtime.start(&graph, Context::new()).id("new").await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Unavailable, "{heart:?}: {refused}");
@@ -63,7 +63,7 @@ async fn runs_stop_before_lease_expires_and_continue_later() {
     }
 }
 
-/// The store counts a heartbeat from when it has it, and that may be long before the answer is here.
+/// A heartbeat counts from the time when it was sent, because the store may have received it long before the reply.
 ///
 /// Guarantees: FLEET-4.
 #[tokio::test]
@@ -83,7 +83,7 @@ async fn a_heartbeat_counts_from_when_it_was_sent() {
     line.set_heart(Heart::Hangs);
     assert_eq!(world.pass(run.wait()).await.unwrap_err().kind(), ErrorKind::Fenced);
     let took = world.clock.monotonic() - begun;
-    // It was sent when a third of the first one's life had passed.
+    // The heartbeat was sent after a third of the first one's validity.
     assert!(took <= TTL / 3 + TTL * 3 / 4 + Duration::from_millis(200), "stopped after {took:?}");
 }
 
@@ -98,18 +98,18 @@ async fn process_releases_fenced_run() {
     server.serve(&graph).unwrap();
     let run = starter.start(&graph, Context::new()).id("r").await.unwrap();
     gate.until_began(1).await;
-    // The store counts the heartbeats, so that the run never is an orphan; only their sender is in doubt.
+    // The store receives the heartbeats, so the run never becomes an orphan. Only their sender does not know this.
     line.set_heart(Heart::IsNotHeard);
     assert_eq!(world.pass(run.wait()).await.unwrap_err().kind(), ErrorKind::Fenced);
     world.pass_for(TTL).await;
-    assert_eq!(gate.began.load(Ordering::SeqCst), 1, "its owner counts as alive");
+    assert_eq!(gate.began.load(Ordering::SeqCst), 1, "the owner must count as alive");
     line.set_heart(Heart::Beats);
     world.pass(gate.until_began(2)).await;
     let head = server.head(&key("r")).await.unwrap().unwrap();
     assert_eq!((head.owner, head.epoch.get()), (Some(server.executor()), 2));
     gate.word.notify_one();
     world.pass(run.completed()).await.unwrap();
-    // The log said `FENCED`, and whoever read it looked for another process that had taken the run.
+    // The log names the lost heartbeat, and not `FENCED`, which would suggest another owner.
     let told = server.timeline(&key("r"), Seq::new(0)).await.unwrap();
     let told: Vec<&str> = told.iter().map(|line| &*line.text).collect();
     assert!(told.contains(&"released: its heartbeat was lost"), "{told:?}");
@@ -139,7 +139,7 @@ async fn suspended_process_skips_stale_intent() {
                 clock.advance(minute);
             }
             if taken {
-                // As one that finds it dead would: here the heart beats while the others have their turn.
+                // Take over explicitly, because the heartbeat succeeds while other tasks run.
                 let run = other_then.resume(&graph_then, "r").take_over().await.unwrap();
                 let Outcome::Interrupted(questions) = run.wait().await.unwrap() else { panic!() };
                 assert_eq!(questions.len(), 1);
@@ -153,7 +153,7 @@ async fn suspended_process_skips_stale_intent() {
             assert_eq!(
                 (began, head.status),
                 (0, RunStatus::Interrupted),
-                "{label}: it acted, though it is asked about"
+                "{label}: the effect happened although an operator was asked"
             );
             assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Fenced, "{label}");
         } else {
@@ -161,13 +161,13 @@ async fn suspended_process_skips_stale_intent() {
             assert_eq!(
                 (began, head.epoch.get()),
                 (1, 1),
-                "{label}: nobody took the run, so it is still its owner's"
+                "{label}: no other process claimed the run, so its owner keeps it"
             );
         }
     }
 }
 
-/// A wall clock that is put forth by an hour costs a heartbeat, and no run.
+/// A wall clock that jumps forward by an hour causes a missed heartbeat, and no loss of a run.
 ///
 /// Guarantees: FLEET-5.
 #[tokio::test]
@@ -210,7 +210,7 @@ async fn external_node_rechecks_owner_after_first_poll_delay() {
             .entry("begin")
             .build()
             .unwrap();
-        // Its turn comes before that of the attempt that is about to be spawned.
+        // This task runs before the attempt that is about to be spawned.
         let busy = Arc::new(Mutex::new(JoinSet::new()));
         let (clock, tasks, beats) = (Arc::clone(&world.clock), Arc::clone(&busy), Arc::clone(&line));
         line.after(RecordKind::Intent, async move {
@@ -248,7 +248,7 @@ async fn external_node_rechecks_owner_after_waiting() {
             .add("gate", gate.clone())
             .effect(Effect::External)
             .around(move |cx, state, work| {
-                // Suspended there: the time is over before any other task has a turn.
+                // The process is suspended here, and the heartbeat expires before any other task runs.
                 if waits.swap(false, Ordering::SeqCst) {
                     clock.advance(TTL * 4);
                     beats.set_heart(heart);
@@ -269,8 +269,8 @@ async fn external_node_rechecks_owner_after_waiting() {
     }
 }
 
-/// A node keeps the thread busy for longer than a heartbeat lives, and the store does not answer afterwards: what the node
-/// returned is not sent on the strength of a heartbeat of long ago.
+/// A node blocks the thread for longer than a heartbeat is valid, and then the store does not answer. The node's result must not be written under the
+/// expired heartbeat.
 ///
 /// Guarantees: FLEET-6.
 #[tokio::test]
@@ -284,7 +284,7 @@ async fn starved_process_writes_nothing_before_heartbeat() {
         gate.until_began(1).await;
         line.set_heart(heart);
         let before = line.appends.load(Ordering::SeqCst);
-        // Both at once: the node ends, and so much time has passed.
+        // The node ends and the time passes at the same moment.
         world.clock.advance(TTL * 2);
         gate.word.notify_one();
         let outcome = world.pass(run.wait()).await;
@@ -295,7 +295,7 @@ async fn starved_process_writes_nothing_before_heartbeat() {
             assert_eq!((sent > 0, head.epoch.get()), (true, 1));
         } else {
             assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Fenced, "{heart:?}");
-            assert_eq!(sent, 0, "{heart:?}: a record was sent in doubt");
+            assert_eq!(sent, 0, "{heart:?}: a record was written without a valid heartbeat");
         }
     }
 }
@@ -309,12 +309,12 @@ async fn a_process_started_again_is_another_executor() {
     let graph = gate.graph("g", Effect::Write);
     let run = first.start(&graph, Context::new()).id("r").await.unwrap();
     gate.until_began(1).await;
-    // The same program under the same name: everything is set alike.
+    // The same program with the same name and the same settings.
     let (_, second) = world.process(|b| b).await;
     assert_ne!(first.executor(), second.executor());
     second.serve(&graph).unwrap();
     world.pass_for(TTL * 2).await;
-    assert_eq!(gate.began.load(Ordering::SeqCst), 1, "the first is alive, so its run is its own");
+    assert_eq!(gate.began.load(Ordering::SeqCst), 1, "the first process is alive, so it keeps its run");
     line.set_heart(Heart::Fails);
     line.set_down(true);
     assert_eq!(world.pass(run.wait()).await.unwrap_err().kind(), ErrorKind::Fenced);
@@ -325,7 +325,7 @@ async fn a_process_started_again_is_another_executor() {
     world.pass(watching.completed()).await.unwrap();
 }
 
-/// A test's clock jumps, and a laptop is closed: without anybody else, that is no reason to stop anything.
+/// If the clock jumps and no other process exists, no run is stopped.
 ///
 /// Guarantees: FLEET-5.
 #[tokio::test]
@@ -345,10 +345,10 @@ async fn a_day_in_one_step_stops_nothing() {
     assert_eq!(runtime.head(&key("r")).await.unwrap().unwrap().epoch.get(), 1);
 }
 
-/// How far a wall clock is put at the look of this number, in ms.
+/// The step of the wall clock at the n-th read, in ms.
 type Put = fn(i64) -> i64;
 
-/// A wall clock that is put somewhere else before each look at it, until it is steady.
+/// A wall clock that steps before each read, until it is steady.
 #[derive(Debug)]
 struct Restless {
     truth: Arc<ManualClock>,
@@ -376,8 +376,8 @@ impl Clock for Restless {
     }
 }
 
-/// A wall clock that is never the same twice has a process doubt that it counts as alive at each look. It sends few heartbeats, does nothing twice,
-/// and goes on when the clock is steady.
+/// With a wall clock that steps at every read, a process doubts its heartbeat at each read. It still sends few heartbeats, repeats no work, and
+/// continues when the clock is steady.
 ///
 /// Guarantees: FLEET-5.
 #[tokio::test]
@@ -419,11 +419,11 @@ async fn repeated_clock_jumps_send_few_heartbeats() {
         world.pass_for(TTL * 8).await;
         let calls = line.take_calls();
         let beats = calls.get("heartbeat").copied().unwrap_or(0);
-        // Three in each life, and those that a doubt asks for.
+        // Three per validity period, and one for each doubt.
         assert!(beats <= 8 * 16, "a clock that jumps {jumps}: {calls:?}");
         assert!(calls.values().sum::<u64>() <= 400, "a clock that jumps {jumps}: {calls:?}");
         let looks = clock.looks.load(Ordering::SeqCst);
-        assert!(looks <= 8 * 16 * 8, "a clock that jumps {jumps} is looked at {looks} times");
+        assert!(looks <= 8 * 16 * 8, "a clock that jumps {jumps} is read {looks} times");
 
         clock.is_steady.store(true, Ordering::SeqCst);
         [&begin, &gate].into_iter().for_each(|gate| gate.word.notify_one());

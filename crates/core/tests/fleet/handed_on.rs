@@ -16,7 +16,7 @@ use ferrata_core::store::{CheckpointStore, HeaderRange};
 
 use super::world::{Gate, World, key};
 
-/// Returns a workflow whose node asks, and then waits for a word, so that nothing is appended after the claim.
+/// A workflow whose node asks, and then waits for the gate, so that no record follows the claim.
 fn asks(gate: &Gate) -> Graph<Context> {
     let gate = gate.clone();
     Graph::<Context>::builder("asks")
@@ -45,14 +45,14 @@ fn calls(calls: &[(&'static str, u64)]) -> BTreeMap<&'static str, u64> {
     calls.iter().copied().collect()
 }
 
-/// Lets what is under way without any time come to its end.
+/// Yields until no task can make progress without a clock tick.
 async fn turns() {
     for _ in 0..200 {
         tokio::task::yield_now().await;
     }
 }
 
-/// A signal rang a bell, at which the process listed what it had just written, twice, and loaded it again to claim it.
+/// An answer to an idle run causes only the claim. The process does not list runs or load the run again.
 #[tokio::test]
 async fn answer_to_idle_run_causes_only_claim() {
     let world = World::new();
@@ -67,7 +67,7 @@ async fn answer_to_idle_run_causes_only_claim() {
 
     runtime.respond(run.run(), "ask@1:sure", Answer::accept(true).unwrap()).await.unwrap();
     turns().await;
-    assert_eq!(gate.began.load(Ordering::SeqCst), 1, "it goes on at once");
+    assert_eq!(gate.began.load(Ordering::SeqCst), 1, "the run must continue at once");
     assert_eq!(line.take_calls(), calls(&[("load", 1), ("append", 2)]));
     assert_eq!(kinds(&world.store, "r").await[before..], [RecordKind::Signal, RecordKind::Claim]);
     gate.word.notify_one();
@@ -105,12 +105,12 @@ async fn retry_of_failed_run_causes_only_claim() {
 
     runtime.retry(run.run()).await.unwrap();
     turns().await;
-    assert_eq!(gate.began.load(Ordering::SeqCst), 1, "it goes on at once");
+    assert_eq!(gate.began.load(Ordering::SeqCst), 1, "the run must continue at once");
     assert_eq!(line.take_calls(), calls(&[("load", 1), ("append", 2)]));
     assert_eq!(kinds(&world.store, "r").await[before..], [RecordKind::Signal, RecordKind::Claim]);
 }
 
-/// What the run was started with is not in its log: a process that never drove the run asks for its head.
+/// A process that never drove the run must also read its head, because the log does not contain the start facts.
 #[tokio::test]
 async fn answer_from_another_process_lists_no_runs() {
     let world = World::new();
@@ -125,11 +125,11 @@ async fn answer_from_another_process_lists_no_runs() {
 
     second.respond(run.run(), "ask@1:sure", Answer::accept(true).unwrap()).await.unwrap();
     turns().await;
-    assert_eq!(gate.began.load(Ordering::SeqCst), 1, "it goes on at once");
+    assert_eq!(gate.began.load(Ordering::SeqCst), 1, "the run must continue at once");
     assert_eq!(line.take_calls(), calls(&[("load", 1), ("append", 2), ("head", 1)]));
 }
 
-/// A bell had the process list runs although it was full, and the answered one find its place in line by that.
+/// If the process is full, an answered run waits for capacity, and the answer causes no listing.
 #[tokio::test]
 async fn answered_run_waits_for_capacity() {
     let world = World::new();
@@ -147,7 +147,7 @@ async fn answered_run_waits_for_capacity() {
     runtime.respond(run.run(), "ask@1:sure", Answer::accept(true).unwrap()).await.unwrap();
     turns().await;
     assert_eq!(line.take_calls().get("runs"), None);
-    assert_eq!(gate.began.load(Ordering::SeqCst), 1, "there is no room for it");
+    assert_eq!(gate.began.load(Ordering::SeqCst), 1, "no slot is free");
     gate.word.notify_one();
     world.pass(busy.completed()).await.unwrap();
     world.pass(gate.until_began(2)).await;

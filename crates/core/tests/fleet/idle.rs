@@ -9,8 +9,8 @@ use ferrata_core::state::Context;
 
 use super::world::{Gate, World};
 
-/// Ten processes and many runs at rest: 2,000 unless `FERRATA_IDLE_RUNS` says otherwise. The calls are counted and not timed, so their
-/// number is that of a hundred thousand, as long as no listing goes through them page by page: these are four pages.
+/// Ten processes and many idle runs: 2,000, or `FERRATA_IDLE_RUNS`. Calls are counted, and no listing reads all pages. So the number for these four
+/// pages also holds for a hundred thousand runs.
 ///
 /// Guarantees: FLEET-10, SCALE-2.
 #[tokio::test]
@@ -44,13 +44,12 @@ async fn an_idle_fleet_leaves_its_store_alone() {
     }
     let per_second = calls.values().sum::<u64>() as f64 / f64::from(SECONDS);
     println!("{per_second:.1} calls a second: {calls:?} in {SECONDS} s");
-    assert!(per_second < 20.0, "{per_second:.1} calls a second: {calls:?} in {SECONDS} s");
-    // It does look, and its hearts beat.
+    assert!(per_second < 20.0, "{per_second:.1} calls per second: {calls:?} in {SECONDS} s");
+    // The processes do poll and send heartbeats.
     assert!(calls["runs"] > u64::from(SECONDS) && calls["heartbeat"] > u64::from(SECONDS));
 }
 
-/// A node that works for long is looked at twice a second for signals of other processes, and ten times less often where the store tells
-/// of changes.
+/// While a node works for long, the driver polls for signals of other processes twice a second, and ten times less often if the store sends notices.
 #[tokio::test]
 async fn long_node_rarely_polls_store_with_notices() {
     let world = World::new();
@@ -61,5 +60,5 @@ async fn long_node_rarely_polls_store_with_notices() {
     line.take_calls();
     world.pass_for(Duration::from_secs(60)).await;
     let heads = line.take_calls().get("head").copied().unwrap_or_default();
-    assert!((10..=13).contains(&heads), "{heads} heads in a minute");
+    assert!((10..=13).contains(&heads), "{heads} reads of heads in a minute");
 }

@@ -27,7 +27,7 @@ enum Ends {
     ShutDown,
 }
 
-/// A node that waits for a word and then starts runs, and a child that counts how often it was run.
+/// A node that waits for the gate and then starts runs, and a child that counts its executions.
 fn family(starts: Starts) -> (Gate, Arc<AtomicU32>, Graph<Context>, Graph<Context>) {
     let (gate, runs) = (Gate::default(), Arc::new(AtomicU32::new(0)));
     let counted = Arc::clone(&runs);
@@ -106,7 +106,7 @@ async fn shutdown_during_child_start_does_not_fail_node() {
     }
 }
 
-/// The drain begins between the claim of the parent and the look at its child, which no process has then.
+/// The drain begins between the claim of the parent and the check of its child, which has no owner at that time.
 ///
 /// Guarantees: FLEET-17.
 #[tokio::test]
@@ -124,7 +124,7 @@ async fn shutdown_during_child_lookup_does_not_fail_node() {
                 async move {
                     let started = cx.child(&child, Context::new()).id("kid").start().await?;
                     if gate.began.fetch_add(1, Ordering::SeqCst) == 0 {
-                        // At work, so that the run does not rest over its child.
+                        // The node works, so that the run does not become idle while it waits for the child.
                         gate.word.notified().await;
                     }
                     started.result().await?;
@@ -166,7 +166,7 @@ async fn shutdown_during_child_lookup_does_not_fail_node() {
     }
 }
 
-/// The store takes the note of the child, and then fails for longer than the committer tries again; it takes heartbeats.
+/// The store accepts the note of the child, and then fails for longer than the committer retries. Heartbeats succeed.
 ///
 /// Guarantees: CHILD-20.
 #[tokio::test]

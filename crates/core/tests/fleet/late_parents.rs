@@ -14,11 +14,10 @@ use ferrata_core::store::CheckpointStore;
 
 use super::world::{Gate, Heart, World, key};
 
-/// The life of a heartbeat unless set otherwise.
+/// Default validity of a heartbeat.
 const TTL: Duration = Duration::from_secs(15);
 
-/// A parent of one node, which gets a word, starts a child and works until it gets another word; but where it is run again, it waits for
-/// the child.
+/// A parent with one node. Its first attempt waits for `begin`, starts a child, and works until `work`. Later attempts wait for the child.
 struct Family {
     begin: Gate,
     work: Gate,
@@ -55,7 +54,7 @@ fn family(at_end: impl Fn() + Clone + Send + Sync + 'static) -> Family {
     Family { begin, work, kid, child, parent }
 }
 
-/// How the child stands, and how many signals it was sent.
+/// The status of the child, and the number of its signals.
 async fn child_of(world: &World) -> (RunStatus, usize) {
     let (run, latest) = (key("kid"), ferrata_core::store::At::Latest);
     let records = world.store.load(&run, latest).await.unwrap().unwrap();
@@ -63,7 +62,8 @@ async fn child_of(world: &World) -> (RunStatus, usize) {
     (world.store.head(&run).await.unwrap().unwrap().status, signals)
 }
 
-/// Another process has taken the run: what this one's attempt leaves is what the other one waits for.
+/// Another process has claimed the parent. The old owner must not cancel the child that its attempt leaves, because the new owner waits for this
+/// child.
 ///
 /// Guarantees: CHILD-11.
 #[tokio::test]
@@ -87,7 +87,7 @@ async fn fenced_process_cancels_no_child_of_next_owner() {
         let ended = world.pass(run.wait()).await;
         assert_eq!(ended.is_ok(), !taken);
         if let Some(successor) = successor {
-            assert_eq!(child_of(&world).await, (RunStatus::InProgress, 0), "it was told to stop");
+            assert_eq!(child_of(&world).await, (RunStatus::InProgress, 0), "the child got a signal");
             family.kid.word.notify_one();
             world.pass(successor.completed()).await.unwrap();
             assert_eq!(child_of(&world).await, (RunStatus::Completed, 0));
@@ -97,7 +97,7 @@ async fn fenced_process_cancels_no_child_of_next_owner() {
     }
 }
 
-/// Another process may have claimed the run, and the owner does not know: its attempt ends as it goes on after a suspension.
+/// After a suspension, an owner does not know whether another process claimed the run. The end of its attempt must not cancel the child.
 ///
 /// Guarantees: CHILD-11.
 #[tokio::test]
@@ -141,7 +141,7 @@ async fn late_parent_check_spares_newly_started_child() {
     family.begin.until_began(1).await;
     let successor = other.resume(&family.parent, "p").take_over().await.unwrap();
     family.begin.until_began(2).await;
-    // The first load is for what became of its record, the second for what became of the child.
+    // The first load checks the outcome of the record, and the second one reads the child.
     let (begin, kid, looking) = (family.begin.clone(), family.kid.clone(), Arc::clone(&line));
     line.after(RecordKind::Step, async move {
         looking.after_loads(2, async move {
@@ -154,13 +154,13 @@ async fn late_parent_check_spares_newly_started_child() {
     world.pass(run.wait()).await.unwrap_err();
     world.pass(family.kid.until_began(1)).await;
     world.pass_for(TTL).await;
-    assert_eq!(child_of(&world).await, (RunStatus::InProgress, 0), "it was told to stop");
+    assert_eq!(child_of(&world).await, (RunStatus::InProgress, 0), "the child got a signal");
     family.work.word.notify_one();
     family.kid.word.notify_one();
     world.pass(successor.completed()).await.unwrap();
 }
 
-/// The pause is over, and while this process is about to tell the children so, another takes the run, and the run is paused anew.
+/// The pause ends. While the owner is about to unpause the children, another process claims the run, and the run is paused again.
 ///
 /// Guarantees: CHILD-11.
 #[tokio::test]
@@ -182,7 +182,7 @@ async fn fenced_owner_cannot_unpause_child_of_next_owner() {
         }
     };
     world.pass(paused).await;
-    // The first signal from here on is the end of the pause: the child was told before.
+    // The first signal from here on is the unpause, because the child's pause was recorded before.
     let (successor, store) = (other.clone(), world.store.clone());
     let (parent, begin) = (family.parent.clone(), family.begin.clone());
     let (taken, is_taken) = tokio::sync::oneshot::channel();
@@ -191,7 +191,7 @@ async fn fenced_owner_cannot_unpause_child_of_next_owner() {
         begin.word.notify_one();
         begin.until_began(2).await;
         successor.pause(&key("p"), "another pause").await.unwrap();
-        // It comes to rest when its child is paused.
+        // The parent becomes idle when its child is paused.
         while store.head(&key("p")).await.unwrap().unwrap().status != RunStatus::Interrupted {
             tokio::task::yield_now().await;
         }
@@ -202,10 +202,10 @@ async fn fenced_owner_cannot_unpause_child_of_next_owner() {
     world.pass(run.wait()).await.unwrap_err();
     family.kid.word.notify_one();
     world.pass_for(TTL * 2).await;
-    assert_eq!(child_of(&world).await.0, RunStatus::Interrupted, "its parent is paused");
+    assert_eq!(child_of(&world).await.0, RunStatus::Interrupted, "the parent must be paused");
 }
 
-/// The owner has read the child's log and is about to cancel it. The child is purged meanwhile, and another run started under its id.
+/// The owner has read the child's log and is about to cancel the child. Then the child is purged, and another run is started under its id.
 ///
 /// Guarantees: CHILD-5.
 #[tokio::test]
@@ -217,7 +217,7 @@ async fn parent_signal_skips_run_with_reused_child_id() {
     family.begin.word.notify_one();
     let run = runtime.start(&family.parent, Context::new()).id("p").await.unwrap();
     family.work.until_began(1).await;
-    // Driven elsewhere, so that its log is read here before it is told.
+    // Another process drives the child, so the owner reads its log before the cancellation.
     other.resume(&family.child, "kid").take_over().await.unwrap();
     family.kid.until_began(2).await;
     let (store, stranger, graph) = (world.store.clone(), other.clone(), family.child.clone());
@@ -225,7 +225,7 @@ async fn parent_signal_skips_run_with_reused_child_id() {
         store.purge(&key("kid"), None).await.unwrap();
         let mut input = Context::new();
         input.set("of", "a stranger").unwrap();
-        // The driver of the life before goes first: it finds that its run is gone.
+        // Wait until the driver of the purged run has noticed the purge.
         while stranger.start(&graph, input.clone()).id("kid").await.is_err() {
             tokio::task::yield_now().await;
         }
@@ -233,5 +233,5 @@ async fn parent_signal_skips_run_with_reused_child_id() {
     family.work.word.notify_one();
     world.pass(run.completed()).await.unwrap();
     world.pass_for(TTL).await;
-    assert_eq!(child_of(&world).await, (RunStatus::InProgress, 0), "a stranger was told to stop");
+    assert_eq!(child_of(&world).await, (RunStatus::InProgress, 0), "an unrelated run got a signal");
 }

@@ -14,7 +14,8 @@ use tokio::sync::Notify;
 
 use super::world::{World, key, spawn};
 
-/// The other way leads to the same activation. What a task of the attempt of before still does there was computed from other inputs.
+/// The other path leads to the same activation. A step of a task of the aborted attempt belongs to other inputs, so the new attempt must not reuse
+/// it.
 #[tokio::test]
 async fn aborted_attempt_step_is_not_reused() {
     let world = World::new();
@@ -81,14 +82,14 @@ async fn aborted_attempt_step_is_not_reused() {
     word.notify_one();
     let state = world.pass(run.completed()).await.unwrap();
     assert_eq!(state.get::<String>("price").unwrap().as_deref(), Some("of now"));
-    // A process that had gone on from there would have taken the other for its own.
+    // The log contains only the step of the new attempt, so another process reuses the right one.
     let records = world.store.load(&key("r"), At::Latest).await.unwrap().unwrap();
     let steps: Vec<_> = records.iter().filter(|record| record.header.kind == RecordKind::Step).collect();
     assert_eq!(steps.len(), 1, "{steps:?}");
 }
 
-/// An edit that comes before the record of the fan-out gives the item another value. What the attempt of before makes of the item that it was
-/// given is not the result of the new one, whether it still runs, has ended or has an update that cannot be applied.
+/// An edit that precedes the record of the fan-out changes the item. The result of the old item's attempt must not count for the new item. The old
+/// attempt may still be running, may have ended, or may have an update that cannot be applied.
 ///
 /// Guarantees: DURABLE-5.
 #[tokio::test]
@@ -128,7 +129,7 @@ async fn aborted_item_result_is_not_reused() {
             while at_work.load(Ordering::SeqCst) == 0 {
                 tokio::task::yield_now().await;
             }
-            // Its end is taken in meanwhile.
+            // The driver receives the end of the attempt in the meantime.
             for _ in 0..100 {
                 tokio::task::yield_now().await;
             }
@@ -142,15 +143,12 @@ async fn aborted_item_result_is_not_reused() {
         word.notify_one();
         let state = world.pass(run.completed()).await.unwrap();
         let done = state.get::<Vec<String>>("done").unwrap();
-        assert_eq!(
-            done.as_deref(),
-            Some(&["new".to_owned()][..]),
-            "it had ended: {has_ended}, applies: {applies}"
-        );
+        assert_eq!(done.as_deref(), Some(&["new".to_owned()][..]), "ended: {has_ended}, applies: {applies}");
     }
 }
 
-/// Two ends are decided again, and the first cannot be: the second was recorded with what the first had added, which was added once more.
+/// After a conflict, two ends are decided again. If the first cannot be decided again, the second is discarded, too, because its update included that
+/// of the first.
 #[tokio::test]
 async fn conflict_discards_ends_after_unrepeatable_end() {
     let world = World::new();
@@ -179,7 +177,7 @@ async fn conflict_discards_ends_after_unrepeatable_end() {
         .build()
         .unwrap();
     let (again, stray) = (Arc::clone(&line), Arc::clone(&strays));
-    // The start of the two is on record, and their ends are not.
+    // The starts of both nodes are recorded, and their ends are not.
     line.after(RecordKind::Node, async move {
         again.before(RecordKind::Node, async move {
             let edited = Op::Set("edited".into(), true.into());

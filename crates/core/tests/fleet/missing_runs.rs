@@ -10,13 +10,12 @@ use ferrata_core::store::CheckpointStore;
 
 use super::world::{Gate, World, key};
 
-/// Sixty runs stayed `InProgress` for good: their process lived and owned them, its drivers had taken the absence for a purge, and nothing looked
-/// for own runs without a driver.
+/// A process whose runs are missing in the store keeps them when they reappear. It finds its own runs without a driver, and drives or releases them.
 ///
 /// Guarantees: FLEET-7.
 #[tokio::test]
 async fn missing_run_goes_on_when_it_is_back() {
-    // Less than a release is tried, and more: then the process finds the run among its own.
+    // Shorter and longer than the process retries the release. After a longer time, the process finds the run in its listing.
     for away in [6, 60] {
         let world = World::new();
         let (line, runtime) = world.process(|b| b).await;
@@ -38,7 +37,7 @@ async fn missing_run_goes_on_when_it_is_back() {
     }
 }
 
-/// A run that its driver drives is never released, however often its process looks for own runs.
+/// The check for own runs never releases a run that has a driver in this process.
 ///
 /// Guarantees: FLEET-7.
 #[tokio::test]

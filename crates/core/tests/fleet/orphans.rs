@@ -17,7 +17,7 @@ use ferrata_core::{Error, ErrorKind};
 
 use super::world::{Heart, Line, World, key};
 
-/// How often each run's node ended, and where.
+/// Number and process of the node ends of each run.
 #[derive(Default)]
 struct Ledger {
     ended: Mutex<BTreeMap<String, u32>>,
@@ -45,7 +45,7 @@ fn graph(ledger: &Arc<Ledger>) -> Graph<Context> {
         .unwrap()
 }
 
-/// Makes orphans: starts them in a process that dies.
+/// Creates orphans by starting runs in a process that dies.
 async fn orphans(world: &World, ledger: &Arc<Ledger>, count: u32) {
     let (line, dead) = world.process(|b| b).await;
     for number in 0..count {
@@ -58,7 +58,7 @@ async fn orphans(world: &World, ledger: &Arc<Ledger>, count: u32) {
     line.set_down(true);
     world.pass_for(Duration::from_secs(20)).await;
     let left = world.store.runs(&orphaned(), Page::first(1)).await.unwrap();
-    assert_eq!(left.items.len(), 1, "they are orphans");
+    assert_eq!(left.items.len(), 1, "the runs are orphans");
     ledger.is_open.store(1, Ordering::SeqCst);
 }
 
@@ -68,7 +68,7 @@ fn orphaned() -> RunQuery {
     query
 }
 
-/// Waits until so many have ended.
+/// Waits until `count` runs have ended.
 async fn ended(ledger: &Ledger, count: usize) {
     while ledger.ended.lock().unwrap().len() < count {
         tokio::task::yield_now().await;
@@ -90,16 +90,16 @@ async fn ten_thousand_orphans_are_shared_by_the_fleet() {
     }
     world.pass(ended(&ledger, RUNS as usize)).await;
     let ended = ledger.ended.lock().unwrap();
-    assert!(ended.values().all(|&times| times == 1), "each ran once");
+    assert!(ended.values().all(|&times| times == 1), "each run must run once");
     let mut reads = 0;
     for (line, _) in &fleet {
         let (calls, appends) = (line.take_calls(), line.appends.load(Ordering::SeqCst));
         println!("{appends} appends, calls: {calls:?}");
-        // Two for each run that it took: the claim and the end.
-        assert!(appends > RUNS / 10, "each has its share");
+        // Two per claimed run: the claim and the end.
+        assert!(appends > RUNS / 10, "each process must get a share");
         reads += calls.get("load").copied().unwrap_or_default();
     }
-    // All four were at work on the same page, and a log in two was read in vain.
+    // The processes must not read the same logs in vain.
     assert!(reads < u64::from(RUNS) * 5 / 4, "{reads} logs were read for {RUNS} runs");
 }
 
@@ -120,7 +120,7 @@ async fn bad_rows_never_hold_up_the_rest() {
             .build()
             .unwrap()
     };
-    // More than a page of each, and older than what can be taken up.
+    // Create more than a page of each, older than the runs that can be claimed.
     let (other, misfit) = (stuck("unserved", "note"), stuck("g", "elsewhere"));
     for number in 0..600 {
         dead.start(&other, Context::new()).id(format!("unserved{number}")).await.unwrap();
@@ -144,7 +144,7 @@ async fn bad_rows_never_hold_up_the_rest() {
     world.pass(ended(&ledger, 300)).await;
     line.take_calls();
     world.pass_for(Duration::from_secs(40)).await;
-    // Each of them rests for longer each time: some five tries where there are forty looks.
+    // A bad row is retried with a growing delay: about five times in forty sweeps.
     let reads = line.take_calls().get("load").copied().unwrap_or_default();
     assert!((1_200..10_000).contains(&reads), "{reads} logs of bad rows were read in 40 seconds");
     let mut kinds: BTreeMap<ErrorKind, u32> = BTreeMap::new();
@@ -166,7 +166,7 @@ async fn sweep_survives_store_restart() {
         line.take_calls();
         world.pass_for(Duration::from_secs(60)).await;
         let looks = line.take_calls().get("runs").copied().unwrap_or_default();
-        assert!((2..30).contains(&looks), "{looks} looks at a store that is down for a minute");
+        assert!((2..30).contains(&looks), "{looks} sweeps of a store that is down for a minute");
         line.set_down(false);
     }
     world.pass(ended(&ledger, 1_000)).await;

@@ -16,11 +16,11 @@ use ferrata_testing::SeqIds;
 
 use super::world::{World, key};
 
-/// Ids that panic in the place of a driver: each record needs one, and it is made in no node, update or route.
+/// Ids that panic in the driver. Each record needs an id, and no node, update or route creates one.
 #[derive(Debug)]
 struct Brittle {
     ids: SeqIds,
-    /// After how many ids it panics, once; never below 0.
+    /// Number of ids until the single panic.
     left: AtomicI32,
 }
 
@@ -59,7 +59,7 @@ async fn driver_panic_releases_run_and_reports_outcome() {
     let error = world.pass(run.wait()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Closed);
     assert!(error.to_string().contains("panicked: no id is left"), "{error}");
-    // No heartbeat expires: its process is alive all the time.
+    // No heartbeat expires, because the process is alive.
     let free = async {
         while world.store.head(&key("r")).await.unwrap().unwrap().owner.is_some() {
             tokio::task::yield_now().await;

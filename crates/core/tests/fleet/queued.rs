@@ -13,12 +13,12 @@ use ferrata_core::{Clock as _, ErrorKind};
 
 use super::world::{Gate, World, key};
 
-/// A process that is full, and a run that waits in its line.
+/// A process at its capacity, with a run that waits for a slot.
 struct Full {
     world: World,
     full: Runtime,
     other: Runtime,
-    /// What keeps the process full, and what the waiting run is to do.
+    /// The gate of the active run, and the graph of the waiting run.
     busy: Gate,
     gate: Gate,
     graph: Graph<Context>,
@@ -40,18 +40,18 @@ impl Full {
         Self { world, full, other, busy, gate, graph, first, waiting }
     }
 
-    /// Waits for the run in line for a few seconds at the most.
+    /// Waits for the result of the waiting run, for a few seconds at most.
     async fn heard(&self) -> Outcome<Context> {
         let begun = self.world.clock.monotonic();
         let outcome = self.world.pass(self.waiting.wait()).await.unwrap();
         let took = self.world.clock.monotonic() - begun;
-        assert!(took < Duration::from_secs(5), "heard after {took:?}");
+        assert!(took < Duration::from_secs(5), "the result came after {took:?}");
         assert!(!self.waiting.is_queued(), "{outcome:?}");
         outcome
     }
 }
 
-/// The handle waited for its place in the line alone: a run that others had finished long ago was waiting for room, as far as it said.
+/// The handle of a waiting run returns the result when another process ends or cancels the run.
 ///
 /// Guarantees: FLEET-11.
 #[tokio::test]
@@ -64,7 +64,7 @@ async fn handle_of_waiting_run_sees_remote_changes() {
     at.other.cancel(&key("q"), "not wanted any more").await.unwrap();
     assert!(matches!(at.heard().await, Outcome::Cancelled { .. }));
 
-    // Past the cap, in the same process.
+    // The run is resumed in the same process, beyond its limit.
     let at = Full::new().await;
     let resumed = at.full.resume(&at.graph, "q").await.unwrap();
     assert!(resumed.is_driven_here() && !at.waiting.is_queued());
@@ -78,7 +78,7 @@ async fn run_ended_elsewhere_leaves_admission_queue() {
     at.world.pass(run.completed()).await.unwrap();
     at.world.pass_for(Duration::from_secs(1)).await;
     assert!(!at.waiting.is_queued());
-    // As it ended, though this process ends before anybody asked.
+    // The handle returns the result although its process shuts down first.
     at.full.shutdown(Duration::ZERO).await.unwrap();
     assert!(matches!(at.waiting.wait().await.unwrap(), Outcome::Completed(_)));
 }
@@ -93,7 +93,7 @@ async fn every_handle_reports_waiting_run() {
     assert!(matches!(at.waiting.wait().await.unwrap(), Outcome::Released));
     assert!(!again.is_queued() && !at.waiting.is_queued());
     let head = at.world.store.head(&key("q")).await.unwrap().unwrap();
-    assert_eq!((head.status, head.owner), (RunStatus::InProgress, None), "it is left to others");
+    assert_eq!((head.status, head.owner), (RunStatus::InProgress, None), "another process may claim the run");
 }
 
 fn anew() -> Context {
@@ -102,10 +102,10 @@ fn anew() -> Context {
     input
 }
 
-/// Whoever held a run in line, or had found it at work elsewhere, was given the outcome of the run that was started under its name.
+/// A handle of a waiting run, or of a run in another process, does not return the result of a later run with the same id.
 #[tokio::test]
 async fn handle_ignores_later_generation_of_run() {
-    // The handle of a start in line, and of one that found it there.
+    // The handle of a start that waits for a slot, and the handle of a repeated start.
     let at = Full::new().await;
     let again = at.full.start(&at.graph, Context::new()).id("q").await.unwrap();
     at.other.purge(&key("q")).await.unwrap();
@@ -116,7 +116,7 @@ async fn handle_ignores_later_generation_of_run() {
         assert_eq!(told.kind(), ErrorKind::NotFound, "{told}");
     }
 
-    // The other run has its turn in the line.
+    // The new run waits for a slot, too.
     let at = Full::new().await;
     let busy = Gate::default();
     let (_, third) = at.world.process(|b| b.run_limits(RunLimits::new().with_runs(1))).await;
@@ -129,7 +129,7 @@ async fn handle_ignores_later_generation_of_run() {
     let told = at.world.pass(at.waiting.wait()).await.unwrap_err();
     assert_eq!(told.kind(), ErrorKind::NotFound, "{told}");
 
-    // The handle of a run that was found at work elsewhere.
+    // The handle of a run that another process drives.
     let at = Full::new().await;
     let graph = at.busy.graph("busy", Effect::Write);
     let found = at.other.start(&graph, Context::new()).id("busy").await.unwrap();
@@ -142,7 +142,7 @@ async fn handle_ignores_later_generation_of_run() {
     let told = at.world.pass(found.completed()).await.unwrap_err();
     assert_eq!(told.kind(), ErrorKind::NotFound, "{told}");
 
-    // The handle of a fork that was made before, and goes on elsewhere.
+    // The handle of an existing fork that another process drives.
     let at = Full::new().await;
     let graph = at.busy.graph("busy", Effect::Write);
     at.busy.until_began(1).await;
@@ -160,7 +160,7 @@ async fn handle_ignores_later_generation_of_run() {
     assert_eq!(told.kind(), ErrorKind::NotFound, "{told}");
 }
 
-/// The line held only a weak reference to the runtime, so with the last handle the run was gone from it.
+/// A waiting run starts even if all handles of the runtime are dropped.
 ///
 /// Guarantees: FLEET-15.
 #[tokio::test]

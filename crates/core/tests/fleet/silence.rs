@@ -19,14 +19,14 @@ use tokio::task::JoinSet;
 
 use crate::world::{World, key};
 
-/// Whether what is not answered is done.
+/// Whether an unanswered call is executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Deed {
     Undone,
     Done,
 }
 
-/// A store of which one call is never answered, or all from one on.
+/// A store that never answers one call, or all calls from one on.
 #[derive(Debug)]
 struct Silent<S> {
     inner: S,
@@ -41,7 +41,7 @@ impl<S: CheckpointStore> Silent<S> {
         Self { inner, at: AtomicU64::new(at), for_good: false, deed, calls: AtomicU64::new(0) }
     }
 
-    /// Answers until it is [cut off](Self::cut_off).
+    /// Answers until [`cut_off`](Self::cut_off).
     fn until_cut_off(inner: S) -> Self {
         Self { for_good: true, ..Self::at(inner, u64::MAX, Deed::Undone) }
     }
@@ -150,7 +150,7 @@ async fn run_completes_despite_any_unanswered_call() {
     }
 }
 
-/// Each call says what a call that nobody waited for leaves behind, and any bound is good.
+/// The error of an unanswered call states the possible consequence. Every timeout is permitted.
 ///
 /// Guarantees: STORE-2.
 #[tokio::test]
@@ -171,7 +171,7 @@ async fn unanswered_call_returns_error_with_consequence() {
     assert!(world.pass(tool.head(&key("run"))).await.unwrap().is_none());
 }
 
-/// Says when it was dropped.
+/// Records when it was dropped.
 struct Leaving(Arc<dyn Clock>, Arc<Mutex<Option<Duration>>>);
 
 impl Drop for Leaving {
@@ -185,7 +185,7 @@ impl Drop for Leaving {
 /// Guarantees: FLEET-3.
 #[tokio::test]
 async fn disconnected_process_stops_nodes_before_takeover() {
-    // Each moment of the looks at the head of the run, which come every five seconds.
+    // Cut the store off at every tenth of a second around the polls of the head, which come every five seconds.
     for moment in 0..60 {
         let world = World::new();
         let store = Arc::new(Silent::until_cut_off(world.store.clone()));
@@ -211,7 +211,7 @@ async fn disconnected_process_stops_nodes_before_takeover() {
         let cut = world.clock.monotonic();
         let mut beside = JoinSet::new();
         if moment % 2 == 0 {
-            // The driver waits for the record of it, too.
+            // The driver also waits for the record of this message.
             let sender = runtime.clone();
             beside.spawn(async move { sender.send(&key("run"), "a message").await });
         }
@@ -221,9 +221,9 @@ async fn disconnected_process_stops_nodes_before_takeover() {
             }
         };
         world.pass(gone).await;
-        let stayed = left.lock().expect("nothing panics").expect("it has left") - cut;
+        let stayed = left.lock().expect("nothing panics").expect("the node must be dropped") - cut;
         let alive = Duration::from_secs(15);
         // The last heartbeat was sent before the cut.
-        assert!(stayed < alive, "cut off after {moment} tenths: it stayed for {stayed:?}");
+        assert!(stayed < alive, "cut off after {moment} tenths: the node ran for {stayed:?}");
     }
 }

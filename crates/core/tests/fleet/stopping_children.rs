@@ -13,7 +13,7 @@ use ferrata_core::store::CheckpointStore;
 
 use super::world::{Gate, World, key};
 
-/// A child has longer to stop than its parent waits for that; so its parent has failed, and is retried, while it stops.
+/// A child has more time to stop than its parent waits. So the parent has failed and is retried while the child is stopping.
 ///
 /// Guarantees: CHILD-3.
 #[tokio::test]
@@ -47,7 +47,7 @@ async fn retry_restarts_child_that_is_still_stopping() {
     kid.until_began(2).await;
     go.word.notify_one();
     let Outcome::Failed { .. } = world.pass(run.wait()).await.unwrap() else {
-        panic!("the first attempt fails")
+        panic!("the first attempt must fail")
     };
     assert!(!world.store.head(&key("kid")).await.unwrap().unwrap().status.is_finished());
     runtime.retry(&key("p")).await.unwrap();
@@ -56,14 +56,10 @@ async fn retry_restarts_child_that_is_still_stopping() {
         world.pass_for(Duration::from_secs(1)).await;
     }
     world.pass_for(Duration::from_secs(20)).await;
-    assert_eq!(
-        kid.began.load(Ordering::SeqCst),
-        2,
-        "it is started anew only when the one before has stopped"
-    );
+    assert_eq!(kid.began.load(Ordering::SeqCst), 2, "a new child starts only after the old one has stopped");
     kid.word.notify_one();
     let Outcome::Cancelled { .. } = world.pass(taken.wait()).await.unwrap() else {
-        panic!("it was told to stop")
+        panic!("the child got a signal")
     };
     world.pass(kid.until_began(3)).await;
     kid.word.notify_one();

@@ -37,13 +37,12 @@ fn paying(begun: &Arc<AtomicU32>, paid: &Arc<AtomicU32>) -> Graph<Context> {
         .unwrap()
 }
 
-/// The threads of one process: nothing of it runs while the other process does.
+/// The threads of one process. None of them runs while the other process runs.
 fn threads() -> Tokio {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// The clock was read only in the first turn of an attempt. A process that was suspended afterwards paid when it went on, after an operator had looked
-/// for the payment, found none and said `Retry`.
+/// A process that is suspended at an `.await` must not pay when it resumes, because an operator may have found no payment and answered `Retry`.
 ///
 /// Guarantees: FLEET-6.
 #[test]
@@ -60,7 +59,7 @@ fn suspended_process_does_not_act() {
         }
         run
     });
-    // The heartbeat is over, and so is the wait for the connection.
+    // The heartbeat has expired, and the wait for the connection has ended.
     world.clock.advance(Duration::from_secs(60));
     other.block_on(async {
         let (_, second) = world.process(|b| b).await;
@@ -77,10 +76,10 @@ fn suspended_process_does_not_act() {
         assert_eq!(world.pass(run.wait()).await.unwrap_err().kind(), ErrorKind::Fenced);
         world.pass_for(Duration::from_secs(5)).await;
     });
-    assert_eq!(paid.load(Ordering::SeqCst), 1, "it paid when it went on");
+    assert_eq!(paid.load(Ordering::SeqCst), 1, "the resumed process paid");
 }
 
-/// Where no other process took the run, the attempt goes on once one heartbeat and one look have settled it.
+/// If no other process claimed the run, the attempt continues after one heartbeat and one read of the head.
 ///
 /// Guarantees: FLEET-6.
 #[test]

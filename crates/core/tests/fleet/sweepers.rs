@@ -16,7 +16,7 @@ use super::world::World;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// More than one part of a sweep.
+/// More runs than one part of a sweep covers.
 const RUNS: usize = 350;
 
 fn options() -> SweeperOptions {
@@ -24,7 +24,7 @@ fn options() -> SweeperOptions {
         .interval(MINUTE)
 }
 
-/// Starts runs that end, and as many as are asked for that wait.
+/// Starts runs that end, and `waiting` runs that wait.
 async fn start(world: &World, runtime: &Runtime, waiting: usize) {
     let ends = Graph::<Context>::builder("ends").node("only", async |_cx, s| Ok(s)).entry("only");
     let ends = ends.build().unwrap();
@@ -44,7 +44,7 @@ async fn all(world: &World) -> Vec<RunHead> {
     world.store.runs(&RunQuery::default(), Page::first(1_000)).await.unwrap().items
 }
 
-/// A sweeper that did not follow the report's cursor removed 3,000 of 200,000 runs while they were made.
+/// A sweeper follows the cursor of the report, so it removes all runs, also while new ones are created.
 ///
 /// Guarantees: RETAIN-7.
 #[tokio::test]
@@ -53,8 +53,8 @@ async fn sweeper_removes_all_ended_runs() {
     let (line, runtime) = world.process(|b| b.sweeper(options())).await;
     start(&world, &runtime, 5).await;
     world.pass_for(MINUTE / 2).await;
-    assert_eq!(all(&world).await.len(), RUNS, "they have not ended for a minute");
-    // A store that is away for a while holds it up, and ends it not.
+    assert_eq!(all(&world).await.len(), RUNS, "the runs ended less than a minute ago");
+    // A store outage delays the sweeper, and does not end it.
     line.set_down(true);
     world.pass_for(MINUTE * 3).await;
     line.set_down(false);
@@ -64,10 +64,10 @@ async fn sweeper_removes_all_ended_runs() {
     runtime.shutdown(Duration::ZERO).await.unwrap();
     line.take_calls();
     world.pass_for(MINUTE * 3).await;
-    assert_eq!(line.take_calls().get("runs"), None, "it ends with its runtime");
+    assert_eq!(line.take_calls().get("runs"), None, "the sweeper must end with its runtime");
 }
 
-/// Sweepers of several processes that sweep at the same time hold up neither each other nor the runs.
+/// Concurrent sweepers of several processes delay neither each other nor the runs.
 ///
 /// Guarantees: RETAIN-7.
 #[tokio::test]
@@ -83,11 +83,11 @@ async fn several_sweepers_share_store() {
     let left = all(&world).await;
     assert!(left.len() == 3 && left.iter().all(|run| run.status == RunStatus::Interrupted), "{left:?}");
     for (line, _) in &fleet {
-        assert!(line.take_calls()["runs"] > 60, "each sweeps once a second");
+        assert!(line.take_calls()["runs"] > 60, "each process sweeps once a second");
     }
 }
 
-/// A pace that is none is refused before anything is done.
+/// An invalid interval is refused before any store call.
 #[tokio::test]
 async fn bad_pace_is_refused() {
     let world = World::new();

@@ -104,7 +104,7 @@ async fn unserved_run_is_reported_once() {
     }
 }
 
-/// A rest is no reason to warn: nobody need serve a run that waits for an answer, and another process may serve it afterwards.
+/// An idle run causes no warning: a run that waits for an answer needs no process, and another process may serve it after the answer.
 ///
 /// Guarantees: CONTROL-19.
 #[tokio::test]

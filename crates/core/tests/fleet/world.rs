@@ -25,28 +25,28 @@ use tokio::sync::Notify;
 
 use crate::support::bounds::Watch;
 
-/// How heartbeats fare.
+/// The fate of heartbeats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Heart {
     #[default]
     Beats,
     /// They are refused.
     Fails,
-    /// They are counted, and the reply is lost.
+    /// They succeed, and the reply is lost.
     IsNotHeard,
-    /// They get no answer, ever.
+    /// They never get an answer.
     Hangs,
-    /// They are answered three seconds after they were counted.
+    /// They succeed, and the reply comes three seconds later.
     IsSlow,
-    /// They are counted half a second after they were sent.
+    /// They succeed half a second after they were sent.
     IsLate,
-    /// The next one meets a connection that broke while it was idle; those after it are counted.
+    /// The next one uses a connection that broke while it was idle. Later ones succeed.
     StumblesOnce,
 }
 
 type Hook = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A store as one process reaches it.
+/// The connection of one process to the store.
 #[derive(Default)]
 pub(crate) struct Line {
     inner: MemoryStore,
@@ -56,23 +56,23 @@ pub(crate) struct Line {
     before: Mutex<Option<(RecordKind, Hook)>>,
     /// Runs once after an append of a record of this kind, before its reply.
     after: Mutex<Option<(RecordKind, Hook)>>,
-    /// Runs once after so many further loads, before the reply of the last of them.
+    /// Runs once after the given number of further loads, before the reply of the last of them.
     after_loads: Mutex<Option<(u32, Hook)>>,
-    /// How long a look at a head takes.
+    /// Duration of a read of a head.
     heads_take: Mutex<Duration>,
-    /// Whether calls but heartbeats fail as long as it is set.
+    /// Whether all calls except heartbeats fail.
     is_down: Mutex<bool>,
-    /// Whether the store has no runs as long as it is set, as a folder that is not mounted.
+    /// Whether the store has no runs, like a folder that is not mounted.
     is_empty: Mutex<bool>,
     calls: Mutex<BTreeMap<&'static str, u64>>,
     clock: Arc<ManualClock>,
-    /// The late heartbeats that were counted, each with its life.
+    /// The late heartbeats, each with its validity.
     pub(crate) beats: Mutex<Vec<Duration>>,
-    /// How many slow heartbeats were answered.
+    /// Number of slow heartbeats that were answered.
     pub(crate) heard: AtomicU32,
-    /// How many runs were appended to.
+    /// Number of appends.
     pub(crate) appends: AtomicU32,
-    /// Whether the store tells this process of changes only when it asks.
+    /// Whether the store sends no notices to this process.
     is_silent: bool,
 }
 
@@ -109,7 +109,7 @@ impl Line {
         *self.after_loads.lock().unwrap() = Some((loads, Box::pin(hook)));
     }
 
-    /// Returns how often the store was called, by the name of the call, and starts counting anew.
+    /// Returns the number of calls by method, and resets it.
     pub(crate) fn take_calls(&self) -> BTreeMap<&'static str, u64> {
         std::mem::take(&mut self.calls.lock().unwrap())
     }
@@ -249,7 +249,7 @@ impl CheckpointStore for Line {
 pub(crate) struct World {
     pub(crate) store: MemoryStore,
     pub(crate) clock: Arc<ManualClock>,
-    /// How much is written for how much work.
+    /// The number of records per unit of work.
     watch: Arc<Watch>,
 }
 
@@ -259,7 +259,7 @@ impl World {
         Self { store: MemoryStore::with_clock(Arc::clone(&clock) as _), clock, watch: Arc::default() }
     }
 
-    /// Makes a process with a line of its own to the store.
+    /// Creates a process with its own connection to the store.
     pub(crate) async fn process(
         &self,
         set: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder,
@@ -267,7 +267,7 @@ impl World {
         self.connected(Line::default(), set).await
     }
 
-    /// Makes a process whose store tells it of no changes, so that it asks for none of its own.
+    /// Creates a process without notices, so that its own writes cause no notices either.
     pub(crate) async fn process_without_notices(&self) -> (Arc<Line>, Runtime) {
         self.connected(Line { is_silent: true, ..Line::default() }, |b| b).await
     }
@@ -283,7 +283,7 @@ impl World {
         (line, set(builder).build().await.unwrap())
     }
 
-    /// Lets time pass in steps of 50 ms until `done` is ready, with many turns for everybody in each.
+    /// Advances the clock in steps of 50 ms until `done` is ready, with many yields in each step.
     pub(crate) async fn pass<T>(&self, done: impl Future<Output = T>) -> T {
         let mut done = std::pin::pin!(done);
         for turn in 0..400_000 {
@@ -300,17 +300,17 @@ impl World {
                 }
             }
         }
-        panic!("nothing came of it in 1,000 seconds of the test's clock");
+        panic!("the future is not ready after 1,000 s of the test's clock");
     }
 
-    /// Lets this much time pass.
+    /// Advances the clock by `time`.
     pub(crate) async fn pass_for(&self, time: Duration) {
         let clock = Arc::clone(&self.clock);
         self.pass(async move { clock.sleep(time).await }).await;
     }
 }
 
-/// Runs a future beside the test.
+/// Runs a future concurrently with the test.
 pub(crate) fn spawn<T: Send + 'static>(
     future: impl Future<Output = T> + Send + 'static,
 ) -> tokio::task::JoinHandle<T> {
@@ -322,7 +322,7 @@ pub(crate) fn key(id: &str) -> RunKey {
     RunKey::try_from(id).unwrap()
 }
 
-/// A node that waits for a word each time it is run, and tells how often it began, ended and was cut short.
+/// A node that waits for a signal in each attempt. It counts its starts, ends and aborts.
 #[derive(Clone, Default)]
 pub(crate) struct Gate {
     pub(crate) began: Arc<AtomicU32>,
@@ -354,7 +354,7 @@ impl Node<Context> for Gate {
 }
 
 impl Gate {
-    /// Makes a workflow of this one node.
+    /// Creates a workflow of this one node.
     pub(crate) fn graph(&self, name: &str, effect: Effect) -> Graph<Context> {
         Graph::<Context>::builder(name)
             .add("gate", self.clone())
@@ -364,7 +364,7 @@ impl Gate {
             .unwrap()
     }
 
-    /// Waits until the node has begun so often.
+    /// Waits until the node has started `times` times.
     pub(crate) async fn until_began(&self, times: u32) {
         while self.began.load(Ordering::SeqCst) < times {
             tokio::task::yield_now().await;

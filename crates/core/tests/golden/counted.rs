@@ -7,7 +7,7 @@ use ferrata_core::state::{Context, Reducer};
 use super::waits::prefix;
 use super::{notes, read};
 
-/// Two of three votes are enough; the third comes late.
+/// A join that needs two of three votes. The third comes late.
 fn votes() -> Graph<Context> {
     let mut builder = Graph::<Context>::builder("votes")
         .channel("notes", Reducer::Append)
@@ -31,13 +31,13 @@ fn votes() -> Graph<Context> {
         .unwrap()
 }
 
-/// From each record the count is kept: nobody closes twice, and no vote is lost.
+/// From each record, the count continues: the join closes once, and no vote is lost.
 ///
 /// Guarantees: JOIN-8.
 #[tokio::test]
 async fn counting_join_restores_count() {
     for name in ["counted", "counted-bases"] {
-        // The last record ends the run.
+        // Skip the last record, which ends the run.
         for records in 1..read(name).1.len() {
             let store = prefix(name, records).await;
             let runtime = Runtime::builder(store).build().await.unwrap();

@@ -56,7 +56,7 @@ async fn finish(name: &str, records: usize) -> (Vec<String>, Vec<String>) {
             other => panic!("{name} after {records} records: {other:?}"),
         }
     }
-    panic!("{name} after {records} records: it asks for ever");
+    panic!("{name} after {records} records: the run asks endlessly");
 }
 
 #[tokio::test]
@@ -69,7 +69,7 @@ async fn records_and_bases_tell_the_same_of_doubts() {
         assert_eq!(told[0], told[1], "after {records} records");
         failed += usize::from(told[0].0.iter().any(|asked| asked.contains("the line broke")));
     }
-    assert!(failed > 2, "what the doubt is about is found again");
+    assert!(failed > 2, "the activation with unknown outcome must be known");
 }
 
 #[test]

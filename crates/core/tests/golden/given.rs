@@ -26,7 +26,7 @@ fn talk() -> Graph<Context> {
         .unwrap()
 }
 
-/// From each record: the configuration is read, the first message is there, and the key of the second is known once that was sent.
+/// From each record, the configuration can be read, and the first message is there. The key of the second message is known after its record.
 ///
 /// Guarantees: FORMAT-5.
 #[tokio::test]

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::waits::prefix;
 use super::{key, read};
 
-/// What a golden run was made with.
+/// The graph of the golden run.
 fn order() -> Graph<Context> {
     Graph::<Context>::builder("order")
         .node("recall", async |cx: NodeContext, s: Draft<Context>| {
@@ -38,7 +38,7 @@ fn order() -> Graph<Context> {
         .unwrap()
 }
 
-/// Takes everything.
+/// A sink that accepts everything.
 #[derive(Clone, Default)]
 struct Takes(Arc<Mutex<Vec<(String, String)>>>);
 
@@ -51,7 +51,7 @@ impl OutboxSink for Takes {
     }
 }
 
-/// Brings the run to its end and has all of its letters delivered. Returns them, by topic, in the order in which they came.
+/// Continues the run to its end and delivers all outbox messages. Returns their topics and texts in the order of delivery.
 async fn finish(store: &MemoryStore) -> Vec<(String, String)> {
     let (clock, takes) =
         (Arc::new(ManualClock::new(Timestamp::from_unix_ms(1_795_270_000_000))), Takes::default());
@@ -78,10 +78,10 @@ async fn finish(store: &MemoryStore) -> Vec<(String, String)> {
         }
         clock.advance(Duration::from_secs(1));
     }
-    panic!("the run does not come to its end");
+    panic!("the run does not end");
 }
 
-/// What can be seen of letters and notes.
+/// The visible outbox messages and notes.
 async fn seen(store: &MemoryStore) -> Value {
     let runtime = Runtime::builder(store.clone()).operator();
     let letters = runtime.outbox(&key()).await.unwrap();
@@ -97,7 +97,7 @@ async fn seen(store: &MemoryStore) -> Value {
     json!({ "letters": shown, "memory": checkpoint["memory"].take(), "artifacts": checkpoint["artifacts"].take() })
 }
 
-/// From each record of both logs, the same letters wait, the same is known of them, and the same comes in the end.
+/// From each record of both logs, the same messages wait, and the same messages arrive in the end.
 ///
 /// Guarantees: FORMAT-5.
 #[tokio::test]
@@ -155,7 +155,7 @@ fn every_content_of_letters_is_held() {
     ] {
         assert!(bases.contains(field), "no {field} in a base");
     }
-    // A run that has ended and has letters says when it is to be woken for them.
+    // A completed run with undelivered messages has a wake-up time for their delivery.
     let last = read("letters").1.pop().unwrap().header;
     assert!(last.status == RunStatus::Completed && last.wake_at.is_some());
 }

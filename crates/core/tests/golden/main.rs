@@ -48,7 +48,7 @@ fn read(name: &str) -> (RunFacts, Vec<Record>) {
     (golden.facts, golden.records.into_iter().map(record).collect())
 }
 
-/// Puts a golden log into a store through the front door, checksums and all.
+/// Imports a golden log into a store through the public API, with all checksums.
 async fn stored(name: &str) -> (MemoryStore, Runtime) {
     let store = MemoryStore::new();
     let (facts, records) = read(name);
@@ -58,7 +58,7 @@ async fn stored(name: &str) -> (MemoryStore, Runtime) {
     (store, runtime)
 }
 
-/// The graph that the golden runs were made with, but for nodes that had to hang.
+/// The graph of the golden runs, without the nodes that had to hang.
 fn review() -> Graph<Context> {
     Graph::<Context>::builder("review")
         .version("1")
@@ -84,7 +84,7 @@ fn flaky() -> Graph<Context> {
     Graph::<Context>::builder("flaky").node("a", async |_cx, s| Ok(s)).entry("a").build().unwrap()
 }
 
-/// A plan that no draft is ever good enough for.
+/// A graph whose review never accepts a draft.
 fn replanned() -> Graph<Context> {
     Graph::<Context>::builder("replanned")
         .node("plan", async |_cx, s| Ok(s))
@@ -106,7 +106,7 @@ fn notes(state: &Context) -> Vec<String> {
     state.get("notes").unwrap().unwrap_or_default()
 }
 
-/// Starting a run that exists, with the input that it was started with, finds it again.
+/// A start of an existing run with its original input returns the existing run.
 async fn found(runtime: &Runtime, graph: &Graph<Context>, title: Option<&str>) -> Outcome<Context> {
     let mut input = Context::new();
     if let Some(title) = title {
@@ -209,7 +209,7 @@ fn the_golden_logs_hold_every_kind_and_status() {
         assert!(headers.iter().any(|header| header.status == status), "{status}");
     }
     let late = headers.iter().filter(|header| header.base && header.seq.get() > 0);
-    assert!(late.count() > 0, "no base behind the first record");
+    assert!(late.count() > 0, "no base after the first record");
 }
 
 /// Guarantees: FORMAT-8.

@@ -17,7 +17,7 @@ use super::{key, notes, read};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// Whether steps may be done: golden runs did them before.
+/// Whether steps may be executed. The golden runs executed them already.
 #[derive(Clone, Copy)]
 struct First(bool);
 
@@ -83,7 +83,7 @@ fn talk() -> Graph<Context> {
         .unwrap()
 }
 
-/// A process on a clock of its own.
+/// A process with its own clock.
 async fn process(store: &MemoryStore, clock: &Arc<ManualClock>, first: bool) -> Runtime {
     Runtime::builder(store.clone())
         .clock(Arc::clone(clock) as _)
@@ -93,7 +93,7 @@ async fn process(store: &MemoryStore, clock: &Arc<ManualClock>, first: bool) -> 
         .unwrap()
 }
 
-/// Says to a golden run whatever it takes to come to its end, from any record. Returns how it stood on the way, and its end.
+/// Performs all operations that a golden run needs to reach its end, from any record. Returns the statuses on the way, and the final state.
 async fn finish(store: &MemoryStore, graph: &Graph<Context>, first: bool) -> (Vec<String>, Context) {
     let clock = Arc::new(ManualClock::new(Timestamp::from_unix_ms(1_795_270_000_000)));
     let runtime = process(store, &clock, first).await;
@@ -109,7 +109,7 @@ async fn finish(store: &MemoryStore, graph: &Graph<Context>, first: bool) -> (Ve
                     "buy@1:amount" => Answer::accept(3),
                     "buy@1:gift" => Answer::accept(false),
                     "begin@1:after" | "count@1:before" | "count@1:after" => Answer::accept(()),
-                    other => panic!("{other} is not asked"),
+                    other => panic!("no such question: {other}"),
                 };
                 runtime.respond(&key(), &question.id, answer.unwrap()).await.unwrap();
             }
@@ -122,16 +122,16 @@ async fn finish(store: &MemoryStore, graph: &Graph<Context>, first: bool) -> (Ve
             }
             Outcome::AwaitingInput => runtime.send(&key(), "at last").await.unwrap(),
             Outcome::Sleeping { until } => {
-                // Deadlines, idle times and the nap itself.
+                // Deadlines, idle times and the timer.
                 clock.advance(until.since(ferrata_core::Clock::now(&*clock)));
             }
             other => panic!("{other:?}"),
         }
     }
-    panic!("the run does not come to its end");
+    panic!("the run does not end");
 }
 
-/// Puts the first records of a golden log into a store.
+/// Imports the first records of a golden log into a store.
 pub(crate) async fn prefix(name: &str, records: usize) -> MemoryStore {
     let store =
         MemoryStore::with_clock(Arc::new(ManualClock::new(Timestamp::from_unix_ms(1_795_270_000_000))));
@@ -142,7 +142,7 @@ pub(crate) async fn prefix(name: &str, records: usize) -> MemoryStore {
     store
 }
 
-/// The whole log goes on to this, without doing its step again.
+/// The trace of the complete run. Its step is not repeated.
 const BOUGHT: [&str; 7] = [
     "counted",
     "edited",
@@ -175,7 +175,7 @@ async fn a_conversation_goes_on_where_it_was() {
     }
 }
 
-/// The two logs of a run hold the same records, and say the same at each of them: by what happened, and by what is.
+/// The two logs of a run contain the same records, and yield the same history and state at each of them.
 ///
 /// Guarantees: FORMAT-6.
 #[tokio::test]
@@ -200,7 +200,7 @@ async fn event_and_base_logs_agree_at_every_record() {
     }
 }
 
-/// A claim that came to nothing is counted, also by the process after the next.
+/// A fruitless claim counts, also in later processes.
 #[tokio::test]
 async fn run_with_repeated_fruitless_claims_parks() {
     for name in ["waits", "waits-bases"] {
@@ -212,7 +212,7 @@ async fn run_with_repeated_fruitless_claims_parks() {
         let mut polls = 0;
         while runtime.head(&key()).await.unwrap().unwrap().status == RunStatus::InProgress {
             polls += 1;
-            assert!(polls < 1_000_000, "{name}: nobody takes the run up");
+            assert!(polls < 1_000_000, "{name}: no process claims the run");
             tokio::task::yield_now().await;
         }
         let Outcome::Paused { reason, .. } = run.await.unwrap().wait().await.unwrap() else {
@@ -222,7 +222,7 @@ async fn run_with_repeated_fruitless_claims_parks() {
     }
 }
 
-/// Every form of a record's content that has to do with waiting, and every field of a base, is in some log.
+/// The logs contain every record field that concerns waiting, and every field of a base.
 ///
 /// Guarantees: FORMAT-5.
 #[test]

@@ -12,10 +12,10 @@ use super::chance::Chance;
 use super::random_runs::{Log, RandomRun, key};
 use super::seeds;
 
-/// How often each random run is altered.
+/// Number of alterations of each random run.
 const TIMES: usize = 12;
 
-/// Counts the values within a value.
+/// Counts a value and all values within it.
 fn size(value: &Value) -> usize {
     1 + match value {
         Value::Array(items) => items.iter().map(size).sum::<usize>(),
@@ -24,7 +24,7 @@ fn size(value: &Value) -> usize {
     }
 }
 
-/// Visits the value at a place in the order of a walk from the root.
+/// Visits the value at an index, counted from the root in depth-first order.
 fn visit(value: &mut Value, place: &mut usize, change: &mut impl FnMut(&mut Value)) -> bool {
     if *place == 0 {
         change(value);
@@ -38,7 +38,7 @@ fn visit(value: &mut Value, place: &mut usize, change: &mut impl FnMut(&mut Valu
     }
 }
 
-/// Changes one value as its kind suggests.
+/// Replaces one value by another that fits its kind.
 fn change(value: &mut Value, chance: &mut Chance, other: &Value) {
     const NUMBERS: [u64; 7] = [0, 1, 2, 77, 2_147_483_647, 4_294_967_295, u64::MAX];
     match value {
@@ -77,14 +77,14 @@ fn change(value: &mut Value, chance: &mut Chance, other: &Value) {
     }
 }
 
-/// Changes the body of a record, mostly where it says what happened.
+/// Changes the body of a record, usually in the fields that record events.
 fn change_body(record: &Record, chance: &mut Chance) -> Record {
     let mut body: Value = serde_json::from_slice(&record.body).unwrap();
     let other = [json!(null), json!([]), json!({}), json!(1), json!("n0")][chance.below(5)].clone();
     for _ in 0..=chance.below(2) {
         let done = body.get("done").and_then(Value::as_array).is_some_and(|done| !done.is_empty());
         if done && chance.one_in(3) {
-            // A list of what ended, as it is or in part for a second time, or of another node.
+            // Repeat an ended activation, in full or in part, or move it to another node.
             let list = body["done"].as_array_mut().unwrap();
             let one = list[chance.below(list.len())].clone();
             match chance.below(3) {
@@ -123,7 +123,7 @@ fn change_header(record: &mut Record, chance: &mut Chance) {
     }
 }
 
-/// Alters a log in one or two ways, and makes a chain of it again.
+/// Alters one or two records of a log, and restores the chain of record ids.
 fn altered(log: &[Record], chance: &mut Chance) -> Vec<Record> {
     let mut records = log.to_vec();
     for _ in 0..=chance.below(2) {
@@ -148,7 +148,7 @@ fn altered(log: &[Record], chance: &mut Chance) -> Vec<Record> {
     records
 }
 
-/// What a reader may say of a log that was altered.
+/// Checks that the error of a reader is one of those that are permitted for an altered log.
 fn judge<T>(result: Result<T>, what: &str, label: &str) -> Option<Error> {
     let error = result.err()?;
     if error.kind() == ErrorKind::Corrupt {
@@ -182,7 +182,7 @@ async fn an_altered_log_is_read_or_called_corrupt() {
         let log = Log::of(&random_run.live().await, &key("r")).await;
         let mut chance = Chance::new(seed ^ 11);
         for time in 0..TIMES {
-            // Short, so that what is altered matters.
+            // Use a short prefix, so that the alteration matters.
             let upto = 1 + chance.below(log.records.len().min(24));
             let records = altered(&log.records[..upto], &mut chance);
             let label = format!("seed {seed}, time {time}");
@@ -245,7 +245,7 @@ async fn an_altered_log_is_read_or_called_corrupt() {
     assert!(corrupt > 30 && read > 4, "{corrupt} corrupt, {read} read");
 }
 
-/// The record of an activation that ended twice used to panic whoever verified the run.
+/// `verify` reports the record of an activation that ended twice as corrupt, and does not panic.
 ///
 /// Guarantees: VERIFY-3.
 #[tokio::test]
@@ -281,7 +281,7 @@ async fn an_activation_that_ended_twice_is_corrupt() {
     }
 }
 
-/// Whoever opens the store inside an `EnvelopeStore` by mistake must not be sent to a backup.
+/// A body in the format of an `EnvelopeStore` is reported as unsupported, so that the operator opens the right store and does not look for a backup.
 #[tokio::test]
 async fn body_in_an_envelope_is_unsupported() {
     let random_run = RandomRun::of(0).finely();

@@ -21,7 +21,7 @@ use super::random_runs::{key, records};
 
 type Hook = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A store at which something happens before the next load, and whose prunes make the oldest record that is kept a base and stop there.
+/// A store that runs a hook before its next load. Its prunes only make the oldest retained record a base, and drop nothing.
 #[derive(Clone, Default)]
 struct Between {
     inner: MemoryStore,
@@ -34,7 +34,7 @@ impl Between {
         *self.before_load.lock().unwrap() = Some(Box::pin(hook));
     }
 
-    /// Returns the base that the prune has made of this record.
+    /// The base that the prune wrote for this record, if any.
     fn base(&self, seq: Seq) -> Option<Record> {
         let cut = self.cut.lock().unwrap();
         cut.as_ref().filter(|cut| cut.at == seq).and_then(|cut| cut.base.clone())
@@ -77,7 +77,7 @@ impl CheckpointStore for Between {
     delegate! { |this| this.inner; capabilities, setup, append, head, runs, purge, heartbeat }
 }
 
-/// As the store on S3 is between the two writes of a prune.
+/// A store on S3 is in this state between the two writes of a prune.
 #[tokio::test]
 async fn log_stays_readable_between_prune_writes() {
     let store = Between::default();
@@ -100,7 +100,7 @@ async fn log_stays_readable_between_prune_writes() {
     assert!(cuts > 5, "{cuts}");
 }
 
-/// The file said of the run that was removed what it was started with, and held the records of the one that followed it.
+/// If another process purges and restarts the run during an export, the file contains one run only.
 ///
 /// Guarantees: COPY-1.
 #[tokio::test]

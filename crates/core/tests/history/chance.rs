@@ -6,7 +6,7 @@ pub(crate) struct Chance(u64);
 
 impl Chance {
     pub(crate) fn new(seed: u64) -> Self {
-        // Neighbouring seeds are to begin far from each other.
+        // Spread neighboring seeds.
         Self(seed.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 

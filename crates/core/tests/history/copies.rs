@@ -18,7 +18,7 @@ async fn plain(store: &MemoryStore) -> Runtime {
     Runtime::builder(store.clone()).build().await.unwrap()
 }
 
-/// A record without its place in the log, and without where that is named.
+/// A record without its sequence number, and without the places that repeat it.
 fn unnumbered(record: &Record) -> (RecordHeader, Vec<u8>) {
     let header = RecordHeader { seq: Seq::new(0), prev: None, ..record.header.clone() };
     (header, record.body.to_vec())
@@ -43,7 +43,7 @@ async fn a_copy_is_the_run() {
         let text = runtime.export(&run).await.unwrap();
         let elsewhere = MemoryStore::new();
         let other = plain(&elsewhere).await;
-        // The same import again is the same run.
+        // The same import again returns the same run.
         for _ in 0..2 {
             assert_eq!(other.import(&text, None).await.unwrap(), run);
         }
@@ -51,7 +51,7 @@ async fn a_copy_is_the_run() {
         other.check_log(&run).await.unwrap();
         let (mut before, mut after) =
             (runtime.head(&run).await.unwrap().unwrap(), other.head(&run).await.unwrap().unwrap());
-        // Whether its owner lives is the store's word.
+        // The store decides whether the owner is alive, so ignore this field.
         (before.owner_alive, after.owner_alive) = (false, false);
         if before.status == RunStatus::Failed {
             before.owner = None;
@@ -83,13 +83,13 @@ async fn copy_of_pruned_run_renumbers_records() {
         assert_eq!(copied.len() as u64, at - cut + 1, "{label}");
         let plain = |records: &[Record]| records.iter().map(unnumbered).collect::<Vec<_>>();
         assert_eq!(plain(&copied), plain(&let_go(kept)), "{label}");
-        // The copy of the copy is the copy.
+        // A copy of the copy equals the copy.
         let again = MemoryStore::new();
         let third = random_run.process(&again, 4).await;
         let copy = other.export(&key("copy")).await.unwrap();
         third.import(&copy, None).await.unwrap();
         assert_eq!(third.export(&key("copy")).await.unwrap(), copy, "{label}");
-        // And goes on as the run does.
+        // The copy and the run continue to the same end.
         let graph = random_run.graph();
         let mut ends = Vec::new();
         for (runtime, id) in [(&runtime, "r"), (&other, "copy")] {
@@ -100,7 +100,7 @@ async fn copy_of_pruned_run_renumbers_records() {
     }
 }
 
-/// One damaged record shut all before it from whoever wanted to bring them elsewhere.
+/// The records before a damaged record can be exported and imported as a run.
 #[tokio::test]
 async fn records_before_damage_export_as_own_run() {
     for seed in seeds(8) {
@@ -123,7 +123,7 @@ async fn records_before_damage_export_as_own_run() {
     }
 }
 
-/// Records are numbered anew by an import, so it must not take one for the next that is not.
+/// An import assigns new sequence numbers, so it must refuse a file in which a record is missing.
 ///
 /// Guarantees: COPY-2.
 #[tokio::test]
@@ -147,14 +147,13 @@ async fn a_file_with_a_hole_is_refused() {
         );
     }
     assert!(runtime.head(&key("copy")).await.unwrap().is_none());
-    // Without its first records it is the file of a pruned run whose first record is no base.
+    // Without its first record, the file looks like that of a pruned run, but its first record is no base.
     lines.remove(1);
     let error = runtime.import(&lines.join("\n"), Some(key("copy"))).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
 }
 
-/// A pinned record has another number in the copy of a pruned run. The pin used to name the old one, so that the next prune took
-/// the record that it was to keep.
+/// In the copy of a pruned run, a pinned record has another sequence number. The pin refers to the new number, so the next prune keeps the record.
 ///
 /// Guarantees: PIN-1.
 #[tokio::test]
@@ -183,7 +182,7 @@ async fn copy_of_pruned_run_preserves_pin() {
     assert!(runtime.apply_retention(&copy, &keep_one).await.unwrap().0 > 0);
 }
 
-/// A prune dropped the record that pinned one to come, and the next one dropped the pinned record.
+/// A pin of a record that is not written yet survives a prune that drops the record of the pin.
 ///
 /// Guarantees: PIN-1.
 #[tokio::test]
@@ -196,12 +195,12 @@ async fn pin_of_future_record_survives_prune() {
     drop(handle);
     process.resume(&graph, "r").await.unwrap().completed().await.unwrap();
     assert!(last(&store, &run).await > 30);
-    // Another process, which looked before the pinned record was there, cuts it here.
+    // Another process cuts the run here, because the pinned record did not exist when it read the log.
     cut_at(&store, &run, 12).await;
     let keep_one = RetentionPolicy::keep_all().keep_last(1);
     process.apply_retention(&run, &keep_one).await.unwrap();
     assert_eq!(process.head(&run).await.unwrap().unwrap().first, Seq::new(20));
-    // Of a copy, too, in which the pin has another number.
+    // This also holds for a copy, in which the pin has another number.
     let copy = key("copy");
     process.import(&process.export(&run).await.unwrap(), Some(copy.clone())).await.unwrap();
     process.apply_retention(&copy, &keep_one).await.unwrap();
@@ -210,8 +209,7 @@ async fn pin_of_future_record_survives_prune() {
     assert!(process.apply_retention(&copy, &keep_one).await.unwrap().0 > 0);
 }
 
-/// A copy of a run that is being driven used to belong to whoever drives the run, who knows nothing of it, and stood still for as
-/// long as that process lived.
+/// A copy of an active run does not belong to the owner of the original, so another process can claim it.
 ///
 /// Guarantees: COPY-1.
 #[tokio::test]
@@ -245,14 +243,14 @@ async fn copy_of_active_run_is_claimed() {
     let deadline = clock.monotonic() + std::time::Duration::from_secs(60);
     for id in ["a", "b"] {
         while !store.head(&key(id)).await.unwrap().unwrap().status.is_finished() {
-            assert!(clock.monotonic() < deadline, "nobody takes the copy {id} up");
+            assert!(clock.monotonic() < deadline, "no process claims the copy {id}");
             clock.sleep(std::time::Duration::from_millis(5)).await;
         }
     }
     assert_eq!(store.head(&key("r")).await.unwrap().unwrap().status, RunStatus::InProgress);
 }
 
-/// What a start would refuse, an import refuses as well, and writes nothing.
+/// An import refuses every value that a start refuses, and writes nothing.
 ///
 /// Guarantees: COPY-2.
 #[tokio::test]

@@ -4,7 +4,7 @@ use ferrata_core::runtime::{Change, Diff};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-/// Keys and texts that JSON pointers write in their own way, or that look like places in an array.
+/// Keys and texts that JSON pointers escape, or that look like array indexes.
 fn key() -> impl Strategy<Value = String> {
     prop_oneof![
         Just(String::new()),
@@ -34,7 +34,7 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Undoes the changes, the last one first, by what they say was there before.
+/// Applies the changes in reverse, starting with the last, with the old values that they contain.
 fn undone(diff: &Diff, value: &Value) -> Value {
     let mut value = value.clone();
     for change in diff.changes.iter().rev() {
@@ -64,7 +64,7 @@ proptest! {
         prop_assert_eq!(undone(&diff, &b), a);
     }
 
-    /// Two states of a run have most in common: that is left alone.
+    /// Two states of a run are mostly equal, and the diff must not contain the equal parts.
     #[test]
     fn a_small_change_is_a_small_difference(a in value(), b in value(), name in key()) {
         let (from, to) = (json!({"same": a, name.as_str(): a}), json!({"same": a, name.as_str(): b}));
@@ -77,11 +77,11 @@ proptest! {
         for change in &diff.changes {
             let (Change::Add { path, .. } | Change::Replace { path, .. } | Change::Remove { path, .. }) = change
             else { panic!("{change:?}") };
-            prop_assert!(inside(path), "{} is not within {}", path, pointer);
+            prop_assert!(inside(path), "{} exceeds {}", path, pointer);
         }
     }
 
-    /// A stored JSON value is read back.
+    /// A stored JSON diff can be read back.
     ///
     /// Guarantees: HISTORY-4.
     #[test]

@@ -23,7 +23,7 @@ async fn process(store: &MemoryStore) -> Runtime {
     Runtime::builder(store.clone()).build().await.unwrap()
 }
 
-/// The run itself, taken up at a record by another process, is what a fork is held against.
+/// A fork at a record must behave like the run itself when another process claims it at that record.
 ///
 /// Guarantees: FORK-1.
 #[tokio::test]
@@ -69,18 +69,18 @@ async fn fork_and_resumed_run_reach_same_end() {
             let handle = other.resume(&graph, "r").take_over().checkpoints(random_run.policy).await.unwrap();
             let itself = end(random_run.go_on(&[&other], &graph, handle, false).await);
             assert_eq!(forked, itself, "{label}");
-            // Retried or edited, it is still what the graph would do.
+            // A run with retries and edits still agrees with its graph.
             let verified = other.verify(&graph, &run).await.unwrap();
             assert_eq!(verified.divergence, None, "{label}");
             other.check_log(&run).await.unwrap_or_else(|error| panic!("{label}: {error}"));
             forks += 1;
         }
-        assert_eq!(records(&store, &run).await, log.records, "seed {seed}: the source");
+        assert_eq!(records(&store, &run).await, log.records, "seed {seed}: the source changed");
     }
     assert!(forks > 100, "only {forks} forks");
 }
 
-/// Nothing is shared: a fork lives on when its source is cut small or removed, and the other way round.
+/// A fork shares no record with its source: each continues after the other was pruned or purged.
 ///
 /// Guarantees: FORK-2.
 #[tokio::test]
@@ -103,7 +103,7 @@ async fn forks_survive_prune_and_purge_of_source() {
     }
 }
 
-/// What was in the frontier is in the fork's, question for question, and with nothing of the old run in it.
+/// A fork has the same frontier as its source, including the open questions, and no id of the source's run.
 ///
 /// Guarantees: FORK-1.
 #[tokio::test]
@@ -140,20 +140,20 @@ async fn fork_starts_with_source_state_and_frontier() {
             assert_eq!((after.questions.len(), after.epoch.get()), (0, 1), "{label}");
             assert_eq!(after.parent.map(|parent| (parent.run, parent.at.seq.get())), Some((run.clone(), at)));
         }
-        // Those that were left are nobody's any more.
+        // No process owns the remaining runs.
         runtime.shutdown(std::time::Duration::from_secs(5)).await.unwrap();
     }
 }
 
-/// A run under some id, and the run that it was forked from.
+/// A run under an id, and the run that it was forked from.
 #[derive(Clone, Debug)]
 struct Known {
     id: String,
     parent: Option<usize>,
 }
 
-/// Runs are started, forked, cut short, purged, and their ids used again: a line tells the lives that are there, and ends with the
-/// first that is gone, whoever has its id now.
+/// Runs are started, forked, pruned and purged, and their ids are used again. A lineage lists the existing ancestors, and ends with the first purged
+/// one, even if its id is in use again.
 ///
 /// Guarantees: HISTORY-5.
 #[tokio::test]
@@ -169,7 +169,7 @@ async fn a_line_tells_lives_and_no_names() {
         let runtime = Runtime::builder(store.clone()).clock(Arc::clone(&clock) as _).build().await.unwrap();
         let (mut lives, mut there): (Vec<Known>, BTreeMap<String, usize>) = <_>::default();
         for _ in 0..24 {
-            // A cut run is told by its time alone, so that no two lives begin at the same one.
+            // Creation time identifies a pruned run, so no two runs may start at the same time.
             clock.advance(Duration::from_millis(1));
             let id = format!("r{}", chance.below(5));
             let others: Vec<usize> = there.values().copied().collect();
@@ -234,7 +234,7 @@ async fn store_is_without(runtime: &Runtime, id: &str) -> bool {
     runtime.head(&key(id)).await.unwrap().is_none()
 }
 
-/// Without checkpoints no record tells of one end, and the list was empty.
+/// Without checkpoints, a fork still lists the effects that it would repeat, although no record mentions a single node.
 ///
 /// Guarantees: FORK-3.
 #[tokio::test]
@@ -293,7 +293,7 @@ async fn fork_lists_running_and_retrying_nodes() {
         let told: Vec<_> = repeats.iter().map(|repeat| (repeat.node.as_str(), repeat.effect)).collect();
         assert_eq!(told, [("write", Some(Effect::Write))], "fails: {fails}");
     }
-    // One that waits for an answer asks again, and is not at work.
+    // A node that waits for an answer asks again, and does not count as running.
     let graph = Graph::<Context>::builder("asks").node("ask", async |cx: NodeContext, _s: Draft<Context>| {
         cx.ask::<bool>("ok", "Go on?").await?;
         Ok::<_, NodeError>(())

@@ -37,7 +37,7 @@ impl World {
         builder.store_retries(1, Duration::from_millis(1)).build().await.unwrap()
     }
 
-    /// Leaves of the run `r` nothing but its last record.
+    /// Prunes all records of the run `r` except the last.
     async fn cut_to_the_last(&self) {
         cut_at(&self.store, &key("r"), last(&self.store, &key("r")).await).await;
     }
@@ -58,7 +58,7 @@ pub(crate) fn chain(nodes: usize) -> Graph<Context> {
     builder.build().unwrap()
 }
 
-/// Everything that waits at once: a question behind a step, a message that was set aside for later, and a timer.
+/// A graph with waits of every kind at once: a question after a step, a message that was set aside, and a timer.
 fn waiting() -> Graph<Context> {
     Graph::<Context>::builder("waits")
         .channel("path", Reducer::Append)
@@ -117,7 +117,7 @@ async fn questions_messages_timers_and_steps_outlive_a_prune() {
     world.cut_to_the_last().await;
     let state = loop {
         world.clock.advance(HOUR);
-        // It may have come to rest before its time has come.
+        // The run may be idle because its timer has not expired.
         match other.resume(&graph, "r").await.unwrap().wait().await.unwrap() {
             Outcome::Completed(state) => break state,
             Outcome::Sleeping { .. } => {}
@@ -150,7 +150,7 @@ async fn prune_preserves_retry_counters_and_failed_frontier() {
         .build()
         .unwrap();
     let run = key("r");
-    // Each attempt is another process's, and all that is kept is the record of the one before.
+    // Each attempt runs in another process, and only the record of the previous attempt is retained.
     for failed in 1..=2 {
         let runtime = world.process().await;
         let handle = match failed {
@@ -174,7 +174,7 @@ async fn prune_preserves_retry_counters_and_failed_frontier() {
     let runtime = world.process().await;
     let Outcome::Failed { failure, .. } = runtime.resume(&graph, "r").await.unwrap().wait().await.unwrap()
     else {
-        panic!("the third attempt is the last one")
+        panic!("the third attempt must be the last one")
     };
     world.cut_to_the_last().await;
     let failed = runtime.checkpoint(&run, Position::Latest).await.unwrap();
@@ -208,11 +208,11 @@ async fn fork_of_aborted_cancelled_run_is_refused() {
     assert_eq!((after.status, after.cancelled.as_deref()), (RunStatus::Cancelled, Some("enough")));
     let error = runtime.fork(&key("r"), Position::Latest).drive(&graph).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Invalid | ErrorKind::NotFound), "{error}");
-    assert!(error.to_string().contains("start_at"), "the remedy is named: {error}");
+    assert!(error.to_string().contains("start_at"), "the error must name the remedy: {error}");
     runtime.fork(&key("r"), Position::Latest).id("f").start_at("join").drive(&graph).await.unwrap();
 }
 
-/// A coarse frequency writes several activations as one record, which is the place of each of them.
+/// With a coarse frequency, one record contains several activations, and each of their positions is this record.
 ///
 /// Guarantees: CHECKPOINT-4, HISTORY-1.
 #[tokio::test]
@@ -234,7 +234,7 @@ async fn coarse_record_lists_each_activation() {
             assert!(there.history.len() > at, "{nth:?}: {position}");
             let state = runtime.state_at(&graph, &key("r"), position).await.unwrap();
             assert_eq!(state.get::<Vec<String>>("path").unwrap().unwrap().len(), there.history.len());
-            // What ended with it in one record stands in its checkpoint, too.
+            // The checkpoint also contains the activations that ended in the same record.
             assert_eq!(there.history.last().unwrap().index, past.index);
         }
         let nowhere = runtime.checkpoint(&key("r"), "n0@2".parse::<Position>().unwrap()).await.unwrap_err();
@@ -242,7 +242,7 @@ async fn coarse_record_lists_each_activation() {
     }
 }
 
-/// Every checkpoint of every random run is what its JSON says, and every post mortem is told.
+/// Every checkpoint of every random run can be restored from its JSON, and has a post mortem.
 ///
 /// Guarantees: CHECKPOINT-1.
 #[tokio::test]
@@ -264,7 +264,7 @@ async fn checkpoint_survives_json_round_trip() {
         let told = runtime.post_mortem(&key("r")).await.unwrap();
         assert!(told.starts_with("# Run default/r: "), "seed {seed}");
     }
-    // The lives have everything in them, or the laws would hold of little.
+    // The random runs must contain records of all kinds, or the checks prove little.
     let all = ["Attempt", "Claim", "Edit", "Intent", "Node", "Signal", "Start", "Status", "Step"];
     for kind in all {
         assert!(kinds.contains(kind), "no random run has a record of kind {kind}: {kinds:?}");
@@ -274,13 +274,13 @@ async fn checkpoint_survives_json_round_trip() {
     for field in &fields {
         assert!(
             page.contains(&format!("`{field}`")),
-            "docs/reference/checkpoints.md does not tell of `{field}`"
+            "docs/reference/checkpoints.md does not mention `{field}`"
         );
     }
     assert!(fields.len() > 40, "{fields:?}");
 }
 
-/// A checkpoint tells of records before the last base, too, as long as they are kept; a log of several stretches is read for that stretch by stretch.
+/// A checkpoint lists retained records before the last base, too. A log of several segments is read segment by segment.
 #[tokio::test]
 async fn checkpoint_includes_retained_records_before_base() {
     let world = World::new();
@@ -303,7 +303,7 @@ async fn checkpoint_includes_retained_records_before_base() {
     runtime.start(&graph, input).id("r").await.unwrap().completed().await.unwrap();
     let run = key("r");
     let all = runtime.history(&run, Page::first(100).with_order(Order::OldestFirst)).await.unwrap().items;
-    assert!(all.iter().filter(|header| header.base).count() >= 3, "the log has several stretches");
+    assert!(all.iter().filter(|header| header.base).count() >= 3, "the log must have several segments");
     for header in &all {
         let there = runtime.checkpoint(&run, header.seq).await.unwrap();
         assert_eq!(there.input, Some(serde_json::json!({ "first": true })), "at {}", header.seq);
@@ -311,7 +311,7 @@ async fn checkpoint_includes_retained_records_before_base() {
     }
 }
 
-/// Collects the names of the fields, but for those that a run's own data has.
+/// Collects the names of all fields, except those within a run's own data.
 fn named(value: &serde_json::Value, of: &str, fields: &mut std::collections::BTreeSet<String>) {
     match value {
         serde_json::Value::Array(items) => items.iter().for_each(|item| named(item, of, fields)),
@@ -343,25 +343,25 @@ async fn retention_keeps_by_age_size_and_status() {
     let first = async || runtime.head(&run).await.unwrap().unwrap().first.get();
     let apply = async |policy: RetentionPolicy| runtime.apply_retention(&run, &policy).await.unwrap();
 
-    // Other statuses are left alone; no limit keeps everything.
+    // A policy ignores runs with other statuses, and a policy without a limit keeps everything.
     let failed = RetentionPolicy::keep_all().keep_last(1).only([RunStatus::Failed, RunStatus::Cancelled]);
     assert_eq!((apply(failed).await, apply(RetentionPolicy::keep_all()).await), ((0, 0), (0, 0)));
-    // What any limit keeps is kept.
+    // A record that any limit keeps is retained.
     let old = RetentionPolicy::keep_all().keep_for(Duration::from_secs(60));
     assert_eq!(apply(old.clone().keep_last(100)).await, (0, 0));
     assert_eq!(apply(old.clone().keep_bytes(1 << 20)).await, (0, 0));
-    // Those of the last minute: the pins.
+    // Only the records of the last minute remain, which are the pins.
     let (dropped, bytes) = apply(old.only([RunStatus::Completed])).await;
     let young = all.iter().filter(|header| header.at.unix_ms() > 1_000_000 + 60_000).count();
     assert_eq!((dropped, first().await), ((all.len() - young) as u64, (all.len() - young) as u64));
     let given: u64 = all.iter().filter(|h| h.seq.get() < dropped).map(|h| u64::from(h.body_len)).sum();
     assert_eq!(bytes, given);
-    // The last ones that fit.
+    // Keep the last records that fit into the limit.
     let sizes: Vec<u64> = all.iter().rev().take(3).map(|header| u64::from(header.body_len)).collect();
     apply(RetentionPolicy::keep_all().keep_bytes(sizes[0] + sizes[1])).await;
     let newest = all.last().unwrap().seq.get();
     assert_eq!(first().await, newest - 1);
-    // The last one is kept however large it is.
+    // The last record is always kept, however large it is.
     apply(RetentionPolicy::keep_all().keep_bytes(0)).await;
     assert_eq!(first().await, newest);
     assert_eq!(apply(RetentionPolicy::keep_all().keep_last(0)).await, (0, 0));
@@ -400,7 +400,7 @@ async fn dry_and_done(at_once: NonZeroUsize) {
     assert_eq!(sweep(false).await, (0, 0, 0, 0, 0));
 }
 
-/// A sweep used to remove a whole run although one of its records was pinned.
+/// A sweep does not purge a run that has a pinned record.
 ///
 /// Guarantees: PIN-1.
 #[tokio::test]
@@ -417,12 +417,12 @@ async fn pin_survives_prune_and_run_removal() {
     let sweep = async || runtime.sweep(&policy, SweepLimits::default(), false).await.unwrap();
     let report = sweep().await;
     assert_eq!((report.purged, report.pruned, report.records), (0, 1, 4));
-    // The pins are in the base, too.
+    // The base contains the pins, too.
     for _ in 0..2 {
         assert_eq!(sweep().await.records, 0);
         assert_eq!(runtime.checkpoint(&run, Seq::new(4)).await.unwrap().state, pinned);
     }
-    // They are not its fork's.
+    // A fork does not inherit the pins.
     let last = Seq::new(last(&world.store, &run).await);
     runtime.fork(&run, last).id("f").start_at("n3").drive(&graph).await.unwrap().wait().await.unwrap();
     let keep_one = RetentionPolicy::keep_all().keep_last(1);
@@ -462,7 +462,7 @@ async fn purge_reports_removed_records_and_frees_id() {
     runtime.start(&graph, Context::new()).id("r").await.unwrap().wait().await.unwrap();
     let new = records(&world.store, &run).await;
     assert_eq!(new.len(), old.len());
-    // What the old start of the run would have written next, and its last record once more.
+    // The record that a writer of the old run would write next, and a repetition of its last record.
     let (head, before) = (old.last().unwrap(), &old[old.len() - 2]);
     let mut next = head.clone();
     (next.header.seq, next.header.prev) = (head.header.seq.next(), Some(head.header.id));
@@ -495,7 +495,7 @@ async fn purge_refuses_active_local_run() {
     assert!(runtime.head(&key("r")).await.unwrap().is_some());
 }
 
-/// An id that is used again by a fork of its own fork: the line ends where the old run of that id was.
+/// A fork of a fork uses the id of the purged first source again. The lineage ends at the purged run.
 ///
 /// Guarantees: HISTORY-5.
 #[tokio::test]
@@ -516,7 +516,7 @@ async fn fork_lineage_ends_at_reused_id() {
     };
     assert_eq!(line("c").await, ["a", "b", "c"]);
     runtime.purge(&key("a")).await.unwrap();
-    assert_eq!(line("c").await, ["a?", "b", "c"], "a is remembered by its forks");
+    assert_eq!(line("c").await, ["a?", "b", "c"], "the forks must list the purged run a");
     runtime.fork(&key("c"), Seq::new(0)).id("a").drive(&graph).await.unwrap().wait().await.unwrap();
     assert_eq!(line("c").await, ["a?", "b", "c"]);
     assert_eq!(line("a").await, ["a?", "b", "c", "a"]);
@@ -545,7 +545,7 @@ async fn checkpoint_lists_open_questions_at_every_position() {
         }
         open
     };
-    // None is open before it was asked.
+    // No question is open before it was asked.
     assert_eq!(open[0], (RecordKind::Start, 0));
     assert_eq!(open.last().unwrap().1, 1);
     assert!(open.windows(2).all(|pair| pair[0].1 <= pair[1].1), "{open:?}");

@@ -19,13 +19,13 @@ use ferrata_testing::{Fault, FaultPlan, FaultStore};
 
 type Store = Arc<dyn CheckpointStore>;
 
-/// What is done, from its beginning, by whichever process.
+/// An operation that any process can start from the beginning.
 type Work = for<'a> fn(&'a Runtime, &'a str) -> Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
 
 struct Case {
     name: &'static str,
     work: Work,
-    /// Whether the logs are to be as long as without a fault: a run that is taken up again has claims in it.
+    /// Whether the logs must be as long as without a fault. The log of a resumed run contains claims, too.
     exact: bool,
 }
 
@@ -76,7 +76,7 @@ async fn import(runtime: &Runtime, text: &str) -> Result<()> {
     runtime.import(text, Some(key("copy"))).await.map(|_| ())
 }
 
-/// Takes a run away and brings it back.
+/// Purges a run and imports it again.
 async fn carry(runtime: &Runtime, text: &str) -> Result<()> {
     if runtime.head(&key("done")).await?.is_some() {
         runtime.purge(&key("done")).await?;
@@ -106,14 +106,14 @@ async fn fork(runtime: &Runtime) -> Result<()> {
     }
 }
 
-/// Twelve nodes, a question, and one more.
+/// A graph of twelve nodes, a question, and one more node.
 fn graph() -> Graph<Context> {
     let mut builder = Graph::<Context>::builder("kills").channel("path", Reducer::Append).entry("n0");
     for at in 0..14_u32 {
         let name = format!("n{at}");
         builder = builder.node(&name, move |cx: NodeContext, _s| async move {
             let said: u32 = match at {
-                // What was done before the question is not done again.
+                // The work before the question is not repeated.
                 12 => {
                     let one: u32 = cx.step("one", async || Ok::<_, std::io::Error>(1)).await?;
                     one + cx.ask::<u32>("q", "How much?").await?
@@ -133,7 +133,7 @@ async fn process(store: Store) -> Runtime {
     Runtime::builder_with(store).store_retries(1, Duration::from_millis(1)).build().await.unwrap()
 }
 
-/// Runs of which one is complete, one asks, and one was cancelled. Returns the complete one as a text.
+/// Creates a completed run, a run that asks, and a cancelled run. Returns the export of the completed run.
 async fn fill(store: Store) -> String {
     let (runtime, graph) = (process(store).await, graph());
     for id in ["done", "asks", "cancelled"] {
@@ -142,15 +142,15 @@ async fn fill(store: Store) -> String {
     runtime.respond(&key("done"), "n12", Answer::accept(41).unwrap()).await.unwrap();
     runtime.resume(&graph, "done").await.unwrap().wait().await.unwrap();
     runtime.cancel(&key("cancelled"), "no").await.unwrap();
-    // A message that nobody has taken.
+    // A message that no node has received.
     runtime.send(&key("asks"), "early").await.unwrap();
     runtime.export(&key("done")).await.unwrap()
 }
 
-/// A run without ids and times: where its log begins and ends, how it stands, its state, and what is open.
+/// A run without ids and times: its id, its first and last sequence numbers, its status, its state, and the open items.
 type Told = (String, (u64, u64), RunStatus, serde_json::Value, (usize, usize));
 
-/// Reads everything that is kept. There is no hole in it.
+/// Reads all retained records. Checks that none is missing.
 async fn told(store: Store) -> Vec<Told> {
     let runtime = process(Arc::clone(&store)).await;
     let mut seen = Vec::new();
@@ -158,9 +158,13 @@ async fn told(store: Store) -> Vec<Told> {
         let run = &head.run;
         let headers = store.headers(run, HeaderRange::oldest(1_000)).await.unwrap().items;
         assert_eq!((headers[0].seq, headers.last().unwrap().seq), (head.first, head.seq), "{run}");
-        assert!(headers[0].base, "{run}: the oldest record is a base");
+        assert!(headers[0].base, "{run}: the oldest record must be a base");
         for pair in headers.windows(2) {
-            assert_eq!((pair[1].seq, pair[1].prev), (pair[0].seq.next(), Some(pair[0].id)), "{run}: a hole");
+            assert_eq!(
+                (pair[1].seq, pair[1].prev),
+                (pair[0].seq.next(), Some(pair[0].id)),
+                "{run}: a record is missing"
+            );
         }
         for header in &headers {
             let records = store.load(run, At::Seq(header.seq)).await.unwrap().unwrap();
@@ -178,7 +182,7 @@ fn but_for_lengths(told: &[Told]) -> Vec<Told> {
     told.iter().cloned().map(|(id, _, status, state, open)| (id, (0, 0), status, state, open)).collect()
 }
 
-/// Whatever was dropped: the run that asks goes on to its end.
+/// The run that asks continues to its end, whatever was dropped.
 async fn goes_on(store: Store, label: &str) {
     let runtime = process(Arc::clone(&store)).await;
     if runtime.head(&key("asks")).await.unwrap().is_none() {
@@ -193,7 +197,7 @@ async fn goes_on(store: Store, label: &str) {
     assert_eq!(state.get::<Vec<u32>>("path").unwrap().unwrap(), path, "{label}");
 }
 
-/// Does each work with each fault at each write, in places that `place` makes: each a way to open the same store again.
+/// Runs each operation with each fault at each write. `place` creates a store, and returns a function that opens this store again.
 pub(crate) async fn at_every_write<P: Fn() -> Store>(place: impl Fn() -> P) {
     for case in cases() {
         let open = place();
@@ -210,7 +214,7 @@ pub(crate) async fn at_every_write<P: Fn() -> Store>(place: impl Fn() -> P) {
                 let store = Arc::new(FaultStore::new(open(), FaultPlan::new().with_fault(at, fault)));
                 let runtime = process(Arc::clone(&store) as Store).await;
                 let ended = (case.work)(&runtime, &text).await;
-                assert!(ended.is_err(), "{label}: nobody noticed");
+                assert!(ended.is_err(), "{label}: the fault had no effect");
                 store.crash();
                 drop(runtime);
                 told(open()).await;

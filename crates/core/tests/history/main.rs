@@ -1,4 +1,4 @@
-//! Properties of every run's past: random runs, crashes, races, and the data that a prune must keep.
+//! Properties of the history of every run: random runs, crashes, races, and the data that a prune must keep.
 //!
 //! The seeds are fixed, and a failure prints its seed. `HISTORY_SEEDS=from..to` runs others.
 
@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use ferrata_core::store::{CheckpointStore, MemoryStore};
 
-/// The seeds of the laws: enough for every deed beside every policy, few enough for every build.
+/// The seeds of the property tests: enough to combine every node kind with every policy, and few enough for every build.
 pub(crate) fn seeds(upto: u64) -> Range<u64> {
     let Ok(text) = std::env::var("HISTORY_SEEDS") else { return 0..upto };
     let (from, to) = text.split_once("..").expect("HISTORY_SEEDS=from..to");

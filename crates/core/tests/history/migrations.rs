@@ -35,7 +35,7 @@ fn built(builder: GraphBuilder<Context>) -> Graph<Context> {
         .unwrap()
 }
 
-/// A run of version 2 that has been answered and waits for whoever goes on with it.
+/// A run of version 2 whose question is answered, and which waits for a process.
 async fn answered(store: &MemoryStore) -> Runtime {
     let runtime = Runtime::builder(store.clone()).build().await.unwrap();
     runtime.start(&built(of(2)), Context::new()).id("r").await.unwrap().wait().await.unwrap();
@@ -43,7 +43,7 @@ async fn answered(store: &MemoryStore) -> Runtime {
     runtime
 }
 
-/// Everything that would need the state in another form refuses alike, and leaves the run as it was.
+/// Every operation that needs the state in another form fails with the same error, and leaves the run unchanged.
 async fn refused(graph: &Graph<Context>, says: &str) {
     let store = MemoryStore::new();
     let runtime = answered(&store).await;
@@ -60,15 +60,15 @@ async fn refused(graph: &Graph<Context>, says: &str) {
         assert!(error.to_string().contains(says), "{error}");
         assert_eq!(error.run(), Some(&key("r")), "{error}");
     }
-    // A difference is what a verification is for.
+    // A verification reports the difference.
     let divergence = runtime.verify(graph, &key("r")).await.unwrap().divergence.unwrap();
     assert!(divergence.what.contains(says), "{divergence}");
-    assert_eq!(records(&store, &key("r")).await, before, "{says}: no claim, no base");
+    assert_eq!(records(&store, &key("r")).await, before, "{says}: no claim and no base must be written");
     assert!(runtime.head(&key("f")).await.unwrap().is_none());
-    // Without the graph everything is told.
+    // Without the graph, all data can be read.
     let told = runtime.checkpoint(&key("r"), Position::Latest).await.unwrap();
     assert_eq!(told.state["n"], 1);
-    // The graph that it was started with goes on.
+    // The original graph can continue the run.
     let outcome = runtime.resume(&built(of(2)), "r").await.unwrap().wait().await.unwrap();
     assert!(matches!(outcome, Outcome::Completed(_)), "{says}");
 }
@@ -86,7 +86,7 @@ async fn a_step_that_fails_leaves_the_run_alone() {
     refused(&graph, "the migration from state version 2 failed: n is no name").await;
 }
 
-/// A panic in a step used to end the task that asked, and with it what else that task was at.
+/// A panic in a migration step is an error of the call, and does not end the calling task.
 ///
 /// Guarantees: MIGRATE-1.
 #[tokio::test]
@@ -123,22 +123,22 @@ async fn migration_keeps_original_until_new_form_is_durable() {
                 Ok(())
             }),
     );
-    // A look changes nothing.
+    // A read changes nothing.
     let state = runtime.state_at(&graph, &key("r"), Position::Latest).await.unwrap();
     assert_eq!((state.get::<i64>("k").unwrap(), state.get::<i64>("n").unwrap()), (Some(1), None));
     assert_eq!(records(&store, &key("r")).await, old);
     let outcome = runtime.resume(&graph, "r").await.unwrap().wait().await.unwrap();
     assert_eq!(outcome.completed().unwrap().get::<i64>("k").unwrap(), Some(1));
     let new = records(&store, &key("r")).await;
-    assert_eq!(new[..old.len()], old, "the old records are as they were");
-    assert!(new[old.len()].header.base, "the claim holds the new form");
-    // Old and new places are read by either form as far as it knows them.
+    assert_eq!(new[..old.len()], old, "the old records must be unchanged");
+    assert!(new[old.len()].header.base, "the claim must contain the new form");
+    // Each form reads positions of both forms, where it can.
     let before = runtime.state_at(&built(of(2)), &key("r"), Seq::new(1)).await.unwrap();
     assert_eq!(before.get::<i64>("n").unwrap(), Some(1));
     assert!(runtime.verify(&graph, &key("r")).await.unwrap().divergence.is_none());
 }
 
-/// The process that knows the workflow takes up its own, and leaves those of others as they are.
+/// A process claims the runs of its workflow version, and ignores those of other versions.
 ///
 /// Guarantees: MIGRATE-1.
 #[tokio::test]
@@ -162,7 +162,7 @@ async fn unknown_workflow_or_version_leaves_run_unchanged() {
     }
     let before = (records(&store, &key("unknown")).await, records(&store, &key("newer")).await);
     other.serve(&built(of(1))).unwrap();
-    // The known one is taken up, after which the others have been looked at as well, twice at least.
+    // After the known run is claimed, the process has also checked the others at least twice.
     for turn in 0.. {
         assert!(turn < 100_000);
         let known = other.head(&key("known")).await.unwrap().unwrap();
@@ -176,15 +176,15 @@ async fn unknown_workflow_or_version_leaves_run_unchanged() {
     assert_eq!(stalled.len(), 1, "{stalled:?}");
     assert_eq!((&stalled[0].run, stalled[0].error.kind()), (&key("newer"), ErrorKind::GraphChanged));
     let after = (records(&store, &key("unknown")).await, records(&store, &key("newer")).await);
-    assert_eq!(after, before, "no attempt was burned");
+    assert_eq!(after, before, "no attempt must count");
     assert!(store.head(&key("newer")).await.unwrap().unwrap().owner.is_none());
     let wrong = other.resume(&built(of(1)), "unknown").await.unwrap_err();
     assert!(wrong.to_string().contains("unknown"), "{wrong}");
     assert_eq!(records(&store, &key("unknown")).await, before.0);
 }
 
-/// Wherever a run is taken up with the next version of its state, its log is sound from then on, edited, forked and cut, and the
-/// new graph would have done the same.
+/// A run that is claimed with the next version of its state has a valid log from then on, also after an edit, a fork or a prune. The new graph agrees
+/// with it.
 ///
 /// Guarantees: MIGRATE-2.
 #[tokio::test]
@@ -204,7 +204,7 @@ async fn migrated_active_run_has_valid_log() {
             continue;
         }
         if chance.one_in(3) {
-            // Who edits first migrates first.
+            // The first edit migrates the state.
             let more = Patch::from_ops(&[Op::Append("notes".into(), vec!["edited".into()])]).unwrap();
             runtime.edit(&key("r"), more).check_with(&graph).await.unwrap();
             runtime.check_log(&key("r")).await.unwrap_or_else(|error| panic!("{label}, edited: {error}"));

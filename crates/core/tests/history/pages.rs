@@ -18,7 +18,7 @@ use ferrata_testing::ManualClock;
 
 use super::random_runs::key;
 
-/// How often each method of a store was called, and how many records came out of it.
+/// Number of calls of each store method, and number of records that they returned.
 #[derive(Debug, Default)]
 struct Counts {
     load: AtomicU64,
@@ -34,7 +34,7 @@ struct Counts {
 }
 
 impl Counts {
-    /// Calls since the last time: load, history, head, append, prune.
+    /// The calls since the last time: load, history, head, append, prune.
     fn taken(&self) -> [u64; 5] {
         let all = [&self.load, &self.history, &self.head, &self.append, &self.prune];
         let taken = all.map(|count| count.swap(0, Relaxed));
@@ -49,7 +49,7 @@ impl Counts {
 struct Counting {
     inner: MemoryStore,
     counts: Arc<Counts>,
-    /// Where each listing takes time: the first 10 ms, and each one 10 ms longer than the one before.
+    /// The clock on which each listing takes time: the first one 10 ms, and each further one 10 ms more.
     slow: Option<Arc<ManualClock>>,
 }
 
@@ -120,7 +120,7 @@ impl CheckpointStore for Counting {
     delegate! { |this| this.inner; capabilities, setup, heartbeat, is_alive, part, subscribe }
 }
 
-/// Goes round so many times, which writes a record each.
+/// A graph that loops `of` times, with one record per round.
 fn rounds(of: u64) -> Graph<Context> {
     Graph::<Context>::builder("rounds")
         .max_steps(of + 10)
@@ -158,7 +158,7 @@ async fn history_of_ten_thousand_checkpoints_is_paged() {
         let (mut page, mut seen, mut pages) = (Page::first(500).with_order(order), Vec::new(), 0);
         loop {
             let found = runtime.history(&run, page).await.unwrap();
-            // One call of the store, whatever page it is, and none that reads bodies.
+            // Each page takes one call of the store, and no call reads bodies.
             assert_eq!(counts.taken(), [0, 1, 0, 0, 0]);
             assert!(found.items.len() <= 500);
             pages += 1;
@@ -176,7 +176,7 @@ async fn history_of_ten_thousand_checkpoints_is_paged() {
     }
 }
 
-/// What one place costs does not depend on how long the run is, unless its activation must be searched for.
+/// The cost of reading one position does not depend on the length of the run, unless the position names an activation.
 ///
 /// Guarantees: HISTORY-2.
 #[tokio::test]
@@ -194,7 +194,7 @@ async fn read_cost_is_independent_of_log_length() {
         cost.push(counts.taken());
         runtime.lineage(&run).await.unwrap();
         cost.push(counts.taken());
-        // The last records are looked at first.
+        // The search starts at the last records.
         runtime
             .state_at(&graph, &run, format!("round@{records}").parse::<Position>().unwrap())
             .await
@@ -209,7 +209,7 @@ async fn read_cost_is_independent_of_log_length() {
     );
 }
 
-/// A long log is read a stretch at a time, each once.
+/// A long log is read in segments, and each record once.
 ///
 /// Guarantees: HISTORY-2.
 #[tokio::test]
@@ -228,7 +228,7 @@ async fn reading_a_whole_log_reads_each_record_once() {
     assert_eq!(kinds.iter().filter(|header| header.kind == RecordKind::Node).count(), 3);
 }
 
-/// It asked for the head, which the listing had told, for the headers twice, and for the state of each run, for the pins that it might have.
+/// A sweep uses the heads that the listing returned, reads headers once, and reads pins together with the base.
 #[tokio::test]
 async fn sweep_reads_headers_and_pins_once() {
     let (counts, runtime) = long(50).await;
@@ -236,11 +236,11 @@ async fn sweep_reads_headers_and_pins_once() {
     let dry = runtime.sweep(&policy, SweepLimits::default(), true).await.unwrap();
     assert_eq!(counts.taken(), [0, 1, 0, 0, 0]);
     let done = runtime.sweep(&policy, SweepLimits::default(), false).await.unwrap();
-    // The load makes the base at the cut, and tells of pins.
+    // The load makes the base at the cut, and returns the pins.
     assert_eq!(counts.taken(), [1, 0, 0, 0, 1]);
     assert_eq!((dry.records, dry.bytes), (done.records, done.bytes));
     assert!(done.records > 30, "{done:?}");
-    // A pin is a signal: what it holds is asked of the run itself.
+    // A pin is a signal, so the sweep reads the run to find the record that it protects.
     let run = key("r");
     let last = runtime.head(&run).await.unwrap().unwrap().seq.get();
     runtime.pin(&run, Seq::new(last - 5)).await.unwrap();
@@ -248,10 +248,10 @@ async fn sweep_reads_headers_and_pins_once() {
     let one = RetentionPolicy::keep_all().keep_last(1);
     let pinned = runtime.sweep(&one, SweepLimits::default(), true).await.unwrap();
     assert_eq!(counts.taken(), [1, 1, 0, 0, 0]);
-    assert_eq!(pinned.records, 4, "of the ten that were kept");
+    assert_eq!(pinned.records, 4, "of the ten retained records");
 }
 
-/// What one answer does not hold is counted from its oldest record.
+/// A dry run counts records beyond one page from the oldest record, and returns the same numbers as the sweep.
 #[tokio::test]
 async fn dry_sweep_counts_match_sweep() {
     let (_, runtime) = long(2_500).await;
@@ -264,7 +264,7 @@ async fn dry_sweep_counts_match_sweep() {
     }
 }
 
-/// With so many records kept, dropping the older ones costs each record a share of one look, not a look.
+/// With many retained records, a prune of older ones is shared by many records. It does not happen with every record.
 ///
 /// Guarantees: RETAIN-4.
 #[tokio::test]
@@ -280,7 +280,7 @@ async fn continuous_retention_costs_constant_share_per_record() {
         let looks = 2_002 / u64::from(keep);
         assert!(prunes <= looks, "{prunes} prunes, {looks} at most");
         assert!(prunes >= looks / 4, "{prunes} prunes of {looks}");
-        // A look reads the headers that are kept, and those dropped since the last one.
+        // A prune reads the headers that are retained, and those dropped since the last one.
         assert!(counts.listed.load(Relaxed) <= looks * 1_000);
         assert!(counts.load.load(Relaxed) <= 2 * looks + 2, "{:?} loads", counts.load);
     }
@@ -292,7 +292,7 @@ async fn sweep_without_work_reads_no_bodies() {
     let policy = RetentionPolicy::keep_all().keep_last(100);
     let report = runtime.sweep(&policy, SweepLimits::default(), false).await.unwrap();
     assert_eq!((report.runs, report.pruned), (1, 0));
-    // Its head says how many records there are.
+    // The head contains the number of records.
     assert_eq!(counts.taken(), [0, 0, 0, 0, 0]);
     let young = RetentionPolicy::keep_all()
         .purge_after(ferrata_core::record::RunStatus::Completed, Duration::from_secs(60));
@@ -302,7 +302,7 @@ async fn sweep_without_work_reads_no_bodies() {
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// A process that sweeps 250 runs, three pages, of which the first takes 10 ms, the second 20 ms and the third 30 ms.
+/// A process with 250 runs to sweep, which are three pages. Their listings take 10 ms, 20 ms and 30 ms.
 async fn three_pages() -> (Arc<ManualClock>, Arc<Counts>, Runtime) {
     let store = Counting::new();
     let starter = Runtime::builder(store.inner.clone()).build().await.unwrap();
@@ -313,25 +313,25 @@ async fn three_pages() -> (Arc<ManualClock>, Arc<Counts>, Runtime) {
     let store = Counting { slow: Some(Arc::clone(&clock)), ..store };
     let builder = Runtime::builder(store).clock(Arc::clone(&clock) as _).heartbeat_ttl(DAY);
     let runtime = builder.build().await.unwrap();
-    // Its heartbeat sleeps for longer than any rest.
+    // The heartbeat sleeps for longer than any pause of the sweep.
     clock.until_sleepers(1).await;
     counts.taken();
     (clock, counts, runtime)
 }
 
-/// Waits until the sweep rests, has the rest end, and says how long it was.
+/// Waits until the sweep pauses, and ends the pause. Returns the length of the pause.
 async fn rested(clock: &ManualClock) -> Duration {
     loop {
         clock.until_sleepers(2).await;
         match clock.advance_to_next_sleeper() {
             Some(rest) if !rest.is_zero() => return rest,
-            // The rest before has ended, and the sweep has not noticed yet.
+            // The previous pause has ended, and the sweep has not noticed yet.
             _ => tokio::task::yield_now().await,
         }
     }
 }
 
-/// The last page is followed by no rest, and the rests of parts are those of one sweep.
+/// No pause follows the last page, and the pauses of a sweep in parts equal those of one sweep.
 ///
 /// Guarantees: RETAIN-6.
 #[tokio::test]
@@ -369,7 +369,7 @@ async fn nice_sweep_rests_in_proportion_to_page_time() {
     }
 }
 
-/// It is refused before anything is asked of the store.
+/// A sweep with an invalid ratio is refused before any store call.
 ///
 /// Guarantees: RETAIN-6.
 #[tokio::test]
@@ -384,7 +384,7 @@ async fn sweep_refuses_invalid_nice_ratio() {
     assert_eq!(counts.runs.load(Relaxed), 0);
 }
 
-/// A caller that goes away while the sweep rests leaves it to go on.
+/// If the caller drops the sweep during a pause, the sweep continues.
 ///
 /// Guarantees: RETAIN-6.
 #[tokio::test]
@@ -394,7 +394,7 @@ async fn sweep_continues_after_caller_is_dropped() {
     tokio::select! {
         biased;
         () = clock.until_sleepers(2) => {}
-        report = runtime.sweep(&policy, limits, false) => panic!("it did not rest: {report:?}"),
+        report = runtime.sweep(&policy, limits, false) => panic!("the sweep did not pause: {report:?}"),
     }
     assert_eq!((counts.runs.load(Relaxed), counts.prune.load(Relaxed)), (1, 100));
     for _ in 0..2 {

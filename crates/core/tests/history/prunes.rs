@@ -14,7 +14,7 @@ use super::chance::Chance;
 use super::random_runs::{Log, RandomRun, end, key, last, records};
 use super::seeds;
 
-/// Drops all before a record.
+/// Drops all records before `seq`.
 pub(crate) async fn cut_at(store: &MemoryStore, run: &RunKey, seq: u64) {
     let runtime = Runtime::builder(store.clone()).build().await.unwrap();
     let keep = last(store, run).await - seq + 1;
@@ -23,7 +23,7 @@ pub(crate) async fn cut_at(store: &MemoryStore, run: &RunKey, seq: u64) {
     assert_eq!(store.head(run).await.unwrap().unwrap().first, Seq::new(seq));
 }
 
-/// The whole run as of a record, as the base that a prune writes there: state and machine to the last byte.
+/// The whole run as of a record, encoded like the base that a prune writes there. It contains the complete state and machine.
 async fn fold(store: &MemoryStore, run: &RunKey, seq: u64) -> Vec<u8> {
     cut_at(store, run, seq).await;
     let base = store.load(run, At::Seq(Seq::new(seq))).await.unwrap().unwrap();
@@ -31,12 +31,12 @@ async fn fold(store: &MemoryStore, run: &RunKey, seq: u64) -> Vec<u8> {
     base[0].body.to_vec()
 }
 
-/// A checkpoint without what the records before a cut alone can tell.
+/// A checkpoint without the data that only records before the cut contain.
 fn after_cut(mut checkpoint: Checkpoint, cut: u64) -> serde_json::Value {
     checkpoint.input = None;
     checkpoint.gates.clear();
     for past in &mut checkpoint.history {
-        // The cut itself is a record and tells of its own.
+        // The record at the cut is retained with its data.
         if past.index.is_none_or(|index| index.get() < cut) {
             (past.attempts, past.took_ms, past.at, past.index) = (None, None, None, None);
             (past.notes, past.failure) = (None, None);
@@ -76,7 +76,7 @@ async fn folding_after_a_prune_equals_folding_before() {
                 let after = runtime.checkpoint(&run, Seq::new(seq)).await.unwrap();
                 assert_eq!(after_cut(after, cut), after_cut(told[place].clone(), cut), "{label}");
             }
-            // This one takes the log along.
+            // This operation prunes the log, too.
             assert!(
                 fold(&small, &run, seq).await == folds[usize::try_from(seq).unwrap()],
                 "seed {seed}, cut at {cut} of {end}, then at {seq}"
@@ -85,7 +85,7 @@ async fn folding_after_a_prune_equals_folding_before() {
     }
 }
 
-/// Wherever a run is cut while it goes on, it comes to the same end.
+/// A run that is pruned at any point while it is active has the same end.
 ///
 /// Guarantees: RETAIN-1.
 #[tokio::test]
@@ -116,7 +116,7 @@ async fn run_reaches_same_end_after_any_prune() {
     }
 }
 
-/// What was read of the run that was purged fitted the next one, or was a mistake of the caller.
+/// A prune that read a purged run must not prune the run that was restarted with its id, and reports no error of the caller.
 #[tokio::test]
 async fn prune_spares_restarted_run() {
     let (memory, run) = (MemoryStore::new(), key("r"));

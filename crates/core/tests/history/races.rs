@@ -27,7 +27,7 @@ async fn turns(many: usize) {
     }
 }
 
-/// A store at which callers wait for others, by chance, before and after each call.
+/// A store that yields at random before and after each call.
 #[derive(Clone, Debug)]
 struct Jittery {
     inner: MemoryStore,
@@ -75,7 +75,7 @@ impl CheckpointStore for Jittery {
     }
 }
 
-/// Goes round so many times and notes each; its log has several bases.
+/// A graph that loops `of` times and records each round. Its log has several bases.
 pub(crate) fn rounds(of: u32) -> Graph<Context> {
     Graph::<Context>::builder("rounds")
         .channel("seen", Reducer::Append)
@@ -105,7 +105,7 @@ fn keep(last: u32) -> RetentionPolicy {
     RetentionPolicy::keep_all().keep_last(last)
 }
 
-/// Sweeps until a whole sweep finds nothing to do after `over` says that nobody writes any more.
+/// Sweeps until a complete sweep finds nothing to do after `over` reports that all writers are done.
 async fn sweep_on(runtime: &Runtime, policy: RetentionPolicy, over: &Mutex<bool>) -> (u64, u64) {
     let (mut records, mut purged) = (0, 0);
     loop {
@@ -125,7 +125,7 @@ async fn sweep(runtime: &Runtime, policy: &RetentionPolicy) -> SweepReport {
     report
 }
 
-/// What is kept of a run is whole, and every state of it is as the rounds made it.
+/// Checks that no retained record is missing, and that every state is that of its round.
 async fn check_whole(store: &Jittery, label: &str) {
     let run = key("r");
     let head = store.inner.head(&run).await.unwrap().unwrap();
@@ -133,7 +133,7 @@ async fn check_whole(store: &Jittery, label: &str) {
     assert_eq!(kept[0].header.seq, head.first, "{label}");
     assert!(kept[0].header.base, "{label}");
     for pair in kept.windows(2) {
-        assert_eq!(pair[1].header.prev, Some(pair[0].header.id), "{label}: a hole");
+        assert_eq!(pair[1].header.prev, Some(pair[0].header.id), "{label}: a record is missing");
     }
     let runtime = Runtime::builder(store.inner.clone()).build().await.unwrap();
     for record in &kept {
@@ -146,7 +146,7 @@ async fn check_whole(store: &Jittery, label: &str) {
     }
 }
 
-/// The one drops as it goes, others sweep the same store and one cuts at one place again and again.
+/// One process prunes its active run, others sweep the same store, and one cuts at the same record repeatedly.
 ///
 /// Guarantees: RETAIN-4.
 #[tokio::test]
@@ -183,7 +183,7 @@ async fn active_run_survives_concurrent_prunes() {
         assert_eq!(seen, (1..=60).collect::<Vec<_>>(), "{label}");
         check_whole(&store, &label).await;
         let head = store.inner.head(&key("r")).await.unwrap().unwrap();
-        // Each record that is gone was counted by one of those who dropped it.
+        // Each dropped record was counted by exactly one of the callers.
         let dropped = first.0 + second.0 + third;
         let gone = head.first.get();
         assert!(gone > 0, "{label}");
@@ -195,7 +195,7 @@ async fn active_run_survives_concurrent_prunes() {
     }
 }
 
-/// A fork needs the place that it branches off only until its first record is written, whole.
+/// A fork needs its source record only until its first record is written completely.
 ///
 /// Guarantees: FORK-2.
 #[tokio::test]
@@ -231,7 +231,10 @@ async fn fork_is_atomic_while_source_is_purged() {
             }
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::NotFound, "{label}: {error}");
-                assert!(store.inner.head(&key("f")).await.unwrap().is_none(), "{label}: half a fork");
+                assert!(
+                    store.inner.head(&key("f")).await.unwrap().is_none(),
+                    "{label}: the fork is incomplete"
+                );
                 refused += 1;
             }
         }
@@ -239,7 +242,7 @@ async fn fork_is_atomic_while_source_is_purged() {
     assert!(made >= 10 && refused >= 10, "made {made}, refused {refused}");
 }
 
-/// Two sweeps and somebody who purges by hand: each run is removed and counted once.
+/// Two sweeps and a purge by hand: each run is removed and counted once.
 ///
 /// Guarantees: RETAIN-5.
 #[tokio::test]
@@ -307,18 +310,21 @@ async fn reading_log_during_prune_finds_no_gap() {
         let lines: Vec<serde_json::Value> =
             text.lines().skip(1).map(|line| serde_json::from_str(line).unwrap()).collect();
         for pair in lines.windows(2) {
-            assert_eq!(pair[1]["h"]["prev"], pair[0]["h"]["id"], "{label}: a hole in the export");
+            assert_eq!(
+                pair[1]["h"]["prev"], pair[0]["h"]["id"],
+                "{label}: a record is missing in the export"
+            );
         }
         cut_short += u32::from(lines[0]["h"]["seq"] != 0);
         one.import(&text, Some(key("copy"))).await.unwrap();
         let copy = one.state_at(&graph, &key("copy"), Seq::new(lines.len() as u64 - 1)).await.unwrap();
         assert_eq!(copy.get::<Vec<u32>>("seen").unwrap().unwrap().len(), 120, "{label}");
     }
-    // Of other seeds, too: some one in six is.
+    // Holds for other seeds, too: about one export in six is cut short.
     assert!(cut_short >= 3, "only {cut_short} exports were cut short");
 }
 
-/// A writer of the old start is refused in the new one, whoever purged and whenever.
+/// A writer of a purged run is refused in the restarted run, whoever purged it, at any time.
 ///
 /// Guarantees: DURABLE-4, PURGE-2.
 #[tokio::test]
@@ -333,9 +339,9 @@ async fn reused_id_refuses_writers_of_purged_run() {
         input.set("new", true).unwrap();
         let (lost, new) = tokio::join!(old.wait(), async {
             turns(Chance::new(seed).below(200)).await;
-            // The process that drives it is another one: there it is not refused.
+            // Another process drives the run, so the purge is allowed here.
             two.purge(&key("r")).await.unwrap();
-            // Nobody else makes it anew.
+            // No other caller starts the run again.
             two.start(&graph, input).id("r").await.unwrap().wait().await.unwrap()
         });
         let Outcome::Completed(state) = new else { panic!("{label}: {new:?}") };
@@ -383,8 +389,7 @@ async fn listing_history_during_prune_finds_no_gap() {
     }
 }
 
-/// A sweep used to look at a failed run, and to remove it by its name: a retry that was acknowledged in between was gone, and
-/// the same id started again did everything twice.
+/// A sweep must not purge a failed run after a retry was acknowledged, because a new start of the id would repeat all work.
 ///
 /// Guarantees: PURGE-3.
 #[tokio::test]
@@ -426,5 +431,5 @@ async fn sweep_never_removes_acknowledged_retry() {
             (purged, retried) => panic!("seed {seed}: {purged} purged, retried: {retried:?}"),
         }
     }
-    assert!(swept > 5 && kept > 5, "{swept} swept away, {kept} kept");
+    assert!(swept > 5 && kept > 5, "{swept} purged by the sweep, {kept} kept");
 }

@@ -16,21 +16,21 @@ use ferrata_testing::SeqIds;
 use super::chance::Chance;
 use crate::support::bounds;
 
-/// What a node does beside noting that it was here. What it does depends on nothing but node, visit and state.
+/// The action of a node, next to the note that it ran. It depends only on the node, the visit and the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Deed {
     Nothing,
-    /// Fails at its first attempt.
+    /// Fails in its first attempt.
     Stumbles,
-    /// Fails for good; its edges are those for failures.
+    /// Always fails. Its edges are failure edges.
     Fails,
     Asks,
     Receives,
     Steps,
     Sleeps,
-    /// Asks for a checkpoint.
+    /// Requests a checkpoint.
     Anchors,
-    /// Writes so much that a base is due soon.
+    /// Writes enough that a base follows soon.
     Swells,
 }
 
@@ -41,7 +41,7 @@ struct Place {
     to: Vec<usize>,
 }
 
-/// How a run is to go: the same of the same seed.
+/// A random run. The same seed always gives the same run.
 #[derive(Clone, Debug)]
 pub(crate) struct RandomRun {
     pub(crate) seed: u64,
@@ -49,26 +49,26 @@ pub(crate) struct RandomRun {
     items: u32,
     back_to: usize,
     rounds: u32,
-    /// Fails in the end, for good.
+    /// Whether the run finally fails.
     doomed: bool,
     pub(crate) policy: CheckpointPolicy,
-    /// Whether somebody edits, pauses and pins while it waits.
+    /// Whether an operator edits, pauses and pins the run while it waits.
     meddled: bool,
 }
 
-/// How a graph differs from the one that a run was made with.
+/// The difference between a graph and the one that the run was made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     None,
     /// The route at the end leads back once more.
     Route,
-    /// The channel `log` is overwritten, no longer appended to.
+    /// The channel `log` is overwritten instead of appended to.
     Reducer,
-    /// A further node runs beside the first.
+    /// Another node runs next to the first.
     Frontier,
     /// The last node has another name.
     Gone,
-    /// The state is of the next version, in which the channel `log` is called `notes`.
+    /// The state has the next version, in which the channel `log` is called `notes`.
     Version,
 }
 
@@ -101,7 +101,7 @@ impl RandomRun {
             })
             .collect();
         for to in 1..count {
-            // Each is led to by an earlier one; the last is where all come together.
+            // An earlier node leads to each node, and all branches join in the last one.
             let from = chance.below(to);
             places[from].to.push(to);
             let other = chance.below(to);
@@ -133,7 +133,7 @@ impl RandomRun {
         }
     }
 
-    /// The same run, written down after every node.
+    /// The same run with a record after every node.
     pub(crate) fn finely(mut self) -> Self {
         self.policy = CheckpointPolicy::default();
         self
@@ -201,7 +201,7 @@ impl RandomRun {
         let rounds = self.rounds + u32::from(change == Change::Route);
         let back = name(self.back_to);
         let doomed = self.doomed;
-        // The last one may fail, and is then followed by what follows failures: the turn is a node of its own.
+        // The last node may fail, and then a failure edge follows. So the loop goes through a separate node.
         builder = builder.edge(name(last), "turn");
         if self.places[last].deed == Deed::Fails {
             builder = builder.on_failure();
@@ -219,14 +219,14 @@ impl RandomRun {
             .unwrap()
     }
 
-    /// Makes a process.
+    /// Creates a process.
     pub(crate) async fn process(&self, store: &MemoryStore, number: u64) -> Runtime {
-        // Ids of processes that live on one store must differ.
+        // Processes on one store need different ids.
         let ids = SeqIds::new((self.seed * 16 + number) % (1 << 26));
         Runtime::builder(store.clone()).ids(Arc::new(ids)).build().await.unwrap()
     }
 
-    /// Lives it to its end. Returns the store with the run `r`.
+    /// Runs it to its end. Returns the store with the run `r`.
     pub(crate) async fn live(&self) -> MemoryStore {
         let store = MemoryStore::new();
         let graph = self.graph();
@@ -243,7 +243,7 @@ impl RandomRun {
         input
     }
 
-    /// Goes on with a run until it has ended, in one process after the other.
+    /// Continues a run until it has ended, in one process after the other.
     pub(crate) async fn go_on(
         &self,
         processes: &[&Runtime],
@@ -279,7 +279,7 @@ impl RandomRun {
         unreachable!()
     }
 
-    /// Holds the bounds of all runs of the store, which are at rest or have ended.
+    /// Checks the bounds of all runs of the store, which are idle or have ended.
     async fn hold_bounds(&self, runtime: &Runtime) {
         let label = format!("seed {}", self.seed);
         bounds::hold(&**runtime.store(), SystemClock::new().now(), &label).await;
@@ -295,7 +295,7 @@ impl RandomRun {
                 runtime.pause(key, "a look").await.unwrap();
                 runtime.unpause(key).await.unwrap();
             }
-            // A message that nobody waits for yet.
+            // A message that no node waits for yet.
             2 => runtime.send(key, "early").await.unwrap(),
             _ => {}
         }
@@ -349,7 +349,7 @@ async fn act(deed: Deed, log: &'static str, cx: NodeContext, _s: Draft<Context>)
     Ok(Update::from(update).with_output(visit.get()).with_notes(of("was at")))
 }
 
-/// A state whose order of concurrent nodes does not matter.
+/// A state without the order of concurrent nodes.
 pub(crate) fn settled(state: &Context) -> serde_json::Value {
     let mut state = serde_json::to_value(state).unwrap();
     for log in ["log", "notes"] {
@@ -360,16 +360,16 @@ pub(crate) fn settled(state: &Context) -> serde_json::Value {
     state
 }
 
-/// How a run ended, without what the order of concurrent nodes decides.
+/// The end of a run without the effects of the order of concurrent nodes.
 pub(crate) fn end(outcome: Outcome<Context>) -> (RunStatus, serde_json::Value) {
     match outcome {
         Outcome::Completed(state) => (RunStatus::Completed, settled(&state)),
         Outcome::Failed { state, .. } => (RunStatus::Failed, settled(&state)),
-        outcome => panic!("not the end: {outcome:?}"),
+        outcome => panic!("the run has not ended: {outcome:?}"),
     }
 }
 
-/// Every record of a run that is kept, through the front door.
+/// Reads every retained record of a run through the public API.
 pub(crate) async fn records(store: &dyn CheckpointStore, run: &RunKey) -> Vec<Record> {
     let headers = store.headers(run, HeaderRange::oldest(1_000)).await.unwrap().items;
     let mut records = Vec::new();
@@ -380,7 +380,7 @@ pub(crate) async fn records(store: &dyn CheckpointStore, run: &RunKey) -> Vec<Re
     records
 }
 
-/// A log as it was read once, to make stores of.
+/// A copy of a log from which the tests create stores.
 pub(crate) struct Log {
     run: RunKey,
     facts: RunFacts,
@@ -393,7 +393,7 @@ impl Log {
         Self { run: run.clone(), facts, records: records(store, run).await }
     }
 
-    /// Puts the records up to a number into a store of their own: the run as it was then.
+    /// Creates a store with the records up to `seq`: the run as it was then.
     pub(crate) async fn as_of(&self, seq: u64) -> MemoryStore {
         let store = MemoryStore::new();
         let records = self.records[..=usize::try_from(seq).unwrap()].to_vec();

@@ -1,4 +1,4 @@
-//! Statements of the page about a run's past, each with the smallest run that could make it false.
+//! Statements of the page about a run's history, each with the smallest run that could falsify it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -41,8 +41,7 @@ async fn completed(runtime: &Runtime, graph: &Graph<Context>, id: &str) {
     assert!(matches!(run.wait().await.unwrap(), Outcome::Completed(_)));
 }
 
-/// A fork elsewhere used to take a quorum of its source for spent: the tokens of the new run came late, its join and all behind
-/// it never ran, and the run was complete.
+/// A fork that starts at other nodes has unused joins, even if its source had completed a quorum. So the join and the nodes after it run.
 ///
 /// Guarantees: FORK-1.
 #[tokio::test]
@@ -71,7 +70,7 @@ async fn a_fork_that_starts_elsewhere_runs_its_joins() {
             let fork = runtime.fork(&key("r"), Seq::new(at)).id(&typed).start_at(from);
             let mut handles = vec![fork.edit(empty.clone()).drive(&graph).await.unwrap()];
             let fork = runtime.fork(&key("r"), Seq::new(at)).id(&untyped).start_at(from);
-            // Nodes are known to the log from its first record on.
+            // The first record of a run contains the nodes of the graph.
             fork.edit(empty).await.unwrap();
             handles.push(runtime.resume(&graph, &*untyped).await.unwrap());
             for handle in handles {
@@ -128,7 +127,7 @@ async fn fork_keeps_resolution_of_unknown_outcome() {
         assert_eq!((repeats(first.clone(), &[]).await, repeats(Position::Latest, &[]).await), (1, 1));
         let said = two.respond(&key("r"), "pay@1", Answer::from(resolution.clone()));
         said.await.unwrap();
-        // What comes along with an answer is not done again, but where the answer does not come along.
+        // A fork that takes over an answer does not repeat its effect. A fork from before the answer repeats it.
         let settled = usize::from(resolution != Resolution::Retry);
         assert_eq!((repeats(first, &[]).await, repeats(Position::Latest, &[]).await), (settled, 0));
         assert_eq!(repeats(Position::Latest, &["pay"]).await, settled);
@@ -136,7 +135,7 @@ async fn fork_keeps_resolution_of_unknown_outcome() {
         let state = fork.completed().await.unwrap();
         assert_eq!(begun.load(Ordering::Relaxed), 1 + again, "{resolution:?}");
         assert_eq!(state.get::<u32>("paid").unwrap(), paid, "{resolution:?}");
-        // With the next version of the state, in its form.
+        // A graph with the next state version gets the state in the new form.
         let next = Graph::<Context>::builder("pays").state_version(2).migrate(1, |channels| {
             if let Some(paid) = channels.remove("paid") {
                 channels.insert("sum".into(), paid);
@@ -154,7 +153,7 @@ async fn fork_keeps_resolution_of_unknown_outcome() {
     }
 }
 
-/// The answer was taken, its route failed, and the run stopped as if its log were damaged.
+/// If the route after a resolved attempt fails, the run fails with this error, and is not reported as corrupt.
 ///
 /// Guarantees: DURABLE-12, FORK-4.
 #[tokio::test]
@@ -184,15 +183,14 @@ async fn resolution_with_failing_route_fails_run() {
         let outcome = two.resume(&graph, "r").await.unwrap().wait().await;
         let Ok(Outcome::Failed { failure, state }) = outcome else { panic!("{resolution:?}: {outcome:?}") };
         assert_eq!((failure.kind, state.is_empty()), (kind, true), "{resolution:?}: {failure}");
-        // The answer stays behind, so a fork does it again.
+        // The fork does not take over the answer, so it repeats the effect.
         let repeats = two.fork(&key("r"), Position::Latest).repeated_effects().await.unwrap();
         let told: Vec<_> = repeats.iter().map(|repeat| (repeat.node.as_str(), repeat.effect)).collect();
         assert_eq!(told, [("pay", Some(Effect::External))], "{resolution:?}");
     }
 }
 
-/// An edit that finds older state writes a base of the new form: its patch, which is of that form too, used to be applied to the
-/// old one, and the log was called corrupt.
+/// An edit of a run with older state writes a base in the new form. Its patch, which has the new form too, applies to the migrated state.
 ///
 /// Guarantees: MIGRATE-2.
 #[tokio::test]
@@ -229,7 +227,7 @@ async fn an_edit_that_migrates_leaves_a_sound_log() {
     assert_eq!(runtime.verify(&graph(2), &key("r")).await.unwrap().divergence, None);
 }
 
-/// A channel that is not declared is written in any way, and one of an older version may have had another name.
+/// An undeclared channel accepts every operation, because an older state version may have used another name for it.
 ///
 /// Guarantees: VERIFY-1.
 #[tokio::test]
@@ -249,7 +247,7 @@ async fn verify_finds_no_difference_where_there_is_none() {
     let old = old.node("a", append("notes")).entry("a").build().unwrap();
     completed(&runtime, &old, "renamed").await;
     let new = Graph::<Context>::builder("w").state_version(2).channel("log", Reducer::Append);
-    // The name is taken by a channel of another kind.
+    // The new version uses the old name for a channel of another kind.
     let new = new.channel("notes", Reducer::Last).migrate(1, |channels| {
         let notes = channels.remove("notes").unwrap_or_default();
         channels.insert("log".into(), notes);
@@ -273,7 +271,7 @@ async fn verify_finds_another_entry() {
     );
 }
 
-/// An ancestor is known by the record at which the fork was made: a run that has its name now is a stranger.
+/// The fork's first record identifies its source. A newer run with the source's id is not an ancestor.
 ///
 /// Guarantees: HISTORY-5.
 #[tokio::test]
@@ -292,12 +290,12 @@ async fn lineage_names_no_stranger() {
             line.into_iter().map(|one| (one.run.run.to_string(), one.status)).collect::<Vec<_>>()
         };
         let done = Some(RunStatus::Completed);
-        // A source that was cut short beyond the fork is the source all the same.
+        // A source that was pruned beyond the fork's record is still the ancestor.
         runtime.apply_retention(&key(&p), &RetentionPolicy::keep_all().keep_last(1)).await.unwrap();
         assert_eq!(line().await, [(p.clone(), done), (f.clone(), done)]);
         runtime.purge(&key(&p)).await.unwrap();
         assert_eq!(line().await, [(p.clone(), None), (f.clone(), done)]);
-        // Later than the fork.
+        // Ensure that the new run starts later than the fork.
         ferrata_core::SystemClock::new().sleep(Duration::from_millis(2)).await;
         completed(&runtime, &graph, &p).await;
         if cut {
@@ -307,7 +305,7 @@ async fn lineage_names_no_stranger() {
     }
 }
 
-/// After an operator's retry an activation may end again in a record that is named after another one.
+/// After an operator's retry, an activation may end again in a record that is named after another activation.
 ///
 /// Guarantees: HISTORY-1.
 #[tokio::test]
@@ -347,7 +345,7 @@ async fn visit_after_retry_resolves_to_last_end() {
     assert_eq!(a.index, c.index);
 }
 
-/// Whatever the frequency, an activation that ended is found by its name where the checkpoint says that it ended.
+/// With every checkpoint frequency, the position of an ended activation is the record in which it ended.
 ///
 /// Guarantees: HISTORY-1.
 #[tokio::test]
@@ -392,7 +390,7 @@ async fn results_are_those_of_the_last_time() {
     assert_eq!(results("latest").await, serde_json::json!({ "e": 8 }));
 }
 
-/// Each attempt that failed is told, with when the next was due; the last one is the activation's failure, and the run's.
+/// The history lists each failed attempt and the time of the next one. The last failure is that of the activation and of the run.
 ///
 /// Guarantees: CHECKPOINT-3.
 #[tokio::test]
@@ -422,7 +420,7 @@ async fn what_failed_is_told_attempt_by_attempt() {
     assert_eq!((&json["failure"]["kind"], &json["failure"]["node"]), (&"node".into(), &"a".into()));
 }
 
-/// That an edit does not fit is the caller's mistake; it used to be called damage, or a changed graph.
+/// An edit that does not fit the state is an error of the caller, and no corruption or changed graph.
 ///
 /// Guarantees: FORK-5.
 #[tokio::test]
@@ -462,7 +460,7 @@ impl World {
     }
 }
 
-/// The oldest record that is kept is a base with the full state. Counting it used to cost an idle run a record with every look.
+/// The oldest retained record is a base with the full state. Its size must not cause an idle run to write a record at every poll.
 ///
 /// Guarantees: RETAIN-3.
 #[tokio::test]
@@ -491,7 +489,7 @@ async fn looking_again_drops_nothing_more() {
     }
 }
 
-/// How long ago a run ended does not depend on who spoke to it since; and which runs are cut does not say which are removed.
+/// The age of an ended run counts from its end, not from its last signal. The filter for pruning does not restrict purging.
 ///
 /// Guarantees: RETAIN-3.
 #[tokio::test]

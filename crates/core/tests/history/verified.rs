@@ -64,8 +64,7 @@ async fn verification_finds_changed_graph_at_every_frequency() {
                 let verified = runtime.verify(&random_run.changed(change), &run).await.unwrap();
                 let label = format!("seed {seed}, {frequency:?}, {change:?}");
                 let Some(divergence) = verified.divergence else {
-                    // Only the last of several activations in one record is decided again, and a node that shares a record
-                    // may have appended nothing.
+                    // If a record contains several activations, only the last is verified. A node that shares a record may have appended nothing.
                     let coarse = frequency != CheckpointFrequency::EveryNode;
                     let logs = runtime.checkpoint(&run, Position::Latest).await.unwrap();
                     let silent = change == Change::Reducer && logs.state.get("log").is_none();
@@ -86,7 +85,7 @@ async fn verification_finds_changed_graph_at_every_frequency() {
     assert!(found.iter().all(|found| *found >= 40), "{found:?}");
 }
 
-/// In a record of many activations the state between them is not known. That a node or an edge is gone is found all the same.
+/// The state between the activations of one record is unknown. Removed nodes and edges are still found.
 ///
 /// Guarantees: VERIFY-2.
 #[tokio::test]
@@ -121,8 +120,8 @@ async fn verification_finds_removed_node_inside_coarse_record() {
     }
 }
 
-/// A run that was stopped behind a node, and let go on, went no other way than today's graph without the stop. A graph that asks for an
-/// agreement which the log does not have would stop.
+/// A run that stopped after a node and continued took the same path as a graph without the stop. A graph with an additional stop differs, because the
+/// log contains no such stop.
 #[tokio::test]
 async fn stops_are_no_other_way() {
     let build = |stops: bool| {
@@ -146,8 +145,7 @@ async fn stops_are_no_other_way() {
     }
 }
 
-/// Joins that do not wait, goals that are not met at first, people who must agree, and a failure that was retried: what the
-/// random lives do not have.
+/// A run with features that the random runs lack: joins that do not wait, missed goals, approvals, and a retried failure.
 ///
 /// Guarantees: VERIFY-1.
 #[tokio::test]
@@ -195,7 +193,7 @@ async fn verification_passes_for_every_graph_feature() {
     let run = key("r");
     let mut handle = runtime.start(&graph, Context::new()).id("r").await.unwrap();
     for turn in 0.. {
-        assert!(turn < 50, "it does not end");
+        assert!(turn < 50, "the run does not end");
         match handle.wait().await.unwrap() {
             Outcome::Interrupted(questions) => {
                 let agreed = Answer::accept(true).unwrap();
@@ -217,7 +215,7 @@ async fn verification_passes_for_every_graph_feature() {
     assert!(whole.divergence.is_none(), "{}", whole.divergence.unwrap());
     let told = runtime.checkpoint(&run, Position::Latest).await.unwrap();
     assert_eq!((told.visited["any"], told.visited["two"], told.visited["draft"]), (3, 1, 3));
-    // From any cut, too.
+    // The same holds for every cut.
     let log = Log::of(&store, &run).await;
     for cut in 0..=last(&store, &run).await {
         let small = log.as_of(last(&store, &run).await).await;
@@ -225,7 +223,7 @@ async fn verification_passes_for_every_graph_feature() {
         let found = plain(&small).await.verify(&graph, &run).await.unwrap();
         assert_eq!(found.divergence, None, "cut at {cut}");
     }
-    // A goal that is harder, or easier, is another end.
+    // A harder or easier goal is a difference at the end.
     for goal in [2, 4] {
         let found = runtime.verify(&build(goal), &run).await.unwrap().divergence.unwrap();
         assert_eq!(found.node.as_ref().map(|node| node.as_str()), Some("goal"), "{found}");

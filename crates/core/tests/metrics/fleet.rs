@@ -45,7 +45,7 @@ pub(crate) async fn claims_are_counted_as_won_late_or_failed() {
         word.notify_waiters();
         word.notify_one();
         world.pass(run.completed()).await.unwrap();
-        // The first one learns of it.
+        // The first process learns of the claim.
         let fenced = [WORKFLOW, ("error.type", "FENCED")];
         world.pass_until(|| world.value("ferrata.run.errors", &fenced) > 0.0).await;
     })
@@ -73,7 +73,7 @@ pub(crate) async fn the_oldest_run_without_a_driver_is_told() {
         let lag =
             |listing| world.seen.series("ferrata.recovery.lag", &[("ferrata.recovery.listing", listing)]);
         world.pass_until(|| lag("due").most > 0.0).await;
-        assert!((30.0..31.0).contains(&lag("due").most), "since it was due: {:?}", lag("due"));
+        assert!((30.0..31.0).contains(&lag("due").most), "time since the run was due: {:?}", lag("due"));
         let done = async {
             while world.store.head(&key()).await.unwrap().unwrap().status != RunStatus::Completed {
                 tokio::task::yield_now().await;
@@ -82,7 +82,7 @@ pub(crate) async fn the_oldest_run_without_a_driver_is_told() {
         world.pass(done).await;
         world.pass_until(|| lag("due").value == 0.0).await;
 
-        // An orphan: its process ended while a node was at work, for two minutes by then. These are no lag.
+        // An orphan whose process ended two minutes ago while a node was running. This time is no recovery lag.
         let word = Arc::new(Notify::new());
         let (store, mortal) = world.mortal().await;
         let waiting = gated(Effect::Pure, &word);
@@ -92,7 +92,11 @@ pub(crate) async fn the_oldest_run_without_a_driver_is_told() {
         let stranger = world.process().await;
         stranger.serve(&stuck("renamed")).unwrap();
         world.pass_until(|| lag("orphaned").most > 10.0).await;
-        assert!(lag("orphaned").most < 60.0, "since it was found without a driver: {:?}", lag("orphaned"));
+        assert!(
+            lag("orphaned").most < 60.0,
+            "time since the run was found without a driver: {:?}",
+            lag("orphaned")
+        );
         let heir = world.process().await;
         heir.serve(&waiting).unwrap();
         world.pass_until(|| lag("orphaned").value == 0.0).await;
@@ -122,7 +126,7 @@ pub(crate) async fn what_cannot_be_taken_up_is_told() {
     .await;
 }
 
-/// Of the least that processes tell, an alert is made: who looks for no runs tells nothing.
+/// An alert uses the minimum over all processes, so a process that serves no workflow must not report the lag.
 #[tokio::test]
 pub(crate) async fn a_process_that_serves_nothing_tells_nothing_of_recovery() {
     observe(async |world| {
@@ -139,7 +143,7 @@ pub(crate) async fn a_process_that_serves_nothing_tells_nothing_of_recovery() {
     .await;
 }
 
-/// The first page holds none that is served: they are found by the list of their workflow.
+/// The first page of the listing contains no served run. The served runs are found by their workflow.
 #[tokio::test]
 pub(crate) async fn the_oldest_run_behind_many_that_are_not_served_is_told() {
     observe(async |world| {
@@ -164,7 +168,7 @@ pub(crate) async fn the_oldest_run_behind_many_that_are_not_served_is_told() {
         let lag = || world.seen.series("ferrata.recovery.lag", &[("ferrata.recovery.listing", "due")]);
         let delay = || world.seen.series("ferrata.run.claim.delay", &[WORKFLOW]);
         world.pass_until(|| delay().moves == 1 && lag().moves > 0).await;
-        assert!(lag().most > 29.0, "since it was due: {:?}", lag());
+        assert!(lag().most > 29.0, "time since the run was due: {:?}", lag());
     })
     .await;
 }
@@ -199,7 +203,7 @@ pub(crate) async fn heartbeats_and_their_loss_are_counted() {
         let run = world.start(&runtime, &stuck("stuck")).await;
         let before = world.value("ferrata.heartbeat.time", &[]);
         assert_eq!(before, 1_000.0);
-        // Of a series that begins with its first loss, Prometheus tells no increase.
+        // Prometheus reports no increase for a series that starts with its first loss, so all series must exist from the start.
         let known = ["alive", "failed", "lost", "still_lost"].map(|outcome| ("ferrata.outcome", outcome));
         assert!(known.iter().all(|outcome| world.seen.has("ferrata.heartbeat.tries", &[*outcome])));
         world.pass_until(|| beats("alive") > 1.0).await;

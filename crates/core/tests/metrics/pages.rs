@@ -10,7 +10,7 @@ fn page(path: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The name that an exporter for Prometheus gives a metric.
+/// The name of a metric in a Prometheus exporter.
 fn exported(metric: &Metric) -> String {
     let unit = match metric.unit {
         "s" => "_seconds",
@@ -41,13 +41,13 @@ fn the_page_lists_every_metric_as_it_is() {
     }
 }
 
-/// Returns the words of an expression that name something of the library.
+/// Returns the words of an expression that are names of the library.
 fn names(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     words.filter(|word| word.starts_with("ferrata_") || *word == "error_type")
 }
 
-/// A rule on a metric that is not there never fires, and a panel of one stays empty: both look like all is well.
+/// Rules and panels use existing metrics only. Otherwise a rule never fires and a panel stays empty.
 ///
 /// Guarantees: METRIC-4.
 #[test]
@@ -71,19 +71,19 @@ fn alerts_and_dashboard_name_metrics_that_exist() {
         }
         assert!(names(rule).any(|name| of(name).is_some()), "{rule}");
     }
-    // Made with their first event, by label: `increase` sees no series begin.
+    // Each label's series appears with its first event, so `increase` alone misses this event.
     for late in ["ferrata_run_parked_total", "ferrata_run_errors_total"] {
         let rule = alerts.lines().find(|line| line.contains(&format!("increase({late}"))).unwrap();
         assert!(rule.contains(&format!("unless {late} offset 15m)")), "{rule}");
     }
     let increased = alerts.matches("increase(").count();
-    // The third is one of heartbeats, which are counted from 0.
-    assert_eq!(increased, 3, "does each of the others see its first event?");
+    // The third rule is about heartbeats, whose series start at 0.
+    assert_eq!(increased, 3, "do the other rules count the first event of a series?");
     let titles: Vec<&str> = alerts.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
     assert_eq!(titles.len(), alerted);
     for part in ["summary: '", "description: '"] {
         let texts = alerts.lines().filter_map(|line| line.trim().strip_prefix(part));
-        assert_eq!(texts.filter(|text| text.len() > 20).count(), alerted, "each alert has a {part}");
+        assert_eq!(texts.filter(|text| text.len() > 20).count(), alerted, "each alert needs a {part}");
     }
 
     let dashboard: serde_json::Value = serde_json::from_str(&page("metrics/dashboard.json")).unwrap();
@@ -98,5 +98,5 @@ fn alerts_and_dashboard_name_metrics_that_exist() {
             }
         }
     }
-    assert_eq!(shown, metrics, "each metric has a panel");
+    assert_eq!(shown, metrics, "each metric needs a panel");
 }

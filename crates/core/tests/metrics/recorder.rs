@@ -11,14 +11,14 @@ use metrics::{
     SharedString, Unit,
 };
 
-/// The value of a series.
+/// The state of a series.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Series {
-    /// The sum of a histogram, or the value.
+    /// The sum of a histogram, or the current value.
     pub(crate) value: f64,
-    /// How often it moved.
+    /// Number of changes.
     pub(crate) moves: u64,
-    /// The highest value, or the largest one recorded.
+    /// The highest value, or the largest sample.
     pub(crate) most: f64,
 }
 
@@ -37,7 +37,7 @@ impl Cell {
 #[expect(clippy::cast_precision_loss, reason = "small numbers")]
 impl CounterFn for Cell {
     fn increment(&self, value: u64) {
-        // Nothing moved.
+        // An increment of 0 is no change.
         if value > 0 {
             self.change(|was| was + value as f64, None);
         }
@@ -78,7 +78,7 @@ struct Seen {
 
 type MetricKindName = &'static str;
 
-/// A recorder; clones are the same one.
+/// A recorder. Clones share their data.
 #[derive(Clone, Default)]
 pub(crate) struct Remembering(Arc<Mutex<Seen>>);
 
@@ -90,7 +90,7 @@ impl Remembering {
         let mut seen = self.0.lock().unwrap();
         let (was, cell) =
             seen.series.entry((key.name().to_owned(), labels)).or_insert_with(|| (kind, Arc::default()));
-        assert_eq!(*was, kind, "{} is of two kinds", key.name());
+        assert_eq!(*was, kind, "{} has two kinds", key.name());
         Arc::clone(cell)
     }
 
@@ -99,7 +99,7 @@ impl Remembering {
         self.0.lock().unwrap().described.insert(name.as_str().to_owned(), described);
     }
 
-    /// Returns a series; all zero if it was never registered.
+    /// Returns a series, or zeros if it was never registered.
     pub(crate) fn series(&self, name: &str, labels: &[(&str, &str)]) -> Series {
         let mut labels: Labels =
             labels.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
@@ -111,7 +111,7 @@ impl Remembering {
             .unwrap_or_default()
     }
 
-    /// Whether a series is there, moved or not.
+    /// Whether a series is registered.
     pub(crate) fn has(&self, name: &str, labels: &[(&str, &str)]) -> bool {
         let seen = self.0.lock().unwrap();
         let is_it = |(named, has): &(String, Labels)| {
@@ -121,12 +121,12 @@ impl Remembering {
         seen.series.keys().any(is_it)
     }
 
-    /// Returns the value of a series.
+    /// The value of a series.
     pub(crate) fn value(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         self.series(name, labels).value
     }
 
-    /// Returns the names of the metrics that moved away from zero.
+    /// The names of the metrics that changed from zero.
     pub(crate) fn moved(&self) -> BTreeSet<String> {
         let seen = self.0.lock().unwrap();
         let moved = seen.series.iter().filter(|(_, (kind, cell))| {
@@ -136,13 +136,13 @@ impl Remembering {
         moved.map(|((name, _), _)| name.clone()).collect()
     }
 
-    /// Returns every value of every label.
+    /// Every value of every label.
     pub(crate) fn label_values(&self) -> BTreeSet<String> {
         let seen = self.0.lock().unwrap();
         seen.series.keys().flat_map(|(_, labels)| labels.iter().map(|(_, value)| value.clone())).collect()
     }
 
-    /// Holds what was recorded against the catalogue.
+    /// Compares the recorded metrics with the catalogue.
     pub(crate) fn check(&self) {
         let seen = self.0.lock().unwrap();
         for ((name, labels), (kind, _)) in &seen.series {
@@ -150,7 +150,7 @@ impl Remembering {
             let metric = metric.unwrap_or_else(|| panic!("{name} is not in the catalogue"));
             assert_eq!(*kind, word(metric.kind), "{name}");
             let unknown = labels.iter().find(|(label, _)| !metric.labels.contains(&label.as_str()));
-            assert_eq!(unknown, None, "{name} has a label that the catalogue does not know");
+            assert_eq!(unknown, None, "{name} has a label that is not in the catalogue");
         }
         for metric in ALL {
             let unit = match metric.unit {

@@ -150,7 +150,7 @@ pub(crate) async fn a_run_cancelled_at_rest_is_counted_without_a_driver() {
         assert_eq!(world.value("ferrata.run.settled", &[WORKFLOW, cancelled]), 1.0);
         assert_eq!(world.seen.series("ferrata.run.duration", &[WORKFLOW, cancelled]).value, 7.0);
 
-        // Another process does not know the workflow without asking the store.
+        // Another process must ask the store for the workflow.
         let run = world.start_as(&runtime, &asking(), "secret-2").await;
         run.wait().await.unwrap();
         let other = world.process().await;
@@ -204,8 +204,7 @@ pub(crate) async fn runs_beyond_the_limit_are_counted_while_they_wait() {
     .await;
 }
 
-/// A signal of another process came before the record of a node's end. The driver makes that record again, and what the node did
-/// would be counted twice.
+/// A signal of another process precedes the record of a node's end. The driver writes the record again, and must count the node once.
 ///
 /// Guarantees: METRIC-2.
 #[tokio::test]
@@ -229,7 +228,7 @@ pub(crate) async fn what_is_made_again_after_a_conflict_is_counted_once() {
     .await;
 }
 
-/// An alert holds the runs that fail against those that were started.
+/// A run that starts within a transaction is counted, so that an alert can compare failed runs with started runs.
 #[tokio::test]
 pub(crate) async fn a_start_within_a_transaction_is_counted() {
     observe(async |world| {
@@ -252,7 +251,7 @@ pub(crate) async fn a_start_within_a_transaction_is_counted() {
     .await;
 }
 
-/// A store that says who was first is well, whatever was asked of it.
+/// A conflict is no failure of the store, whichever call it affects.
 #[tokio::test]
 pub(crate) async fn a_purge_that_another_writer_forestalls_is_no_failure_of_the_store() {
     observe(async |world| {
@@ -263,7 +262,7 @@ pub(crate) async fn a_purge_that_another_writer_forestalls_is_no_failure_of_the_
         world.pass(world.start(&runtime, &graph).await.wait()).await.unwrap();
         let (begun, policy) = (store.operations(), RetentionPolicy::keep_all());
         let policy = policy.purge_after(RunStatus::Completed, Duration::ZERO);
-        // The next write, which is the purge.
+        // Let the pin precede the next write, which is the purge.
         let pin = async move { other.pin(&key(), Seq::new(0)).await.unwrap() };
         store.before(begun, pin);
         let swept = runtime.sweep(&policy, SweepLimits::default(), false).await.unwrap();

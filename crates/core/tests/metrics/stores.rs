@@ -65,7 +65,7 @@ pub(crate) async fn appends_loads_and_removals_are_counted() {
 pub(crate) async fn a_failed_append_is_counted_with_its_retry() {
     observe(async |world| {
         let (store, runtime) = world.mortal().await;
-        // The start, and then the first record of a node.
+        // The start succeeds, and the first record of a node fails.
         store.plan(store.operations() + 1, Fault::Before);
         let run = world.start(&runtime, &graph()).await;
         world.pass(run.completed()).await.unwrap();

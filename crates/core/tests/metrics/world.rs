@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 
 use crate::recorder::Remembering;
 
-/// Stands in every id, label, input and message of the scenarios.
+/// Part of every id, label, input and message of the scenarios.
 pub(crate) const MARK: &str = "secret";
 
 pub(crate) const WORKFLOW: (&str, &str) = ("ferrata.workflow.name", "w");
@@ -29,33 +29,33 @@ pub(crate) struct World {
 }
 
 thread_local! {
-    /// What the scenarios of this thread recorded.
+    /// The recorders of the scenarios in this thread.
     static SEEN: RefCell<Vec<Remembering>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Takes what the scenarios of this thread recorded.
+/// Takes the recorders of the scenarios in this thread.
 pub(crate) fn take_seen() -> Vec<Remembering> {
     SEEN.take()
 }
 
-/// Runs a scenario with a recorder of its own, and holds what it recorded against the catalogue.
+/// Runs a scenario with its own recorder, and compares the recorded metrics with the catalogue.
 pub(crate) async fn observe(scenario: impl AsyncFnOnce(&World)) {
     let seen = Remembering::default();
     let clock = Arc::new(ManualClock::new(Timestamp::from_unix_ms(1_000_000)));
     let store = MemoryStore::with_clock(Arc::clone(&clock) as _);
     let recorder = seen.clone();
-    // Of this thread alone, on which all tasks of the test run.
+    // The recorder is local to this thread, on which all tasks of the test run.
     let _installed = metrics::set_default_local_recorder(&recorder);
     scenario(&World { seen: seen.clone(), store, clock }).await;
     seen.check();
-    // Whatever a caller or a node says is marked in every scenario.
+    // Every text of a caller or node contains the mark, so no label may contain it.
     let told: Vec<_> = seen.label_values().into_iter().filter(|value| value.contains(MARK)).collect();
     assert!(told.is_empty(), "{told:?}");
     SEEN.with_borrow_mut(|all| all.push(seen));
 }
 
 impl World {
-    /// Makes the next process.
+    /// Creates the next process.
     pub(crate) async fn process(&self) -> Runtime {
         self.process_with(|builder| builder).await
     }
@@ -65,7 +65,7 @@ impl World {
         set(builder).build().await.unwrap()
     }
 
-    /// Makes a process whose store can fail, or be gone for it.
+    /// Creates a process whose store can fail or crash.
     pub(crate) async fn mortal(&self) -> (Arc<FaultStore<MemoryStore>>, Runtime) {
         self.mortal_with(|builder| builder).await
     }
@@ -79,7 +79,7 @@ impl World {
         (store, set(builder).build().await.unwrap())
     }
 
-    /// Starts a run of which everything that a caller says is marked.
+    /// Starts a run whose id, labels and input contain the mark.
     pub(crate) async fn start(&self, runtime: &Runtime, graph: &Graph<Context>) -> RunHandle<Context> {
         self.start_as(runtime, graph, "secret-1").await
     }
@@ -96,7 +96,7 @@ impl World {
         start.label("secret-label", "secret-value").await.unwrap()
     }
 
-    /// Lets time pass until `done` is ready.
+    /// Advances the clock until `done` is ready.
     pub(crate) async fn pass<T>(&self, done: impl Future<Output = T>) -> T {
         let mut done = std::pin::pin!(done);
         for _ in 0..100_000 {
@@ -106,10 +106,10 @@ impl World {
                 () = tokio::task::yield_now() => self.clock.advance(Duration::from_millis(50)),
             }
         }
-        panic!("nothing came of it in 5,000 seconds of the test's clock");
+        panic!("the future is not ready after 5,000 s of the test's clock");
     }
 
-    /// Lets time pass until something is true.
+    /// Advances the clock until the condition is true.
     pub(crate) async fn pass_until(&self, is_so: impl Fn() -> bool) {
         let wait = async {
             while !is_so() {
@@ -129,7 +129,7 @@ pub(crate) fn key() -> RunKey {
     RunKey::new(TenantId::new("secret-tenant").unwrap(), RunId::new("secret-1").unwrap())
 }
 
-/// A workflow of one node that waits for a word.
+/// A workflow of one node that waits for a signal.
 pub(crate) fn gated(effect: Effect, word: &Arc<Notify>) -> Graph<Context> {
     let word = Arc::clone(word);
     Graph::<Context>::builder("w")

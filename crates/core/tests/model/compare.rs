@@ -14,7 +14,7 @@ use crate::weather::Fault;
 use crate::world::{Checked, World, now, once, same};
 
 impl World {
-    /// Compares all that can be seen of the run.
+    /// Compares the visible state of the run with the oracle.
     pub(crate) fn compare(&mut self) -> Checked {
         same(
             "steps done",
@@ -23,19 +23,19 @@ impl World {
         )?;
         same("begun", &*self.outside.begun.lock().unwrap(), &self.oracle.begun)?;
         same("told to stop", &self.outside.told.load(std::sync::atomic::Ordering::SeqCst), &false)?;
-        // Both see the same store, so one of them is asked at a time.
+        // Both processes see the same store, so ask them in turn.
         self.applied += 1;
         self.compare_seen(self.applied % SLOTS)?;
         (0..SLOTS).try_for_each(|slot| self.compare_handle(slot))?;
         let Some(run) = &self.oracle.run else { return Ok(()) };
-        // What is held back is on record once nobody drives the run.
+        // While a driver is active, it may hold records back.
         if run.driver.is_some() && self.setting.often != Often::EveryNode {
             return Ok(());
         }
         same("state", &serde_json::to_value(&self.seen.channels).unwrap(), &Value::Object(run.state.clone()))
     }
 
-    /// Compares what a process is told when it asks.
+    /// Compares what a process reads with the oracle.
     fn compare_seen(&self, slot: usize) -> Checked {
         let (head, questions, inbox) = self.ask(slot, async |runtime| {
             let run = self.key();
@@ -52,7 +52,7 @@ impl World {
         same("owner", &head.owner.map(|owner| self.generations[&owner]), &run.owner)?;
         same("owner alive", &head.owner_alive, &run.owner.is_some_and(|owner| self.oracle.is_alive(owner)))?;
         same("epoch", &u64::from(head.epoch.get()), &run.epoch)?;
-        // While somebody has the run, it is a hint for the case that they die.
+        // While the run has an owner, its wake-up time is only a hint for the case that the owner dies.
         if head.owner.is_none() {
             same("wake", &head.wake_at.map(ms), &run.wake)?;
         }
@@ -72,14 +72,14 @@ impl World {
         Ok(())
     }
 
-    /// Tells whether the run has a later record than the driver left from which the process has its handle.
+    /// Whether the run has a later record than the last one of the driver that the process's handle belongs to.
     fn has_changed_since_end(&mut self, slot: usize) -> bool {
         let Some(epoch) = self.oracle.ended_claim(slot) else { return false };
         let head = now(self.stores.near.head(&self.key())).unwrap().map(|head| head.head());
         *self.end_heads.entry((self.number, epoch)).or_insert(head) != head
     }
 
-    /// Compares what the handle of a process tells.
+    /// Compares the outcome of a process's handle.
     fn compare_handle(&mut self, slot: usize) -> Checked {
         let has_changed = self.has_changed_since_end(slot);
         let process = &self.processes[slot];
@@ -90,7 +90,7 @@ impl World {
             })
         };
         if self.applied.is_multiple_of(3) && self.oracle.watches(slot) {
-            // A look that fails once is no outcome.
+            // A poll that fails once is no outcome.
             process.weather.set(Some(Fault::FailsRead));
             let told = ask();
             process.weather.set(None);

@@ -13,23 +13,23 @@ fn count(what: String) {
     *SEEN.lock().unwrap_or_else(PoisonError::into_inner).entry(what).or_default() += 1;
 }
 
-/// An operation succeeded.
+/// Counts a successful operation.
 pub(crate) fn done(operation: &str) {
     count(operation.to_owned());
 }
 
-/// An error came back, as the oracle said.
+/// Counts an error that the oracle predicted.
 pub(crate) fn met(kind: ErrorKind) {
     count(format!("error {kind}"));
 }
 
-/// A handle told how the run stands.
+/// Counts the outcome of a handle.
 pub(crate) fn stood(stand: &Stand) {
     let name = format!("{stand:?}");
     count(format!("outcome {}", name.split(['(', '{']).next().unwrap_or_default()));
 }
 
-/// What must have happened at least once.
+/// Situations that must occur at least once.
 const WANTED: [&str; 48] = [
     "fork",
     "hang",
@@ -81,7 +81,7 @@ const WANTED: [&str; 48] = [
     "error CLOSED",
 ];
 
-/// Tells what of all that never happened, and how often the rest did.
+/// Returns the situations that never occurred, and the counts of all others.
 pub(crate) fn missing() -> (Vec<&'static str>, BTreeMap<String, u64>) {
     let seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner).clone();
     (WANTED.into_iter().filter(|what| !seen.contains_key(*what)).collect(), seen)

@@ -19,13 +19,13 @@ const TIMES: [u64; 8] = [
     4 * 86_400 * SECONDS,
 ];
 
-/// A graph and what is done to a run of it. Nearly all begin with a start.
+/// A graph and operations on a run of it. Nearly all sequences begin with a start.
 pub(crate) fn cases(only: Option<Family>) -> impl Strategy<Value = (Family, Setting, Vec<Op>)> {
-    // More of what must not be repeated: much can be said of it.
+    // Choose graphs with `External` nodes more often, because more operations apply to them.
     let all = [&Family::ALL[..], &[Family::Payment, Family::Beside, Family::Errand]].concat();
     let family = prop::sample::select(only.map_or(all, |only| vec![only]));
     let told = prop_oneof![12 => ops().prop_map(|op| vec![op]), 1 => stories()];
-    // Some are met by somebody else as soon as there is something to meet.
+    // Some sequences begin with a conflicting writer.
     let first = prop_oneof![3 => Just(vec![]), 1 => met().prop_map(Vec::from)];
     (family, settings(), prop::bool::weighted(0.95), first, prop::collection::vec(told, 1..40)).prop_map(
         |(family, setting, starts, first, ops)| {
@@ -78,7 +78,7 @@ fn ops() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Another writer writes just as work or a timer causes a record.
+/// Another writer writes just before a record that work or a timer causes.
 fn met() -> impl Strategy<Value = [Op; 2]> {
     let meets = Op::Weather { slot: 0, fault: Fault::Meets };
     let times = prop::sample::select(vec![TIMES[3], TIMES[5]]);
@@ -94,7 +94,7 @@ fn banks() -> impl Strategy<Value = Bank> {
     prop::sample::select(vec![Bank::Pays, Bank::Pays, Bank::Breaks, Bank::Refuses, Bank::Closes, Bank::Burns])
 }
 
-/// What is often done together, in one order.
+/// Sequences of operations that often occur together.
 fn stories() -> impl Strategy<Value = Vec<Op>> {
     let slot = || 0..SLOTS;
     let whom = || any::<prop::sample::Index>().prop_map(Whom::Open);
@@ -113,13 +113,13 @@ fn stories() -> impl Strategy<Value = Vec<Op>> {
     let minute = Op::Advance { ms: 60 * SECONDS };
     let day = Op::Advance { ms: 86_400 * SECONDS };
     prop_oneof![
-        // Several answers at rest, refused or not, and a retry of what they failed.
+        // Several answers to an idle run, accepted or rejected, and a retry of the failure.
         (answer(Kind::Reject), answer(Kind::Reject), yes(), slot(), yes()).prop_map(
             move |(one, two, three, slot, last)| {
                 vec![one, two, three, resume(slot), Op::Retry { slot }, resume(slot), last, resume(slot)]
             }
         ),
-        // All that waits during a pause.
+        // Waits of every kind during a pause.
         (slot(), yes(), slot()).prop_map({
             let minute = minute.clone();
             move |(slot, yes, other)| {
@@ -127,19 +127,19 @@ fn stories() -> impl Strategy<Value = Vec<Op>> {
                 vec![pause, yes, send(other), minute.clone(), Op::Bank(Bank::Pays), go_on, resume(slot)]
             }
         }),
-        // One wait after the other, each in time or too late, and again from the beginning.
+        // One wait after the other, each in time or too late, and the whole again.
         (slot(), yes(), yes(), any::<bool>()).prop_map(move |(slot, one, two, is_late)| {
             let mut ops = vec![one, resume(slot), send(slot), resume(slot)];
             ops.extend(is_late.then(|| day.clone()));
             ops.extend([two, resume(slot)]);
             ops
         }),
-        // A retry beside what is still at work.
+        // A retry next to a running node.
         (slot(), yes(), banks()).prop_map(move |(slot, yes, bank)| {
             let rain = |rain| Op::Rain(rain);
             vec![rain(true), yes, resume(slot), rain(false), Op::Retry { slot }, Op::Bank(bank), resume(slot)]
         }),
-        // Work of which nobody knows what came, and what somebody says of it.
+        // Work with unknown outcome, and its resolution.
         (slot(), kinds(), prop::sample::select(vec![Bank::Breaks, Bank::Burns]), whom()).prop_map(
             move |(slot, answer, bank, whom)| {
                 let respond = Op::Respond { slot, whom, answer, fits: true, by: Some("ann") };
@@ -148,7 +148,7 @@ fn stories() -> impl Strategy<Value = Vec<Op>> {
                 vec![resume(slot), Op::Bank(bank), respond, then, Op::Retry { slot }, resume(slot)]
             }
         ),
-        // Bad weather, just as something ends or comes due.
+        // Faults of the store at the end of work or of a timer.
         (slot(), weather(), banks(), weather(), any::<bool>()).prop_map({
             let hours = Op::Advance { ms: TIMES[5] };
             move |(slot, one, bank, other, sends)| {
@@ -158,7 +158,7 @@ fn stories() -> impl Strategy<Value = Vec<Op>> {
                 ops
             }
         }),
-        // Work, a while, and what comes of it.
+        // Work, some time, and its result.
         (slot(), prop::sample::select(TIMES[..4].to_vec()), banks()).prop_map(move |(slot, ms, bank)| {
             vec![resume(slot), Op::Advance { ms }, minute.clone(), Op::Bank(bank), resume(slot)]
         }),

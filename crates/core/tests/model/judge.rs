@@ -17,7 +17,7 @@ use crate::support::bounds::Lists;
 use crate::support::log::Log;
 use crate::world::{Checked, World, now, once, same};
 
-/// How often a run may come to rest before it is taken for one that never ends.
+/// Number of idle periods after which the run counts as endless.
 const ROUNDS: usize = 40;
 
 /// The log of a run, and its state.
@@ -45,7 +45,7 @@ impl Seen {
 }
 
 impl World {
-    /// Reads what was written since, and holds what is promised against it.
+    /// Reads new records, and checks the guarantees.
     pub(crate) fn look(&mut self) -> Checked {
         let key = self.key();
         let mut records = now(self.stores.near.load(&key, At::Latest)).unwrap().unwrap_or_default();
@@ -65,7 +65,7 @@ impl World {
         self.outside.check(log)
     }
 
-    /// Whether what is finished and held back may be lost from here on: who held it back has gone, or was refused.
+    /// Whether finished work without a record may be lost from here on, because its process is gone or its record was refused.
     pub(crate) fn may_be_lost(&self, op: &Op, driver: Option<usize>, real: &Result<(), Error>) -> bool {
         if self.setting.often == Often::EveryNode {
             return false;
@@ -73,7 +73,7 @@ impl World {
         let is_gone = match *op {
             Op::Crash { slot } => driver == Some(slot),
             Op::Resume { take_over, .. } => take_over && driver.is_some(),
-            // Whoever still works on it has no record to say so until the next one is due.
+            // Nodes that continue after a retry have no record of this until the next one is due.
             Op::Retry { .. } => driver.is_some(),
             _ => false,
         };
@@ -83,13 +83,13 @@ impl World {
                 let told = process.tasks.block_on(once(handle.wait()));
                 told.is_some_and(|told| told.is_err_and(|error| error.kind() == ErrorKind::Conflict))
             });
-        // Its handle may have been given up for another.
+        // Its handle may have been replaced.
         let is_left = self.oracle.run.as_ref().is_some_and(|run| run.owner.is_some())
             && now(self.stores.near.head(&self.key())).unwrap().is_some_and(|head| head.owner.is_none());
         is_gone || is_refused || is_left
     }
 
-    /// Holds an operation against what is promised of all of them.
+    /// Checks the guarantees of an operation.
     pub(crate) fn judge(&self, op: &Op, real: &Result<(), Error>) -> Checked {
         match real {
             Err(error) if error.kind() == ErrorKind::Corrupt => Err(format!("{op:?}: {error}")),
@@ -97,7 +97,7 @@ impl World {
         }
     }
 
-    /// Brings a run that nobody can tell the end of to one, in a process that takes it and with everything that it asks for.
+    /// Brings a run without a predicted end to its end, in any process and with all answers that it needs.
     pub(crate) fn finish_if_judged(&mut self) -> Checked {
         if !self.is_judged {
             return Ok(());
@@ -111,12 +111,12 @@ impl World {
             let Some(head) = now(self.stores.near.head(&key)).unwrap() else { return Ok(()) };
             match head.status {
                 RunStatus::Completed | RunStatus::Cancelled => return Ok(()),
-                // Behind the deadline a retry fails at once.
+                // After the deadline, a retry fails at once.
                 RunStatus::Failed if self.family == Family::Timed => return Ok(()),
                 _ => {}
             }
             self.ask(0, async |runtime| {
-                // What of this is right, the run says.
+                // Only one of these calls may be valid.
                 let _ = runtime.unpause(&key).await;
                 let _ = runtime.retry(&key).await;
                 for question in runtime.questions(&key).await.unwrap_or_default() {
@@ -124,7 +124,7 @@ impl World {
                 }
                 for graph in &graphs {
                     let resumed = runtime.resume(graph, key.clone()).take_over().allow_changed_graph().await;
-                    // The state may be of the newest version, which the oracle of a judged run need not know.
+                    // The state may have the newest version, which the oracle does not know here.
                     if !resumed.is_err_and(|error| error.kind() == ErrorKind::GraphChanged) {
                         break;
                     }
@@ -144,7 +144,7 @@ impl World {
     }
 }
 
-/// Answers what fits.
+/// A valid answer.
 fn answer(question: &Question) -> Answer {
     if question.kind == QuestionKind::Doubt {
         return Resolution::Skip.into();

@@ -25,7 +25,7 @@ use self::operations::Op;
 use self::process::Setting;
 use self::world::World;
 
-/// The same sequences each time, unless somebody asks for others.
+/// The default seed, so that the sequences are the same each time.
 const SEED: u64 = 3;
 const CASES: u32 = 800;
 
@@ -33,16 +33,16 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}: {text}")))
 }
 
-/// The only family that is tried.
+/// The only family to test, if any.
 fn only() -> Option<Family> {
     let name = std::env::var("FERRATA_MODEL_FAMILY").ok()?;
     Family::ALL.into_iter().find(|family| format!("{family:?}") == name)
 }
 
-/// How many operations are tried on a run that has ended: all of them are refused.
+/// Number of operations on an ended run. All of them are refused.
 const AFTER: usize = 5;
 
-/// Does one sequence, and tells at which operation the two differed.
+/// Runs one sequence. Returns the operation at which the runtime and the oracle differ.
 fn run(family: Family, setting: Setting, ops: &[Op]) -> Result<(), String> {
     let mut world = World::new(family, setting);
     let mut after = 0;
@@ -70,7 +70,7 @@ fn every_operation_does_what_the_documentation_says() {
     let config = Config {
         rng_seed: RngSeed::Fixed(seed),
         cases,
-        // The seed is in the message; kept ones would be of other sequences as soon as there is one more operation.
+        // The message contains the seed. A stored one would yield other sequences as soon as an operation is added.
         failure_persistence: None,
         max_shrink_iters: 256,
         ..Config::default()
@@ -86,6 +86,6 @@ fn every_operation_does_what_the_documentation_says() {
     println!("{seen:#?}");
     assert!(
         missing.is_empty() || cases < CASES || only().is_some(),
-        "seed {seed}: never happened: {missing:?}; of the rest: {seen:#?}"
+        "seed {seed}: these never occurred: {missing:?}; counts of the others: {seen:#?}"
     );
 }

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use crate::graphs::{Bank, Family};
 use crate::weather::Fault;
 
-/// How many processes there are at a time.
+/// Number of concurrent processes.
 pub(crate) const SLOTS: usize = 2;
 
-/// One operation, by the process in this slot where there is one.
+/// One operation, by the process in its slot, if it needs one.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
     Start {
@@ -33,7 +33,7 @@ pub(crate) enum Op {
     Send {
         slot: usize,
         body: Body,
-        /// What tells the message from others; one with a key says the same whenever it is sent.
+        /// Distinguishes the message. A message with a key has the same text whenever it is sent.
         key: Option<u8>,
         by: Option<&'static str>,
     },
@@ -56,7 +56,7 @@ pub(crate) enum Op {
     Advance {
         ms: u64,
     },
-    /// The process ends without a word, and another takes its place.
+    /// The process crashes, and another one replaces it.
     Crash {
         slot: usize,
     },
@@ -65,35 +65,35 @@ pub(crate) enum Op {
     },
     Rain(bool),
     Bank(Bank),
-    /// Which numbers are small from now on.
+    /// The largest valid `Small` from now on.
     Most(u32),
-    /// What goes wrong next between a process and the store.
+    /// The next fault between a process and the store.
     Weather {
         slot: usize,
         fault: Fault,
     },
-    /// An append that time brings about gets no answer.
+    /// The next append that time causes gets no answer.
     Hang {
         slot: usize,
         done: bool,
         ms: u64,
     },
-    /// The run is forked at its entry, and the fork takes its place.
+    /// The run is forked at its entry, and the fork replaces it.
     Fork {
         slot: usize,
     },
 }
 
-/// With which graph a run is resumed.
+/// The graph with which a run is resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Which {
-    /// That of the start.
+    /// The graph of the start.
     First,
-    /// With other code in every node.
+    /// A graph with other code in every node.
     Second,
-    /// With the state in another form.
+    /// A graph with the state in another form.
     Third,
-    /// That of another workflow.
+    /// A graph of another workflow.
     Other,
 }
 
@@ -107,7 +107,7 @@ impl Which {
     }
 }
 
-/// Which question is answered, and how it is named.
+/// The question that is answered, and the form of its id.
 #[derive(Clone, Debug)]
 pub(crate) enum Whom {
     Open(prop::sample::Index),
@@ -115,7 +115,7 @@ pub(crate) enum Whom {
     Node(prop::sample::Index),
     /// By node and visit.
     Visit(prop::sample::Index),
-    /// One that was answered or has expired.
+    /// A question that was answered or has expired.
     Old(prop::sample::Index),
     Unknown,
 }
@@ -146,21 +146,21 @@ pub(crate) enum Answering {
     Resolve(Resolving),
 }
 
-/// What is sent.
+/// The body of a message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Body {
     Text,
     Solved,
     Quit,
     Number,
-    /// More than a record may hold.
+    /// Larger than the maximum size of a record.
     Huge,
-    /// Nothing that JSON can hold.
+    /// A value that JSON cannot represent.
     NotJson,
 }
 
 impl Body {
-    /// What the n-th message says.
+    /// The body of the n-th message.
     pub(crate) fn value(self, n: u32) -> Value {
         match self {
             Self::Text => json!(format!("hello {n}")),
@@ -172,7 +172,7 @@ impl Body {
     }
 }
 
-/// On which terms a run is resumed, for the oracle.
+/// The options of a resume, for the oracle.
 #[derive(Debug)]
 pub(crate) struct Choice {
     pub(crate) take_over: bool,
@@ -181,7 +181,7 @@ pub(crate) struct Choice {
     pub(crate) family: Family,
 }
 
-/// Why something was refused, and what the error must say.
+/// The reason of a refusal, and the text that the error must contain.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Refused {
     pub(crate) kind: ErrorKind,
@@ -204,7 +204,7 @@ impl From<ErrorKind> for Refused {
 
 pub(crate) type Outcome = Result<(), Refused>;
 
-/// An answer to the question that it expects, or one that fits few questions.
+/// A valid answer to the question, or one that is valid for few questions.
 pub(crate) fn answer_to(id: &str, kind: Kind, fits: bool) -> Answering {
     match kind {
         Kind::Accept(yes) if fits => {

@@ -16,18 +16,18 @@ use crate::oracle::Generation;
 use crate::weather::Weather;
 use crate::world::{MAX_BODY, World, now};
 
-/// How long a call to the store may take before it is given up.
+/// Timeout of a store call.
 pub(crate) const SILENCE: Duration = Duration::from_secs(4);
 
-/// How the runs of a case are kept.
+/// The settings of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Setting {
     pub(crate) often: Often,
-    /// Whether in one of two shards.
+    /// Whether the run is in one of two shards.
     pub(crate) is_sharded: bool,
 }
 
-/// How often records are written.
+/// The checkpoint frequency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Often {
     EveryNode,
@@ -47,7 +47,7 @@ impl Often {
     }
 }
 
-/// A process: its tasks end with it, at once and wherever they are.
+/// A process. Dropping it drops all its tasks at once.
 pub(crate) struct Process {
     pub(crate) tasks: tokio::runtime::Runtime,
     pub(crate) runtime: Runtime,
@@ -55,7 +55,7 @@ pub(crate) struct Process {
     pub(crate) handle: Option<RunHandle<Context>>,
 }
 
-/// The two shards; without sharding everything is in the first.
+/// The two shards. Without sharding, only the first is used.
 #[derive(Clone, Debug)]
 pub(crate) struct Stores {
     pub(crate) near: MemoryStore,
@@ -68,7 +68,7 @@ impl Stores {
         Self { near: store(), far: store() }
     }
 
-    /// Reaches them as a process does.
+    /// The store as a process sees it.
     fn reach(&self, is_sharded: bool) -> Arc<dyn CheckpointStore> {
         if !is_sharded {
             return Arc::new(self.near.clone());
@@ -78,7 +78,7 @@ impl Stores {
     }
 }
 
-/// Graphs with the code of the first, the second and the third revision; the third has its state in another form.
+/// Graphs with the code of the first, second and third revision. The third revision has its state in another form.
 static GRAPHS: LazyLock<Vec<[Graph<Context>; 3]>> =
     LazyLock::new(|| Family::ALL.iter().map(|family| ["1", "2", "3"].map(|of| family.graph(of))).collect());
 
@@ -87,7 +87,7 @@ pub(crate) fn graph(family: Family, revision: &str) -> &'static Graph<Context> {
     &GRAPHS[at][revision.parse::<usize>().unwrap() - 1]
 }
 
-/// Names of runs whose home is the first shard.
+/// Ids of runs that belong to the first shard.
 static NAMES: LazyLock<Vec<RunKey>> = LazyLock::new(|| {
     let clock: Arc<dyn Clock> = Arc::new(ferrata_testing::ManualClock::default());
     let stores = Stores::new(&clock);
@@ -105,14 +105,14 @@ static NAMES: LazyLock<Vec<RunKey>> = LazyLock::new(|| {
     keys.into_iter().filter(|key| now(stores.near.head(key)).unwrap().is_some()).collect()
 });
 
-/// Names the n-th run of a case.
+/// The id of the n-th run of a case.
 pub(crate) fn key(n: usize) -> RunKey {
     NAMES[n].clone()
 }
 
 impl World {
     pub(crate) fn process(&mut self, generation: Generation) -> Process {
-        // A sharded store counts the time that a shard takes by itself.
+        // A sharded store measures the time of its shards with Tokio's clock.
         let tasks = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
         let store = self.stores.reach(self.setting.is_sharded);

@@ -11,18 +11,18 @@ use ferrata_core::state::{Context, Op, Patch};
 use ferrata_core::store::{CheckpointStore, RunAppend, RunHead, delegate};
 use ferrata_core::{Clock, Error, ErrorKind, HeadRef, Result, RunKey};
 
-/// What becomes of the next append of a process, or of its next look at a run.
+/// The fate of the next append of a process, or of its next read of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Nothing is written.
+    /// The append fails.
     Refuses,
-    /// It is written, and nobody hears of it.
+    /// The append succeeds, and the reply is lost.
     LosesReply,
-    /// There is no answer, ever; it is written or not.
+    /// There is never a reply, and the append is executed or not.
     Hangs { done: bool },
     /// Another writer edits the run just before.
     Meets,
-    /// The head is not read.
+    /// The read of the head fails.
     FailsRead,
 }
 
@@ -30,10 +30,10 @@ pub(crate) enum Fault {
 pub(crate) struct Weather {
     inner: Arc<dyn CheckpointStore>,
     next: Mutex<Option<Fault>>,
-    /// Who edits the run, and with which graph.
+    /// The process that edits the run, and its graph.
     other: Runtime,
     graph: &'static Graph<Context>,
-    /// How often somebody else was first.
+    /// Number of conflicting edits.
     met: Arc<AtomicU32>,
 }
 
@@ -48,7 +48,7 @@ impl Weather {
         Self { inner, next: Mutex::default(), other, graph, met }
     }
 
-    /// Sets what goes wrong next.
+    /// Sets the next fault.
     pub(crate) fn set(&self, fault: Option<Fault>) {
         *self.next.lock().unwrap() = fault;
     }
@@ -57,7 +57,7 @@ impl Weather {
         self.next.lock().unwrap().take_if(|fault| is(fault))
     }
 
-    /// Edits the run, and counts that if there is one that still goes on.
+    /// Edits the run. Counts the edit if the run is active.
     async fn meet(&self, run: &RunKey) {
         let number = self.met.load(Ordering::SeqCst) + 1;
         let patch = Patch::from_ops(&[Op::Set("met".into(), number.into())]).unwrap();

@@ -27,19 +27,19 @@ use crate::process::{Process, SILENCE, Setting, Stores, graph, key};
 use crate::support::log::Log;
 use crate::weather::Fault;
 
-/// The most that a record may hold.
+/// Maximum size of a record body.
 pub(crate) const MAX_BODY: usize = 64 * 1024;
 
 /// The input of every first start.
 const INPUT: i64 = 5;
 
-/// How often a process goes on before a call counts as one without an answer.
+/// Number of turns after which a call counts as unanswered.
 const PATIENCE: usize = 2_000;
 
-/// How often all processes may have their turns after an operation, which takes some ten.
+/// Maximum number of turns of all processes after an operation, which takes about ten.
 const ROUNDS: u32 = 2_000;
 
-/// How often a process goes on without anything happening before it counts as quiet. One turn runs all that is ready.
+/// Number of turns without an event after which a process counts as quiet. One turn runs all ready tasks.
 const TURNS: usize = 4;
 
 /// The name of an operation, its result, and the oracle's result.
@@ -56,18 +56,18 @@ pub(crate) struct World {
     pub(crate) processes: Vec<Process>,
     pub(crate) generations: BTreeMap<ExecutorId, Generation>,
     pub(crate) oracle: Oracle,
-    /// Which of its runs it is about: each fork takes the place of the run before.
+    /// The index of the current run. Each fork replaces the run before.
     pub(crate) number: usize,
     /// The last record of a run when a handle was first seen to have ended with a claim.
     pub(crate) end_heads: BTreeMap<(usize, u64), Option<HeadRef>>,
-    /// The records that were read so far.
+    /// The records read so far.
     pub(crate) seen: Seen,
-    /// How often somebody else was first to write, and how often the oracle knows of that.
+    /// Number of conflicting writes, and how many of them the oracle knows.
     pub(crate) met: Arc<AtomicU32>,
     told: u32,
-    /// How many messages were sent.
+    /// Number of sent messages.
     sent: u32,
-    /// Whether what is finished may be lost, so that only the promises count from now on.
+    /// Whether finished work may be lost, so that only guarantees are checked from now on.
     pub(crate) is_judged: bool,
     pub(crate) applied: usize,
 }
@@ -111,16 +111,16 @@ impl World {
         key(self.number)
     }
 
-    /// Lets all processes go on until nothing happens any more.
+    /// Runs all processes until nothing happens any more.
     ///
-    /// Panics where something goes on without end: no time passes here, so all that can happen is what the operation before asked for.
+    /// Panics if the activity does not end. The clock stands still, so all activity comes from the last operation.
     pub(crate) fn pump(&mut self) {
         let mut seen = None;
         let mut quiet = 0;
         let mut rounds = 0;
         while quiet < 2 {
             rounds += 1;
-            assert!(rounds < ROUNDS, "the run is written to without end: {seen:?}");
+            assert!(rounds < ROUNDS, "the run is written endlessly: {seen:?}");
             for process in &self.processes {
                 process.tasks.block_on(async {
                     for _ in 0..TURNS {
@@ -135,7 +135,7 @@ impl World {
         }
     }
 
-    /// Has a process do something that takes no time.
+    /// Runs a call in a process that needs no time.
     pub(crate) fn ask<T>(&self, slot: usize, what: impl AsyncFnOnce(&Runtime) -> T) -> T {
         let process = &self.processes[slot];
         process.tasks.block_on(async {
@@ -146,11 +146,11 @@ impl World {
                 }
                 tokio::task::yield_now().await;
             }
-            panic!("a call of a process has no answer");
+            panic!("a call of a process got no answer");
         })
     }
 
-    /// Does an operation to both, and compares them.
+    /// Applies an operation to both, and compares them.
     pub(crate) fn apply(&mut self, op: &Op) -> Checked {
         let (before, ended) = (self.oracle.run.as_ref().and_then(|run| run.driver), self.oracle.ended());
         let (name, real, wanted) = self.both(op);
@@ -177,7 +177,7 @@ impl World {
         self.compare()
     }
 
-    /// Tells the oracle how often somebody else was first to write.
+    /// Reports conflicting writes to the oracle.
     fn meet(&mut self, ended: Option<u64>) {
         let met = self.met.load(Ordering::SeqCst);
         if met > self.told {
@@ -187,17 +187,17 @@ impl World {
         }
     }
 
-    /// Shows the log of the run.
+    /// The log of the run as text.
     pub(crate) fn log(&self) -> Vec<String> {
         now(Log::read(&self.stores.near, &self.key())).show()
     }
 
-    /// Whether nothing can be done to the run any more.
+    /// Whether the run cannot change any more.
     pub(crate) fn is_over(&self) -> bool {
         self.oracle.run.as_ref().is_some_and(Run::is_over)
     }
 
-    /// Returns the operation's name, what it came to, and what by the oracle.
+    /// Returns the operation's name, its result, and the oracle's result.
     fn both(&mut self, op: &Op) -> Did {
         let (key, revision) = (self.key(), self.oracle.revision());
         match *op {
@@ -211,7 +211,7 @@ impl World {
                 let real = self.ask(slot, async |runtime| {
                     runtime.start(graph, context).id(id.run.as_str()).checkpoints(policy).await
                 });
-                // A first start with the other input would only rename the input.
+                // For a first start, another input would only be another constant.
                 let wanted = self.oracle.start(slot, self.family, input);
                 let name = if again { "start again" } else { "start" };
                 (name, self.hold(slot, real), wanted.map_err(Refused::from))
@@ -220,7 +220,7 @@ impl World {
                 let other = Family::ALL
                     [(Family::ALL.iter().position(|f| *f == self.family).unwrap() + 1) % Family::ALL.len()];
                 let family = if which == Which::Other { other } else { self.family };
-                // Older code cannot even tell how a run stands whose state has the newer form.
+                // Older code cannot read a run whose state has the newer form.
                 let revision = if revision == "3" { "3" } else { which.revision() };
                 let was = self.oracle.revision();
                 let choice = Choice { take_over, revision, allow, family };
@@ -243,7 +243,7 @@ impl World {
                 let taken = before.is_some_and(|(owner, was)| self.oracle.is_alive(owner) && was != epoch);
                 let name = if taken { "resume by taking over" } else { "resume" };
                 let held = self.hold(slot, real);
-                // Who looks with code of another form is told the state in that form, or cannot read it.
+                // A process with code of another form reads the state in its form, or cannot read it.
                 let others = (0..SLOTS).filter(|other| *other != slot && self.oracle.revision() != was);
                 let itself = (revision == "3" && self.oracle.revision() != "3").then_some(slot);
                 for slot in others.chain(itself).collect::<Vec<_>>() {
@@ -279,7 +279,7 @@ impl World {
             }
             Op::Send { slot, body, key: told_by, by } => {
                 self.sent += 1;
-                // Of each key another text, so that no message is taken for another.
+                // Each key has another text, so that messages are distinguishable.
                 let value = body.value(told_by.map_or(self.sent, |told_by| 1_000_000 + u32::from(told_by)));
                 let real = self.ask(slot, async |runtime| {
                     let request = match body {
@@ -340,13 +340,13 @@ impl World {
                 self.oracle.crash(slot, generation);
                 ("crash", Ok(()), Ok(()))
             }
-            // It would have to wait for the time.
+            // The shutdown would have to wait for the clock.
             Op::Shutdown { slot } if self.oracle.is_cancelling(slot) => {
                 ("shutdown not tried", Ok(()), Ok(()))
             }
 
             Op::Shutdown { slot } => {
-                // Where somebody else comes between, it lets go of the run without the time when that is to be woken.
+                // A conflicting writer would make the shutdown release the run without its wake-up time.
                 self.processes[slot].weather.set(None);
                 let real = self.ask(slot, async |runtime| runtime.shutdown(Duration::ZERO).await);
                 self.oracle.shutdown(slot);
@@ -381,7 +381,7 @@ impl World {
         handle.map(|handle| self.processes[slot].handle = Some(handle))
     }
 
-    /// Has the next append that time brings about get no answer, until it is given up.
+    /// Lets the next append that time causes get no answer until its timeout.
     fn hang(&mut self, slot: usize, done: bool, ms: u64) -> Did {
         if !self.family.may_hang() {
             return ("hang not tried", Ok(()), Ok(()));
@@ -395,17 +395,17 @@ impl World {
         ("hang", Ok(()), Ok(()))
     }
 
-    /// Lets time pass for both.
+    /// Advances the clock of both.
     fn pass(&mut self, ms: u64) {
         self.clock.advance(Duration::from_millis(ms));
-        // Those who are alive say so first, as they did all the time.
+        // Processes that are alive send their heartbeats first.
         self.pump();
         self.oracle.advance(ms);
     }
 
-    /// Branches off at the entry, and goes on with the fork in place of the run.
+    /// Forks the run at its entry, and replaces the run by the fork.
     fn fork(&mut self, slot: usize) -> Did {
-        // Of what a conversation has heard, the pages do not say whether a fork has heard it.
+        // The documentation does not define whether a fork keeps the received messages of a conversation.
         if self.family == Family::Talk || self.number > 4 || !self.oracle.may_fork(slot) || self.is_judged {
             return ("fork not tried", Ok(()), Ok(()));
         }
@@ -425,7 +425,7 @@ impl World {
         ("fork", self.hold(slot, real), wanted.map_err(Refused::from))
     }
 
-    /// Names a question.
+    /// The id of a question.
     fn question(&self, whom: &Whom) -> String {
         let Some(run) = &self.oracle.run else { return "approve@1:gate".into() };
         let open: Vec<String> = run.questions().into_iter().map(|(id, ..)| id).collect();
@@ -454,12 +454,12 @@ pub(crate) async fn once<T>(future: impl Future<Output = T>) -> Option<T> {
     .await
 }
 
-/// Takes what a store in memory answers, which takes no time.
+/// Returns the result of a call of the memory store, which is always ready.
 pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     match pin!(future).poll(&mut cx) {
         Poll::Ready(value) => value,
-        Poll::Pending => unreachable!("a store in memory never waits"),
+        Poll::Pending => unreachable!("the memory store was not ready at once"),
     }
 }
 

@@ -24,7 +24,7 @@ use crate::support::dice::Dice;
 /// More polls than any request needs.
 const MOST: usize = 1_000;
 
-/// How often others have a turn, and 100 ms pass, until everything must have come to rest: half of a heartbeat's life.
+/// Number of yields, each with 100 ms, until all runs must be idle. In total this is half of the validity of a heartbeat.
 const TURNS: usize = 75;
 
 type Asked = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
@@ -42,7 +42,7 @@ struct Scene {
     text: String,
 }
 
-/// How often each node of each run began.
+/// Number of starts of each node of each run.
 type Began = Arc<Mutex<BTreeMap<String, u32>>>;
 
 fn count(cx: &NodeContext) {
@@ -50,7 +50,7 @@ fn count(cx: &NodeContext) {
     *cx.resource::<Began>().lock().unwrap().entry(node).or_default() += 1;
 }
 
-/// A graph that works, asks, and ends, or fails if the state says so.
+/// A graph that works, asks, and ends, or fails if the state requires it.
 fn graph() -> Graph<Context> {
     Graph::<Context>::builder("g")
         .node("work", async |cx: NodeContext, _s| {
@@ -77,7 +77,7 @@ fn set(channel: &str, value: bool) -> Patch {
 }
 
 impl Scene {
-    /// A run `r` that rests at its question, on a store that gives way.
+    /// A run `r` that is idle at its question, on a store that yields.
     async fn new(caps: RunLimits) -> Self {
         let clock = Arc::new(ManualClock::default());
         let store = MemoryStore::with_clock(Arc::clone(&clock) as _);
@@ -106,7 +106,7 @@ impl Scene {
         self.store.head(&key(id)).await.unwrap()
     }
 
-    /// Lets everything that goes on come to rest, and says what does not.
+    /// Lets all activity end. Returns an error with the run that does not become idle.
     async fn rest(&self) -> Result<(), String> {
         for _ in 0..TURNS {
             for _ in 0..20 {
@@ -122,7 +122,7 @@ impl Scene {
     }
 }
 
-/// Polls a future so many times, and drops it. Returns what it came to, if it did.
+/// Polls a future at most `times` times, and drops it. Returns its result if it is ready.
 pub(crate) async fn polled<T>(
     mut future: Pin<Box<impl Future<Output = T> + ?Sized>>,
     times: usize,
@@ -142,7 +142,7 @@ pub(crate) async fn polled<T>(
     .await
 }
 
-/// A request, in which state the run is before it, and what is so once it was carried out.
+/// A request, the state of the run before it, and the check that it took effect.
 struct Request {
     name: &'static str,
     before: &'static [&'static str],
@@ -150,7 +150,7 @@ struct Request {
     is_done: fn(&RunHead, Option<&RunHead>, Option<&RunHead>) -> bool,
 }
 
-/// Does to the run `r` what a word says.
+/// Brings the run `r` into the state that `word` names.
 async fn bring(scene: &Scene, word: &str) {
     let (runtime, run) = (&scene.runtime, key("r"));
     match word {
@@ -161,18 +161,18 @@ async fn bring(scene: &Scene, word: &str) {
         "retried" => runtime.retry(&run).await.unwrap(),
         "paused" => runtime.pause(&run, "wait").await.unwrap(),
         "pinned" => runtime.pin(&run, Seq::new(0)).await.unwrap(),
-        _ => panic!("nobody knows how to have a run {word}"),
+        _ => panic!("unknown state {word}"),
     }
 }
 
-/// The signal was recorded.
+/// Whether the signal was recorded.
 fn grew(before: &RunHead, after: Option<&RunHead>, _new: Option<&RunHead>) -> bool {
     after.is_some_and(|after| after.seq > before.seq)
 }
 
 const FAILED: &[&str] = &["bad", "answered", "gone on"];
 
-/// Every request that changes anything.
+/// Every request that changes something.
 fn requests() -> Vec<Request> {
     let request = |name, before, ask, is_done| Request { name, before, ask, is_done };
     vec![
@@ -312,7 +312,7 @@ async fn dropped_request_completes_once_polled() {
             match came {
                 Some(Ok(())) => break,
                 Some(Err(error)) => panic!("{asked}: {error}"),
-                None => assert!(times + 1 < MOST, "{asked}: it never ends"),
+                None => assert!(times + 1 < MOST, "{asked}: the request is never ready"),
             }
         }
     }

@@ -18,25 +18,25 @@ use crate::support::dice::Dice;
 use crate::support::letters::{Received, TOPIC};
 use crate::support::log::Log;
 
-/// What nodes were seen to do, outside of the store.
+/// Actions of nodes, recorded outside the store.
 pub(crate) struct Witness {
     pub(crate) store: MemoryStore,
     pub(crate) dice: Arc<Dice>,
-    /// How often the shaky node has yet to fail.
+    /// Number of further failures of the shaky node.
     pub(crate) failures: Mutex<u64>,
-    /// Whether nodes send letters out of the run.
+    /// Whether nodes send outbox messages.
     pub(crate) sends: bool,
-    /// Their results.
+    /// The received outbox messages.
     pub(crate) received: Mutex<Received>,
-    /// How often each activation began.
+    /// Number of starts of each activation.
     pub(crate) began: Mutex<BTreeMap<String, u32>>,
     pub(crate) broken: Mutex<Vec<String>>,
 }
 
-/// A process, as its nodes see it.
+/// A process, as seen by its nodes.
 pub(crate) struct Seat {
     pub(crate) witness: Arc<Witness>,
-    /// Which executor it is.
+    /// The id of the process.
     pub(crate) executor: OnceLock<ExecutorId>,
 }
 
@@ -58,12 +58,12 @@ fn witness(cx: &NodeContext) -> Arc<Witness> {
     Arc::clone(&cx.resource::<Arc<Seat>>().witness)
 }
 
-/// Whether the run was taken from this process, which goes on until its next write.
+/// Whether another process owns the run, and this one continues until its next write.
 fn is_taken_away(cx: &NodeContext, log: &Log) -> bool {
     log.holder != cx.resource::<Arc<Seat>>().executor.get().copied()
 }
 
-/// Says that a node begins, and gives way as work would.
+/// Records that a node starts, and yields as work would.
 async fn begin(cx: &NodeContext) {
     let seen = witness(cx);
     let log = seen.log(cx).await;
@@ -108,7 +108,7 @@ fn done(cx: &NodeContext, got: Vec<String>) -> Update<Context> {
     sending(cx, Context::update().append("trace", [at(cx)]).append("got", got).into())
 }
 
-/// Adds that the node ends to what it sends.
+/// Adds an outbox message with the end of the node.
 fn sending(cx: &NodeContext, update: Update<Context>) -> Update<Context> {
     if witness(cx).sends { update.send_out(TOPIC, format!("{} ends", at(cx))) } else { update }
 }
@@ -154,7 +154,7 @@ async fn shaky(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
     Ok(done(&cx, Vec::new()))
 }
 
-/// Books a row of the activation's own and one that all share, in one commit with the record.
+/// Adds to a row of the activation and to a shared row, in one commit with the record.
 async fn books(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
     begin(&cx).await;
     let mut tx = cx.transaction::<LedgerDatabase>().await?;
@@ -164,7 +164,7 @@ async fn books(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
     Ok(done(&cx, Vec::new()).commit_with(tx))
 }
 
-/// Does the same in two steps, and waits between them.
+/// Does the same in two steps, with a wait between them.
 async fn debits(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
     begin(&cx).await;
     for name in ["debit", "credit"] {
@@ -181,10 +181,10 @@ async fn debits(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
     Ok(done(&cx, Vec::new()))
 }
 
-/// The row that all who book change.
+/// The row that all booking nodes change.
 pub(crate) const SHARED: &str = "shared";
 
-/// Takes letters, and fails before, in and after that.
+/// A sink that fails before, during and after the receipt of a message.
 pub(crate) struct Mail(pub(crate) Arc<Witness>);
 
 #[async_trait]
@@ -204,7 +204,7 @@ impl OutboxSink for Mail {
             broken.into_iter().for_each(|what| seen.broken(what));
             match chance {
                 2 => return Err(SinkError::new("the reply was lost").after(place)),
-                // Without the hook, which would print.
+                // Skip the panic hook, which would print.
                 3 => std::panic::resume_unwind(Box::new("a bug in the outlet")),
                 _ => {}
             }
@@ -223,7 +223,7 @@ pub(crate) fn all() -> Vec<Graph<Context>> {
     vec![beside(), row(), detour(), short(), booking()]
 }
 
-/// Everything at once.
+/// A graph with concurrent waits of every kind.
 fn beside() -> Graph<Context> {
     let graph = builder("beside")
         .node("split", work)
@@ -240,7 +240,7 @@ fn beside() -> Graph<Context> {
     graph.build().unwrap()
 }
 
-/// One after the other, with a declared pause around a node.
+/// A sequence of nodes, with a declared interrupt around one of them.
 fn row() -> Graph<Context> {
     let graph = builder("row")
         .node("hears", hears)
@@ -257,7 +257,7 @@ fn row() -> Graph<Context> {
     graph.build().unwrap()
 }
 
-/// Quick nodes ahead of their records, led elsewhere by what an edit changes.
+/// Quick nodes that run ahead of their records, with a route that an edit changes.
 fn detour() -> Graph<Context> {
     let side = |s: &Context| s.get::<u64>("side").ok().flatten().unwrap_or_default() % 2;
     let graph = builder("detour")
@@ -268,7 +268,7 @@ fn detour() -> Graph<Context> {
         .node("right", work)
         .effect(Effect::Pure)
         .node("both", async |cx, s| {
-            // What it says of the side it came from must be true of its inputs.
+            // The recorded origin must equal the node's inputs.
             begin(&cx).await;
             let from: Vec<_> =
                 cx.inputs().iter().map(|input| format!("{}<{}", at(&cx), input.from)).collect();
@@ -287,13 +287,13 @@ fn detour() -> Graph<Context> {
     graph.build().unwrap()
 }
 
-/// So short that most who come are late.
+/// A run so short that most operations arrive late.
 fn short() -> Graph<Context> {
     let graph = builder("short").node("one", work).node("shaky", shaky).entry("one").edge("one", "shaky");
     graph.build().unwrap()
 }
 
-/// Rows and records in one commit, beside what waits and what fails.
+/// Rows and records in one commit, next to nodes that wait or fail.
 fn booking() -> Graph<Context> {
     let graph = builder("booking")
         .node("split", work)

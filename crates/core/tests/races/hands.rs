@@ -7,7 +7,7 @@ use ferrata_core::{Error, ErrorKind};
 
 use super::world::World;
 
-/// What a hand does.
+/// The operation of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Deed {
     Respond,
@@ -42,7 +42,7 @@ impl Deed {
         Self::DropLetters,
     ];
 
-    /// How often each is drawn, in the order of `ALL`: what ends the run is rare, or little else would happen.
+    /// Weight of each operation, in the order of `ALL`. Operations that end the run are rare.
     const WEIGHTS: [u64; 13] = [8, 2, 6, 3, 3, 4, 5, 1, 1, 3, 3, 2, 1];
 
     pub(crate) fn draw(world: &World) -> Self {
@@ -55,7 +55,7 @@ impl Deed {
         drawn.unwrap().0
     }
 
-    /// The kinds of errors with which it may be refused.
+    /// The error kinds with which the operation may be refused.
     pub(crate) fn refusals(self) -> &'static [ErrorKind] {
         match self {
             Self::Respond | Self::Reject | Self::AnswerCancel => {
@@ -67,14 +67,14 @@ impl Deed {
         }
     }
 
-    /// Does it. `by` is who does, as nobody else is called.
+    /// Performs the operation. `by` is unique to this caller.
     pub(crate) async fn act(self, world: &World, runtime: &Runtime, by: &str) -> Result<(), Error> {
         let run = World::key();
         match self {
             Self::Respond | Self::Reject | Self::AnswerCancel => {
                 let questions = runtime.questions(&run).await?;
                 let (id, kind) = match questions.len() {
-                    // Nothing is asked yet, or any more: what comes is refused.
+                    // No question is open, so the answer is refused.
                     0 => ("asks@1:one".to_owned(), QuestionKind::Asked),
                     _ => {
                         let question = world.dice.pick(&questions);
@@ -107,7 +107,7 @@ impl Deed {
         }
     }
 
-    /// Whether it is on record under the name of who did it.
+    /// Whether the record contains the caller's name.
     pub(crate) fn is_signed(self) -> bool {
         !matches!(self, Self::Resume | Self::TakeOver)
     }

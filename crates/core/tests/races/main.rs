@@ -16,7 +16,7 @@ mod world;
 
 use self::world::{Race, Report, World};
 
-/// How many seeds each kind of race is tried with.
+/// The seeds of each kind of race.
 fn seeds() -> std::ops::Range<u64> {
     let number = |name: &str| {
         std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap_or_else(|_| panic!("{name}: {text}")))
@@ -27,7 +27,7 @@ fn seeds() -> std::ops::Range<u64> {
     }
 }
 
-/// Runs one race to its end, in a runtime of its own.
+/// Runs one race to its end, in its own Tokio runtime.
 fn run(race: Race, seed: u64) -> Report {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(World::race(race, seed))
@@ -52,14 +52,14 @@ fn races(race: Race) {
     }
 }
 
-/// Two processes, a store that answers.
+/// Two processes on a store without faults.
 #[test]
 #[allow(non_snake_case, reason = "named as the race is, so that a seed is replayed by its name")]
 fn Calm() {
     races(Race::Calm);
 }
 
-/// The same, and replies that are lost, and appends that fail.
+/// The same with lost replies and failed appends.
 #[test]
 #[allow(non_snake_case, reason = "named as the race is, so that a seed is replayed by its name")]
 fn Lossy() {

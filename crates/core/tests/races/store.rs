@@ -12,13 +12,13 @@ use ferrata_testing::{FaultStore, LedgerStore};
 
 use crate::support::dice::Dice;
 
-/// How often a call gives way, at most, before it is done and again before its reply.
+/// Maximum number of yields before a call, and again before its reply.
 const TURNS: u64 = 6;
 
 pub(crate) struct Yielding {
     pub(crate) inner: FaultStore<LedgerStore>,
     pub(crate) dice: Arc<Dice>,
-    /// Whether it tells of changes; otherwise the runtime polls.
+    /// Whether the store sends notices. Otherwise the runtime polls.
     pub(crate) tells: bool,
 }
 

@@ -22,19 +22,19 @@ use crate::support::dice::Dice;
 use crate::support::letters::TOPIC;
 use crate::support::log::Log;
 
-/// How often others have a turn before time passes.
+/// Number of yields before the clock advances.
 const PATIENCE: u32 = 48;
 
-/// How often the run may come to rest once the hands are off it before it is taken for one that never ends.
+/// Number of idle periods, after all callers are done, until the run counts as endless.
 const ROUNDS: u32 = 40;
 
-/// How often others have some turns until every letter must have been delivered.
+/// Number of rounds until every outbox message must be delivered.
 const DELIVERING: u32 = 1_000;
 
-/// Which race it is.
+/// The kind of race.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Race {
-    /// The store answers.
+    /// A store without faults.
     Calm,
     /// Replies of the store are lost, and appends fail.
     Lossy,
@@ -44,14 +44,14 @@ pub(crate) enum Race {
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     pub(crate) log: Vec<String>,
-    /// How often each deed was acknowledged and refused.
+    /// Number of acknowledged and refused operations, by kind.
     deeds: BTreeMap<Deed, (u32, u32)>,
     ends: BTreeMap<String, u32>,
     fenced: u32,
     dropped: u32,
-    /// How many letters came.
+    /// Number of received outbox messages.
     letters: u64,
-    /// How many rows were booked.
+    /// Number of booked rows.
     booked: usize,
 }
 
@@ -70,18 +70,21 @@ impl Report {
         self.booked += other.booked;
     }
 
-    /// Checks that every deed won and lost somewhere, and that runs ended in every way.
+    /// Checks that every operation succeeded and was refused somewhere, and that runs ended in every way.
     pub(crate) fn check_coverage(&self, race: Race) {
         let Self { deeds, ends, fenced, dropped, letters, booked, .. } = self;
         println!(
             "{race:?}: {deeds:?}, {ends:?}, fenced {fenced}, dropped {dropped}, letters {letters}, booked {booked}"
         );
-        assert!(*dropped > 0, "nobody was called away");
-        assert!(*letters > 100, "nearly no letter came");
-        assert!(*booked > 200, "nearly no row was booked");
+        assert!(*dropped > 0, "no caller dropped its request");
+        assert!(*letters > 100, "too few outbox messages were received");
+        assert!(*booked > 200, "too few rows were booked");
         for deed in Deed::ALL {
             let (done, refused) = deeds.get(&deed).copied().unwrap_or_default();
-            assert!(done > 0 && refused > 0, "{deed:?} was done {done} times and refused {refused} times");
+            assert!(
+                done > 0 && refused > 0,
+                "{deed:?} succeeded {done} times and was refused {refused} times"
+            );
         }
         assert!(ends.len() >= 2 && *fenced > 0, "ends: {ends:?}, fenced: {fenced}");
     }
@@ -91,7 +94,7 @@ impl Report {
 struct Told {
     deed: Deed,
     by: String,
-    /// None if it was dropped before it heard.
+    /// None if the request was dropped before its reply.
     result: Option<Result<(), Error>>,
 }
 
@@ -99,14 +102,14 @@ pub(crate) struct World {
     pub(crate) graph: Graph<Context>,
     pub(crate) dice: Arc<Dice>,
     store: MemoryStore,
-    /// The runs, and the rows beside them.
+    /// The store of the runs, with the rows.
     ledger: LedgerStore,
     clock: Arc<ManualClock>,
     witness: Arc<Witness>,
     race: Race,
     seed: u64,
     told: Mutex<Vec<Told>>,
-    /// How runs that were taken up ended for whoever took them up.
+    /// Results of the handles of resumed runs.
     waits: Mutex<JoinSet<Result<Outcome<Context>, Error>>>,
 }
 
@@ -155,7 +158,7 @@ impl World {
         let store = Yielding { inner, dice: Arc::clone(&self.dice), tells: self.dice.below(2) == 0 };
         let seat = Arc::new(Seat { witness: Arc::clone(&self.witness), executor: OnceLock::new() });
         let runtime = Runtime::builder(store)
-            // Time leaps here while calls are under way.
+            // The clock jumps while calls are in progress.
             .store_timeout(Duration::MAX)
             .clock(Arc::clone(&self.clock) as _)
             .ids(Arc::new(SeqIds::new(number + 1)))
@@ -169,7 +172,7 @@ impl World {
         runtime
     }
 
-    /// Waits for a run that was taken up, beside everything else.
+    /// Waits for a resumed run in the background.
     pub(crate) fn follow(&self, run: RunHandle<Context>) -> Result<(), Error> {
         if run.is_driven_here() {
             self.waits.lock().unwrap().spawn(async move { run.wait().await });
@@ -177,7 +180,7 @@ impl World {
         Ok(())
     }
 
-    /// Runs one race to its end and checks what must hold.
+    /// Runs one race to its end and checks the invariants.
     pub(crate) async fn race(race: Race, seed: u64) -> Report {
         let world = Arc::new(Self::new(race, seed));
         let mut time = JoinSet::new();
@@ -200,7 +203,7 @@ impl World {
                 world.dice.give_way(160).await;
                 let by = format!("{deed:?}-{number}");
                 let act = deed.act(&world, &runtime, &by);
-                // Some hands are called away before they hear what came of it.
+                // Some callers drop the request before its reply.
                 let result = match world.dice.below(5) {
                     0 => {
                         let polls = usize::try_from(world.dice.below(40)).unwrap();
@@ -219,7 +222,7 @@ impl World {
         world.check(&processes[1]).await
     }
 
-    /// Starts the run, again as long as the store fails.
+    /// Starts the run, and repeats the start while the store fails.
     async fn begin(&self, runtime: &Runtime) {
         loop {
             match runtime.start(&self.graph, Context::new()).id("r").await {
@@ -229,7 +232,7 @@ impl World {
         }
     }
 
-    /// Brings the run to its end, now that nobody else reaches for it.
+    /// Brings the run to its end after all callers are done.
     async fn end(&self, processes: &[Arc<Runtime>]) {
         let run = Self::key();
         for _ in 0..ROUNDS {
@@ -239,7 +242,7 @@ impl World {
                 Ok(true) => return,
                 Ok(false) => {}
                 Err(error) => {
-                    // Its own driver of before may still be on its way out, or a deed be under way as its hand is off.
+                    // The run's former driver may still be stopping, or a dropped operation may still be in progress.
                     let passes = [ErrorKind::Conflict, ErrorKind::Fenced, ErrorKind::WrongStatus];
                     let is_loss = self.race == Race::Lossy && error.is_retryable();
                     assert!(is_loss || passes.contains(&error.kind()), "{error:?}");
@@ -251,7 +254,7 @@ impl World {
         panic!("the run does not end; it is {:?}", self.store.head(&run).await.unwrap().unwrap().status);
     }
 
-    /// Has everything delivered that was sent, by a process that comes later.
+    /// Lets a later process deliver all outbox messages.
     async fn deliver(&self, operator: &Runtime) {
         let run = Self::key();
         let later = self.process(2).await;
@@ -260,12 +263,12 @@ impl World {
             if !self.store.head(&run).await.unwrap().unwrap().is_delivering() {
                 return;
             }
-            // Refused if none was put aside.
+            // Refused if no message was set aside.
             let _ = operator.retry_outbox(&run, &[]).await;
             self.dice.give_way(200).await;
         }
         Log::read(&self.store, &run).await.show().iter().for_each(|line| println!("{line}"));
-        panic!("a letter is not delivered");
+        panic!("an outbox message is not delivered");
     }
 
     async fn end_once(&self, runtime: &Runtime) -> Result<bool, Error> {
@@ -318,7 +321,7 @@ impl World {
         report
     }
 
-    /// The rows are those of the nodes and steps that are on record, each once, and no others.
+    /// The rows must be exactly those of the recorded nodes and steps, each once.
     async fn check_rows(&self, log: &Log, report: &mut Report) {
         let books = |at: &&String| ["left@", "right@", "last@"].iter().any(|node| at.starts_with(node));
         let debits = |note: &&String| note.ends_with(":debit") || note.ends_with(":credit");
@@ -330,7 +333,7 @@ impl World {
             began.keys().flat_map(|at| [at.clone(), format!("{at}:debit"), format!("{at}:credit")]);
         for row in possible {
             let expected = i64::from(recorded.contains(&row));
-            assert_eq!(self.ledger.row(&row).await, expected, "how often {row} was booked");
+            assert_eq!(self.ledger.row(&row).await, expected, "number of bookings of {row}");
         }
         assert_eq!(self.ledger.row(SHARED).await, recorded.len() as i64, "{recorded:?}");
         report.booked += recorded.len();
@@ -341,14 +344,14 @@ impl World {
         self.graph.name().as_str() == "booking"
     }
 
-    /// What was acknowledged is on record once, what was refused is not, and each refusal has a reason.
+    /// Checks that acknowledged operations are recorded once, refused ones are not recorded, and each refusal has a reason.
     fn check_told(&self, log: &Log, report: &mut Report) {
         for Told { deed, by, result } in &*self.told.lock().unwrap() {
             let times = log.hands.get(by).copied().unwrap_or_default();
             let counts = report.deeds.entry(*deed).or_default();
             let Some(result) = result else {
                 report.dropped += 1;
-                assert!(times <= 1, "{by} was dropped and is on record {times} times");
+                assert!(times <= 1, "{by} was dropped and is recorded {times} times");
                 continue;
             };
             match result {
@@ -356,15 +359,15 @@ impl World {
                     counts.0 += 1;
                     assert!(
                         !deed.is_signed() || times == 1,
-                        "{by} was acknowledged and is on record {times} times"
+                        "{by} was acknowledged and is recorded {times} times"
                     );
                 }
                 Err(error) if self.race == Race::Lossy && error.kind() == ErrorKind::Indeterminate => {
-                    assert!(times <= 1, "{by} is in doubt and on record {times} times");
+                    assert!(times <= 1, "{by} has an unknown outcome and is recorded {times} times");
                 }
                 Err(error) => {
                     counts.1 += 1;
-                    assert_eq!(times, 0, "{by} was refused and is on record: {error:?}");
+                    assert_eq!(times, 0, "{by} was refused but is recorded: {error:?}");
                     let is_loss = self.race == Race::Lossy && error.kind() == ErrorKind::Unavailable;
                     assert!(is_loss || deed.refusals().contains(&error.kind()), "{by}: {error:?}");
                 }
@@ -372,7 +375,7 @@ impl World {
         }
     }
 
-    /// Every driver of the run learned its end, or that another process owns it.
+    /// Checks that every driver of the run learned its end, or that another process owns it.
     async fn check_waits(&self, report: &mut Report) {
         let mut waits = std::mem::take(&mut *self.waits.lock().unwrap());
         while let Some(ended) = waits.join_next().await {
@@ -384,7 +387,7 @@ impl World {
         }
     }
 
-    /// A run that has ended is nobody's, asks nothing, and is as its log says.
+    /// Checks that an ended run has no owner and no questions, and that its state equals its log.
     async fn check_end(&self, log: &Log, runtime: &Runtime, report: &mut Report) {
         let run = Self::key();
         let head = self.store.head(&run).await.unwrap().unwrap();
@@ -406,7 +409,7 @@ impl World {
         let state = match ended {
             Outcome::Completed(state) => state,
             Outcome::Cancelled { state, .. } => {
-                assert!(log.is_cancelled, "nobody cancelled it");
+                assert!(log.is_cancelled, "the run was not cancelled by the test");
                 state
             }
             outcome => panic!("{outcome:?}"),
@@ -416,28 +419,28 @@ impl World {
         assert_eq!(texts("trace"), log.trace.iter().filter(is_traced).cloned().collect::<Vec<_>>(), "trace");
         assert_eq!(texts("edits"), log.edits, "edits");
         let taken: Vec<_> = log.taken.iter().map(|message| message.as_str().unwrap().to_owned()).collect();
-        assert!(taken.starts_with(&texts("said")), "said {:?}, taken {taken:?}", texts("said"));
+        assert!(taken.starts_with(&texts("said")), "sent {:?}, received {taken:?}", texts("said"));
         let order: Vec<_> = log.messages.iter().filter(|message| log.taken.contains(message)).collect();
-        assert_eq!(order, log.taken.iter().collect::<Vec<_>>(), "messages are taken in their order");
+        assert_eq!(order, log.taken.iter().collect::<Vec<_>>(), "messages must be received in order");
         let began = self.witness.began.lock().unwrap();
         for at in log.trace.iter().filter(is_traced) {
-            assert!(began.contains_key(at), "{at} is recorded and never ran");
+            assert!(began.contains_key(at), "{at} is recorded but never ran");
         }
         let node = |at: &String| -> [String; 2] { ["begins", "ends"].map(|what| format!("{at} {what}")) };
         let sent: Vec<_> =
             log.trace.iter().filter(is_traced).filter(|_| self.witness.sends).flat_map(node).collect();
-        assert_eq!(log.letters.sent, sent, "what nodes sent that ended well");
+        assert_eq!(log.letters.sent, sent, "outbox messages of nodes that completed");
         let received = self.witness.received.lock().unwrap();
-        assert_eq!(received.missing(&run, &log.life, &log.letters), None, "letters that did not come");
+        assert_eq!(received.missing(&run, &log.life, &log.letters), None, "lost outbox messages");
         report.letters += received.count();
-        // What a node says of where it came from is true of the log, too.
+        // The origin that a node recorded must agree with the log, too.
         for came in texts("got").iter().filter(|got| got.contains('<')) {
             let (at, from) = came.split_once('<').unwrap();
             let place = log.trace.iter().position(|done| done == at).unwrap();
             let before = &log.trace[place - 1];
             assert!(
                 before.starts_with(&format!("{from}@")),
-                "{at} says it came from {from}, before it is {before}"
+                "{at} names {from} as its origin, but before it ran {before}"
             );
         }
     }

@@ -21,7 +21,7 @@ fn key() -> RunKey {
     RunKey::try_from("r").unwrap()
 }
 
-/// Never decides on `slow`, and answers everything else with how often it was asked.
+/// Never answers `slow`. Answers each other question with the number of its calls so far.
 #[derive(Clone, Debug, Default)]
 struct Desk {
     asked: Arc<AtomicU32>,
@@ -78,7 +78,7 @@ async fn answerer_is_dropped_after_another_answer() {
     assert_eq!(desk.dropped.load(Ordering::SeqCst), 1);
 }
 
-/// A number that must be even, which only its own code knows.
+/// An even number. The declared shape allows any `u32`, and only `Deserialize` rejects odd ones.
 #[derive(serde::Deserialize)]
 #[serde(try_from = "u32")]
 struct Even(u32);
@@ -113,7 +113,7 @@ async fn repeated_question_goes_to_answerer_again() {
     assert_eq!(state.get::<u32>("got").unwrap(), Some(2));
 }
 
-/// No, which only its own code knows.
+/// The answer "no". The declared shape allows any `bool`, and only `Deserialize` rejects `true`.
 #[derive(serde::Deserialize)]
 #[serde(try_from = "bool")]
 struct No;
@@ -132,7 +132,7 @@ impl AnswerShape for No {
     }
 }
 
-/// It gave the same answer to the same question for ever, and the run wrote two records each time.
+/// An answer that the node cannot decode leads to the same question again. The automatic answerer must not answer it a second time.
 #[tokio::test]
 async fn automatic_answerer_skips_repeated_question() {
     let graph = Graph::<Context>::builder("no")
@@ -146,8 +146,10 @@ async fn automatic_answerer_skips_repeated_question() {
     let runtime = Runtime::builder(MemoryStore::new()).answerer(AutomaticAnswerer).build().await.unwrap();
     let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
     let rests = within(&SystemClock::new(), Duration::from_secs(20), run.wait()).await;
-    let Outcome::Interrupted(questions) = rests.expect("it is answered for ever").unwrap() else {
-        panic!("nothing is asked")
+    let Outcome::Interrupted(questions) =
+        rests.expect("the answerer keeps answering the same question").unwrap()
+    else {
+        panic!("the run did not stop at a question")
     };
     assert_eq!(questions[0].problem.as_deref(), Some("it must be no"));
 }
@@ -170,8 +172,7 @@ async fn automatic_answerer_picks_default_first_choice_or_true() {
     assert_eq!(state.get::<String>("got").unwrap().as_deref(), Some("7 red true"));
 }
 
-/// A conversation that is entered twice.
-/// Answers one question by itself, and asks a person the other.
+/// A conversation that is entered twice. It answers one question itself, and asks a person the other.
 #[derive(Debug)]
 struct Secretary;
 
@@ -190,7 +191,7 @@ impl Answerer for Secretary {
     }
 }
 
-/// A node could not tell an answer of a person from one that came by itself.
+/// `ask_signed` returns the author of the answer: `automatic`, or the name of a person.
 #[tokio::test]
 async fn node_is_told_who_answered() {
     let graph = Graph::<Context>::builder("who")
@@ -226,7 +227,7 @@ fn talks(turns: u32) -> Graph<Context> {
         .unwrap()
 }
 
-/// The messages that a conversation of a given number of turns receives, and the unread ones.
+/// Runs a conversation with a limit of `turns` messages. Returns the messages that it received, and the number of unread ones.
 async fn hears(turns: u32, sent: &[&str]) -> (Vec<String>, usize) {
     let store = MemoryStore::new();
     let runtime = Runtime::builder(store.clone()).build().await.unwrap();
@@ -241,7 +242,7 @@ async fn hears(turns: u32, sent: &[&str]) -> (Vec<String>, usize) {
             "go to talk" => runtime.go_to(&key(), "talk", "anew").await.unwrap(),
             text => runtime.send(&key(), text).await.unwrap(),
         }
-        // In a process of its own: what was heard is counted from the log.
+        // Use another process, so that it counts received messages from the log.
         let next = Runtime::builder(store.clone()).build().await.unwrap();
         run = next.resume(&graph, "r").await.unwrap();
         outcome = run.wait().await.unwrap();
@@ -250,8 +251,7 @@ async fn hears(turns: u32, sent: &[&str]) -> (Vec<String>, usize) {
     (state.get("said").unwrap().unwrap_or_default(), runtime.inbox(&key()).await.unwrap().len())
 }
 
-/// It was visits that were counted: a conversation that was left by `/quit` and entered again ended a message too soon, and one that had
-/// heard all it was to hear took another.
+/// The limit counts received messages over the whole run, not visits. Leaving by `/quit` and entering again does not change the count.
 ///
 /// Guarantees: MESSAGE-8.
 #[tokio::test]
@@ -263,7 +263,7 @@ async fn turns_count_messages_over_the_whole_run() {
     assert_eq!(hears(2, &["/quit", "1", "2", "3"]).await, (said(&["1", "2"]), 0));
 }
 
-/// A visit that waited for a message as an operator moved the run was counted as a message.
+/// A visit that waits for a message when an operator moves the run does not count as a message.
 ///
 /// Guarantees: MESSAGE-8.
 #[tokio::test]
@@ -274,7 +274,7 @@ async fn max_messages_ignores_visits_left_by_goto() {
     assert_eq!(hears(2, &["/quit", "go to talk", "1", "2", "3"]).await, (said(&["1", "2"]), 0));
 }
 
-/// What `handle` handed on was taken for the end that the policy makes.
+/// Only the policy ends a conversation. An output of `handle` that equals the name of an end does not end it.
 ///
 /// Guarantees: MESSAGE-10.
 #[tokio::test]
@@ -300,6 +300,10 @@ async fn no_output_of_a_conversation_ends_it() {
     let run = start.await.unwrap();
     let state = run.completed().await.unwrap();
     assert_eq!(state.get::<Vec<String>>("said").unwrap().unwrap(), words);
-    assert_eq!(state.get::<String>("last").unwrap().as_deref(), Some("turns"), "it is handed on as it is");
+    assert_eq!(
+        state.get::<String>("last").unwrap().as_deref(),
+        Some("turns"),
+        "the output must arrive unchanged"
+    );
     assert!(runtime.verify(&graph, run.run()).await.unwrap().divergence.is_none());
 }

@@ -10,14 +10,14 @@ use ferrata_core::state::Context;
 use ferrata_core::store::MemoryStore;
 use tokio::sync::watch;
 
-/// What the route of one branch knows of the other.
+/// State that the two branches share.
 #[derive(Default)]
 struct Shared {
     asking: Mutex<Option<NodeContext>>,
     awake: Mutex<Option<KeepAwakeGuard>>,
 }
 
-/// One branch asks unless no answer is needed; the route of the other branch decides this.
+/// One branch asks, unless the other branch reports that no answer is needed. The route of the other branch sends this report.
 fn graph(shared: &Arc<Shared>, keep_awake: bool) -> Graph<Context> {
     let (tell, told) = watch::channel(false);
     let (here, there) = (Arc::clone(shared), Arc::clone(shared));
@@ -35,7 +35,7 @@ fn graph(shared: &Arc<Shared>, keep_awake: bool) -> Graph<Context> {
             }
         })
         .node("works", async |cx: NodeContext, s| {
-            // The question is written down by the time that this has ended, and the other branch waits.
+            // After the checkpoint the question is recorded, and the other branch waits for its answer.
             cx.checkpoint().await?;
             for _ in 0..20 {
                 tokio::task::yield_now().await;
@@ -97,7 +97,7 @@ async fn awake_run_goes_idle_once_allowed() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
-    assert!(runtime.head(run.run()).await.unwrap().unwrap().owner.is_some(), "the run has come to rest");
+    assert!(runtime.head(run.run()).await.unwrap().unwrap().owner.is_some(), "the run became idle");
     drop(shared.awake.lock().unwrap().take());
     assert!(matches!(run.wait().await.unwrap(), Outcome::Interrupted(_)));
 }

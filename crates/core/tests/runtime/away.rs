@@ -11,7 +11,7 @@ use ferrata_core::state::{Context, Draft};
 use ferrata_core::store::MemoryStore;
 use ferrata_testing::{LedgerDatabase, LedgerStore, ManualClock};
 
-/// A failover says nothing of the node: however often none can be begun, that counts as no attempt.
+/// A transaction that cannot begin during a failover counts as no attempt of the node, however often the begin fails.
 ///
 /// Guarantees: ONCE-6.
 #[tokio::test]
@@ -42,7 +42,7 @@ async fn failed_transaction_begin_does_not_fail_node() {
                 () = tokio::task::yield_now() => clock.advance(Duration::from_millis(50)),
             }
         };
-        assert!(matches!(outcome, Outcome::Completed(_)), "{times} refused: {outcome:?}");
+        assert!(matches!(outcome, Outcome::Completed(_)), "{times} rejected begins: {outcome:?}");
         assert_eq!(store.row("moved").await, 1);
     }
 }

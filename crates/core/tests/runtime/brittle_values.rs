@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::world::World;
 
-/// Which panics for 7, and fails for 8.
+/// A value whose `Serialize` panics for 7 and fails for 8.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 struct Brittle(u32);
 
@@ -58,7 +58,7 @@ fn check(what: &str, n: u32, error: &Error) {
     assert!(format!("{error:?}").contains(says), "{what} of {n}: {error:?}");
 }
 
-/// A panic in the `Serialize` of an input or of a message unwound into the caller of `start` and `send`.
+/// A panic in the `Serialize` of an input or of a message becomes an error of `start` or `send`, and does not unwind into the caller.
 ///
 /// Guarantees: DURABLE-14.
 #[tokio::test]

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 
 use super::world::World;
 
-/// Ends, fails or waits, as its input says.
+/// A graph that ends, fails or waits, as its input says.
 fn graph() -> Graph<Context> {
     Graph::<Context>::builder("bulk")
         .node("n", async |cx: NodeContext, s: Draft<Context>| match s.get::<String>("do")?.as_deref() {
@@ -32,7 +32,7 @@ fn graph() -> Graph<Context> {
         .unwrap()
 }
 
-/// Starts so many runs that do this, with a label that says so.
+/// Starts `runs` runs that all do `what`, with a label of the same value.
 async fn start(runtime: &Runtime, what: &str, runs: usize) {
     for n in 0..runs {
         let mut input = Context::new();
@@ -52,7 +52,7 @@ fn sorted(report: &BulkReport) -> Vec<String> {
     runs
 }
 
-/// Who had to stop a thousand runs wrote a loop over pages, and learned of the first refusal alone.
+/// A bulk action covers all pages of its listing, and reports each refused run.
 ///
 /// Guarantees: CONTROL-10.
 #[tokio::test]
@@ -63,10 +63,14 @@ async fn bulk_action_covers_all_pages() {
     start(&one, "end", 3).await;
     let before = one.head(&RunKey::try_from("wait-0").unwrap()).await.unwrap().unwrap().seq;
     let dry = one.runs().workflow("bulk").cancel_all("no").dry_run().await.unwrap();
-    assert_eq!((dry.done.len(), dry.refused.len()), (130, 0), "more than a page, and none that has ended");
+    assert_eq!(
+        (dry.done.len(), dry.refused.len()),
+        (130, 0),
+        "the listing has more than one page, and only runs that can be cancelled"
+    );
     assert_eq!(one.head(&RunKey::try_from("wait-0").unwrap()).await.unwrap().unwrap().seq, before);
 
-    // A limit is one of all runs, and the rest is where it says.
+    // The limit applies to the whole action, and the rest of the runs stays in the listing.
     let part = one.runs().label("do", "wait").limit(5).cancel_all("no").by("ann").await.unwrap();
     assert_eq!(part.done.len(), 5);
     assert_eq!(count(&one, RunStatus::Cancelled).await, 5);
@@ -95,7 +99,7 @@ async fn bulk_action_reports_refusals_and_continues() {
     for (what, runs) in [("wait", 2), ("end", 2), ("fail", 2)] {
         start(&one, what, runs).await;
     }
-    // Where it is said of which status, those that cannot be are refused by name.
+    // If the caller lists statuses explicitly, runs whose status forbids the action are reported as refused.
     let all = [RunStatus::Completed, RunStatus::AwaitingInput, RunStatus::Failed];
     let of_all = || all.iter().fold(one.runs(), |runs, status| runs.status(*status));
     for is_dry in [true, false] {
@@ -110,11 +114,11 @@ async fn bulk_action_reports_refusals_and_continues() {
         assert_eq!(report.to_string(), "4 runs done, 2 refused");
     }
     assert_eq!(one.runs().await.unwrap().items.len(), 2);
-    // A name that is none is no empty listing.
+    // An invalid workflow name is an error, not an empty listing.
     assert_eq!(one.runs().workflow("\n").cancel_all("no").await.unwrap_err().kind(), ErrorKind::Invalid);
 }
 
-/// A failed run is let finish what must not be repeated: it was removed from under that, and what came of it was on no record.
+/// A bulk purge refuses a failed run while one of its `External` nodes is still running, so that the node's result is recorded.
 ///
 /// Guarantees: CONTROL-11.
 #[tokio::test]
@@ -167,7 +171,7 @@ async fn failed_runs_are_tried_again_together() {
     for n in 0..4 {
         one.edit(&RunKey::try_from(&*format!("fail-{n}")).unwrap(), mended()).await.unwrap();
     }
-    // Two operators at once: each run is retried once.
+    // Two operators retry at the same time: each run is retried once.
     let two = world.process().await;
     let (first, second) =
         tokio::join!(one.runs().retry_all().into_future(), two.runs().retry_all().into_future());
@@ -180,7 +184,7 @@ async fn failed_runs_are_tried_again_together() {
     assert_eq!(count(&one, RunStatus::Completed).await, 5);
 }
 
-/// An operator who let all paused runs go on, or cancelled all that had not ended, did so to the queues and schedules of the store, too.
+/// A bulk action does not touch queue runs and schedule runs, unless its filter names them.
 #[tokio::test]
 async fn bulk_action_skips_unnamed_queues_and_schedules() {
     let world = World::new();
@@ -191,7 +195,7 @@ async fn bulk_action_skips_unnamed_queues_and_schedules() {
     };
     keep("queue", ("queue.role", "ledger")).await.unwrap();
     keep("schedule:nightly", ("schedule.role", "clock")).await.unwrap();
-    // Labels are free, and so are names.
+    // An application may use the same label names or similar run ids.
     keep("other", ("queue.role", "ledger")).await.unwrap();
     keep("schedule:other", ("a", "b")).await.unwrap();
     let all = || one.runs().cancel_all("an emergency");

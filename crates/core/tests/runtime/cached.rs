@@ -21,7 +21,7 @@ fn key(s: &Context, cx: &NodeContext) -> Result<(String, Option<String>), NodeEr
     Ok((cx.run().tenant.to_string(), s.get("of")?))
 }
 
-/// Looks something up, and counts how often it did.
+/// A node that looks something up, and counts its executions.
 fn looks(calls: &Arc<AtomicU32>, policy: CachePolicy) -> GraphBuilder<Context> {
     let calls = Arc::clone(calls);
     Graph::<Context>::builder("look")
@@ -82,14 +82,14 @@ async fn cache_hit_records_node_result() {
     assert_eq!(done(&world, &process, &graph, "b", "x").await, first);
     assert_eq!(done(&world, &process, &graph.clone(), "c", "y").await, (json!([["y", 2]]), 2));
     assert_eq!(calls.load(Ordering::SeqCst), 2);
-    // The log of the hit says the same as that of the miss, and stands alone.
+    // The log after a cache hit equals the log after a miss, and does not refer to the other run.
     let keys = ["a", "b"].map(|id| RunKey::try_from(id).unwrap());
     let [a, b] = [process.story(&keys[0]).await.unwrap(), process.story(&keys[1]).await.unwrap()];
     assert_eq!(a, b);
     let log = process.export(&keys[1]).await.unwrap();
     assert!(log.contains("looked"));
     assert_replays(&log, &graph).await;
-    // What another process takes up reads the record, whatever its own cache has.
+    // A second process reads the recorded result, whatever its own cache contains.
     let other = world.process().await.unwrap();
     let same = self::graph(&calls, CachePolicy::with_max_age(LIFE));
     let state = other.state_at(&same, &keys[1], Position::Latest).await.unwrap();
@@ -109,7 +109,7 @@ async fn a_result_has_an_age_and_a_place() {
     }
     world.pass_for(LIFE).await;
     assert_eq!(done(&world, &process, &graph, "old", "y").await.1, 6);
-    // Another tenant has another key, and another graph other results.
+    // Another tenant has another cache key, and so has another graph.
     let run = RunKey::new(TenantId::new("t").unwrap(), RunId::new("r1").unwrap());
     let run = process.start(&graph, input("y")).tenant(run.tenant.as_str()).id("r1").await.unwrap();
     assert_eq!(world.pass(run.completed()).await.unwrap().get::<u32>("used").unwrap(), Some(7));
@@ -162,7 +162,7 @@ async fn cache_skips_failed_dropped_and_sending_attempts() {
     }
 }
 
-/// Two nodes at once, in a subgraph, each with an item of its own: and a crash at each write changes nothing.
+/// Two nodes use the cache concurrently in a subgraph, each with its own item. The run is crashed at each write.
 #[tokio::test]
 async fn cache_hits_do_not_change_crash_recovery() {
     let map = |policy: CachePolicy| {

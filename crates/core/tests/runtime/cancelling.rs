@@ -14,7 +14,7 @@ fn key() -> RunKey {
     RunKey::try_from("r").unwrap()
 }
 
-/// An answer that cancels was taken beside a cancellation that was under way, and put its reason in the place of the first.
+/// While a cancellation is in progress, an answer that also cancels is refused and does not replace its reason.
 ///
 /// Guarantees: CONTROL-20.
 #[tokio::test]
@@ -26,7 +26,7 @@ async fn concurrent_cancellations_record_one() {
     for (first, second) in [(false, true), (true, false), (false, false)] {
         let world = World::new();
         let runtime = world.process().await;
-        // What is at work has a grace, in which the question stays open.
+        // The running node has a grace period, and the question stays open during it.
         let graph = Graph::<Context>::builder("ask")
             .node("split", async |_cx, _s| Ok(()))
             .node("first", async |cx, mut s| {

@@ -46,7 +46,7 @@ async fn a_run_begins_paused_in_one_write() {
         assert_eq!(one.writes() - before, 1);
         assert_eq!((head.status, head.epoch, head.owner), (RunStatus::Interrupted, Epoch::NEVER, None));
         drop(started);
-        // Nobody takes it up by himself, and it is there once.
+        // No process claims the paused run, and it exists once.
         world.pass_for(Duration::from_secs(86_400)).await;
         assert_eq!(other.head(&run).await.unwrap().unwrap().seq, head.seq);
         let again =
@@ -63,7 +63,7 @@ async fn a_run_begins_paused_in_one_write() {
     assert_eq!(start.await.unwrap_err().kind(), ErrorKind::Invalid);
 }
 
-/// Who wanted a run that does nothing yet took up the one that was there, and drove it.
+/// A start that asks for a paused run must not claim or drive a run that already exists under this id.
 #[tokio::test]
 async fn paused_start_leaves_existing_run_unchanged() {
     let world = World::new();
@@ -99,7 +99,7 @@ async fn the_id_is_known_before_the_start() {
     );
 }
 
-/// Adds one to a number, as often as it takes.
+/// Adds one to the count, and retries until the append succeeds.
 async fn add(cell: &mut StateCell, runtime: &Runtime) -> ferrata_core::Result<u64> {
     let read = |channels: &Channels| channels.get("count").and_then(serde_json::Value::as_u64).unwrap_or(0);
     loop {
@@ -125,7 +125,7 @@ async fn concurrent_cell_changes_refuse_one() {
         .run()
         .clone();
     let (mut here, mut there) = (StateCell::new(run.clone()), StateCell::new(run.clone()));
-    assert!(!here.is_current(&one).await.unwrap(), "nothing was loaded");
+    assert!(!here.is_current(&one).await.unwrap(), "a load must read nothing");
     let nothing = Patch::from_ops(&[]).unwrap();
     assert_eq!(here.append(&one, nothing, "counter").await.unwrap_err().kind(), ErrorKind::Invalid);
     for _ in 0..50 {
@@ -136,10 +136,10 @@ async fn concurrent_cell_changes_refuse_one() {
     let channels = one.channels_at(&run, Position::Latest).await.unwrap();
     assert_eq!(channels.get("count"), Some(&100.into()));
     assert!(here.is_current(&one).await.unwrap() != there.is_current(&other).await.unwrap());
-    // What is folded from the log is what was counted on.
+    // The state that is folded from the log equals the counted state.
     one.check_log(&run).await.unwrap();
     assert!(one.timeline(&run, Seq::new(0)).await.unwrap().len() >= 100);
-    // A patch that does not fit writes nothing.
+    // A patch that does not fit the state writes nothing.
     let misfit = Patch::from_ops(&[Op::Append("count".to_owned(), vec![1.into()])]).unwrap();
     let (_, _) = here.load(&one).await.unwrap();
     assert_eq!(here.append(&one, misfit, "counter").await.unwrap_err().kind(), ErrorKind::Invalid);
@@ -150,12 +150,12 @@ async fn concurrent_cell_changes_refuse_one() {
     one.purge(&run).await.unwrap();
     here.forget();
     assert_eq!(here.load(&one).await.unwrap_err().kind(), ErrorKind::NotFound);
-    // Whoever has the state of its old life is refused in its new one.
+    // A cell that loaded the purged run must notice that a new run has the same id.
     one.start(&graph(), Context::new()).id("counter").on_hold("it is a counter").await.unwrap();
     assert_eq!(add(&mut there, &other).await.unwrap(), 1);
 }
 
-/// Two processes that change a state of many entries: what each reads of the other's changes is as much as they changed.
+/// Two processes change a large state. Each reads only the other's changes, not the whole state.
 #[tokio::test]
 async fn cell_reads_only_remote_changes() {
     let store = MemoryStore::new();
@@ -198,7 +198,7 @@ async fn cell_reads_only_remote_changes() {
     assert_eq!((news, channels.get("line").unwrap().as_object().unwrap().len()), (CellChanges::All, 9_898));
 }
 
-/// A change that the store does not take, or of which it does not tell, is taken back and found again if it is there.
+/// If an append fails or its outcome is unknown, the cell reverts the change. The next load finds the change if it was recorded.
 #[tokio::test]
 async fn failed_cell_change_is_reverted_by_next_load() {
     let world = World::new();
@@ -207,7 +207,7 @@ async fn failed_cell_change_is_reverted_by_next_load() {
         process.start(&graph(), Context::new()).id("cell").on_hold("it is one").await.unwrap().run().clone();
     let set = |n: u64| vec![Op::Merge("set".to_owned(), [(format!("n{n}"), n.into())].into_iter().collect())];
     let mut cell = StateCell::new(run.clone());
-    // What a caller that follows the cell has.
+    // The state of a caller that applies the cell's changes.
     let mut known = cell.load(&process).await.unwrap().0.clone();
     for n in 0..60 {
         let fault = [None, Some(Fault::Before), Some(Fault::After)][usize::try_from(n % 3).unwrap()];
@@ -218,7 +218,7 @@ async fn failed_cell_change_is_reverted_by_next_load() {
         known.apply(&patch).unwrap();
         let appended = world.pass(cell.append(&process, patch, "test")).await;
         let (channels, news) = cell.load(&process).await.unwrap();
-        let CellChanges::Changes(changes) = news else { panic!("{n}: all was read anew") };
+        let CellChanges::Changes(changes) = news else { panic!("{n}: the whole state was read again") };
         match &appended {
             Ok(()) => assert_eq!(changes, Vec::new()),
             Err(_) => changes.into_iter().for_each(|change| known.apply_op(change).unwrap()),
@@ -236,7 +236,7 @@ async fn failed_cell_change_is_reverted_by_next_load() {
     process.check_log(&run).await.unwrap();
 }
 
-/// Once, a state of which the base was too large took no change any more, not even one that took something out of it.
+/// A state that is too large for a base still accepts changes, so that a change can shrink it.
 #[tokio::test]
 async fn cell_larger_than_base_limit_can_shrink() {
     let world = World::new();
@@ -252,7 +252,7 @@ async fn cell_larger_than_base_limit_can_shrink() {
         let patch = Patch::from_ops(&[Op::Set(name.clone(), value.as_str().into())]).unwrap();
         cell.append(&process, patch, "test").await.unwrap();
     }
-    // Another process reads what is there.
+    // Another process can read the state.
     let mut there = StateCell::new(run.clone());
     let (channels, _) = there.load(&process).await.unwrap();
     assert_eq!(channels.len(), names.len());
@@ -264,7 +264,7 @@ async fn cell_larger_than_base_limit_can_shrink() {
             .await
             .unwrap();
     }
-    // It has bases again once it fits.
+    // The run writes bases again as soon as the state fits.
     for n in 0..1_200 {
         there.load(&process).await.unwrap();
         let patch = Patch::from_ops(&[Op::Set("value".to_owned(), format!("{value}{n}").into())]).unwrap();
@@ -296,13 +296,15 @@ async fn node_finds_runtime_and_app_services() {
     let state = world.pass(run.completed()).await.unwrap();
     assert_eq!(state.get::<String>("kept").unwrap().as_deref(), Some("first"));
     assert_eq!(state.get::<String>("is_its").unwrap(), Some(process.executor().to_string()));
-    let Some(RunChange::Left(left)) = world.pass(news.recv()).await else { panic!("the run is left first") };
+    let Some(RunChange::Left(left)) = world.pass(news.recv()).await else {
+        panic!("the first change must be the end of the run here")
+    };
     let end = process.head(run.run()).await.unwrap().unwrap().seq;
     assert_eq!((&left.run, left.ended_at), (run.run(), Some(end)));
     assert_eq!(left.facts.unwrap().workflow.as_str(), "asks");
     process.purge(run.run()).await.unwrap();
     let Some(RunChange::Purged { run: purged, facts, .. }) = news.recv().await else {
-        panic!("it was purged")
+        panic!("the next change must be the purge")
     };
     assert_eq!((&purged, facts.workflow.as_str()), (run.run(), "asks"));
     let weak = process.downgrade();

@@ -23,7 +23,7 @@ async fn paused(runtime: &Runtime, run: &RunKey) -> Option<String> {
     runtime.checkpoint(run, Position::Latest).await.unwrap().paused
 }
 
-/// Waits until a run is paused, or goes on.
+/// Waits until a run is paused or unpaused.
 async fn until_paused(world: &World, runtime: &Runtime, run: &RunKey, wanted: bool) {
     let there = async {
         while paused(runtime, run).await.is_some() != wanted {
@@ -71,7 +71,7 @@ async fn pause_reaches_only_bound_descendants() {
         runtime.pause(&key("p"), "lunch").await.unwrap();
         until(&world, &key("p"), RunStatus::Interrupted).await;
         assert_eq!(paused(&runtime, &key("p")).await.as_deref(), Some("lunch"));
-        // What the parent says of itself says that its children know.
+        // The parent's reported status implies that its children know of the pause.
         assert_eq!(paused(&runtime, &key("middle")).await.as_deref(), BY_PARENT);
         until(&world, &key("middle"), RunStatus::Interrupted).await;
         let below = only_child_of(&world, "middle").await.run;
@@ -79,7 +79,7 @@ async fn pause_reaches_only_bound_descendants() {
         for other in ["left", "alone"] {
             assert_eq!(paused(&runtime, &key(other)).await, None, "{other}");
         }
-        // An answer is kept, and moves nothing.
+        // An answer during the pause is recorded, and the run stays paused.
         yes(&runtime, &below).await;
         world.clock.advance(HOUR);
         until(&world, &below, RunStatus::Interrupted).await;
@@ -118,7 +118,7 @@ async fn separately_paused_child_stays_paused_with_parent_unpaused() {
     until_asleep(&world, &key("p")).await;
     assert_eq!(paused(&runtime, &below).await.as_deref(), Some("I look at it"));
     let twice = runtime.pause(&below, "again").await.unwrap_err();
-    assert_eq!(twice.kind(), ErrorKind::WrongStatus, "its own pause is recorded once");
+    assert_eq!(twice.kind(), ErrorKind::WrongStatus, "the child records one pause of its own");
     runtime.unpause(&below).await.unwrap();
     world.pass(run.completed()).await.unwrap();
 }
@@ -137,7 +137,11 @@ async fn child_pauses_separately_from_parent_pause() {
     until(&world, &key("p"), RunStatus::Interrupted).await;
     runtime.pause(&below, "I look at it").await.unwrap();
     runtime.unpause(&below).await.unwrap();
-    assert_eq!(paused(&runtime, &below).await, None, "whoever lets it go on means all that holds it");
+    assert_eq!(
+        paused(&runtime, &below).await,
+        None,
+        "an unpause of the child lifts every pause of the child"
+    );
     yes(&runtime, &below).await;
     until(&world, &below, RunStatus::Completed).await;
     assert_eq!(status(&world, &key("p")).await, RunStatus::Interrupted);
@@ -145,7 +149,7 @@ async fn child_pauses_separately_from_parent_pause() {
     world.pass(run.completed()).await.unwrap();
 }
 
-/// A parent with a node that starts a child and waits for it, each on request.
+/// A parent with a node that starts a child, and then waits for it. The test releases each of the two steps.
 fn working(child: &Graph<Context>, go: &[Arc<AtomicBool>; 2]) -> Graph<Context> {
     let (child, [start, wait]) = (child.clone(), go.clone());
     Graph::<Context>::builder("working")
@@ -188,7 +192,7 @@ async fn child_started_during_pause_follows_parent() {
     let below = only_child_of(&world, "p").await.run;
     for _ in 0..2 {
         until_paused(&world, &runtime, &below, true).await;
-        assert_eq!(status(&world, &key("p")).await, RunStatus::InProgress, "its node is at work");
+        assert_eq!(status(&world, &key("p")).await, RunStatus::InProgress, "the parent's node is running");
         runtime.unpause(&key("p")).await.unwrap();
         until_paused(&world, &runtime, &below, false).await;
         runtime.pause(&key("p"), "lunch").await.unwrap();
@@ -201,7 +205,7 @@ async fn child_started_during_pause_follows_parent() {
     world.pass(run.completed()).await.unwrap();
 }
 
-/// A parent that asks a person beside a child that it does not wait for rests without a time at which it is due.
+/// A parent asks a person, next to a child that it does not wait for. It must become idle without a wake-up time.
 ///
 /// Guarantees: CHILD-12.
 #[tokio::test]

@@ -30,10 +30,10 @@ async fn trivial_child_costs_four_extra_records() {
     assert_eq!(state.get::<u32>("got").unwrap(), Some(42));
     let child = only_child_of(&world, "p").await;
     assert_eq!(child.status, RunStatus::Completed);
-    // Their nodes, and the start of the parent, would be there without the family.
+    // Without the child there would be these records: the parent's start, and the nodes of both runs.
     let nodes = 3;
     let beyond = records(&world, &key("p")).await + records(&world, &child.run).await - nodes;
-    assert_eq!(beyond, 4, "it was noted, started, noted as started, and what came of it");
+    assert_eq!(beyond, 4, "the note, the child's start, the note of its start, and the note of its result");
 }
 
 #[tokio::test]
@@ -60,7 +60,7 @@ async fn children_run_concurrently_and_return_states() {
     assert_eq!(children_of(&world, "p").await.len(), 3);
 }
 
-/// The log of the parent has to name a run before it can be started.
+/// The log of the parent names each child before the child starts.
 ///
 /// Guarantees: CHILD-15.
 #[tokio::test]
@@ -120,8 +120,7 @@ async fn two_children_of_one_name_are_refused() {
     world.pass(run.completed()).await.unwrap();
 }
 
-/// An id that left no room for the number of a later start was taken, and a retry of its parent failed for good. What a name may be was said
-/// otherwise for steps.
+/// A child id or name that leaves no room for the suffix of a later start is refused. The limits are the same as for steps.
 ///
 /// Guarantees: CHILD-19.
 #[tokio::test]
@@ -138,7 +137,7 @@ async fn overlong_child_names_are_refused() {
                 refused(cx.child(&child, with(1)).name("").await.unwrap_err(), "use 1 to 64 of");
                 let group = cx.children(&child, [with(1), with(2)]).name("x".repeat(63));
                 refused(group.await.unwrap_err(), "use 1 to 62 of");
-                // No round follows of a run that is spawned.
+                // A spawned run gets no suffix, so its id may be longer.
                 cx.spawn(&child, with(1)).id("x".repeat(128)).name("spawned").await?;
                 Ok(s)
             }),
@@ -214,7 +213,7 @@ async fn waiting_parent_frees_memory_until_child_ends() {
     let Outcome::Sleeping { .. } = world.pass(run.wait()).await.unwrap() else { panic!() };
     let child_run = only_child_of(&world, "p").await;
     assert_eq!(child_run.status, RunStatus::Interrupted);
-    // Another process drives the child, and knows nothing of its parent's workflow.
+    // The third process drives the child and does not serve the workflow of the parent.
     let third = world.process().await;
     served(&third, &[&child]);
     let before = records(&world, &key("p")).await;
@@ -223,7 +222,10 @@ async fn waiting_parent_frees_memory_until_child_ends() {
     let state = world.pass(run.completed()).await.unwrap();
     assert_eq!(state.get::<bool>("got").unwrap(), Some(true));
     let since = records(&world, &key("p")).await - before;
-    assert!(since <= 6, "{since} records: it was told, woken, claimed and completed, beside a look or two");
+    assert!(
+        since <= 6,
+        "{since} records: expected the notice, the wake-up, the claim, the completion, and at most two polls"
+    );
 }
 
 /// Guarantees: CHILD-2.
@@ -236,7 +238,7 @@ async fn an_end_that_nobody_told_is_found() {
     let run = first.start(&graph, Context::new()).id("p").await.unwrap();
     world.pass(run.wait()).await.unwrap();
     let child_run = only_child_of(&world, "p").await;
-    // The process that drives the child dies with the write of its end: nobody is left to tell.
+    // The process that drives the child crashes when it writes the child's end, so no process notifies the parent.
     let (store, mortal) = world.mortal().await;
     mortal.respond(&child_run.run, "ok", Answer::accept(true).unwrap()).await.unwrap();
     store.plan(store.operations() + 1, Fault::CrashAfter);
@@ -244,7 +246,7 @@ async fn an_end_that_nobody_told_is_found() {
     let _resumed = mortal.resume(&child, &child_run.run).await.unwrap();
     until(&world, &child_run.run, RunStatus::Completed).await;
     assert!(store.is_crashed());
-    assert_eq!(records(&world, &key("p")).await, before, "the parent is told nothing");
+    assert_eq!(records(&world, &key("p")).await, before, "the parent gets no notice");
     served(&second, &[&graph]);
     let state = world.pass(run.completed()).await.unwrap();
     assert_eq!(state.get::<bool>("got").unwrap(), Some(true));
@@ -263,7 +265,7 @@ async fn child_id_derives_from_parent_generation() {
         ids.push(only_child_of(&world, "p").await.run);
     }
     assert_eq!(ids[0], ids[1]);
-    assert_ne!(ids[0], ids[2], "another life of the parent has another child");
+    assert_ne!(ids[0], ids[2], "the parent's next generation must have another child");
 }
 
 /// Guarantees: CHILD-2.
@@ -285,7 +287,7 @@ async fn child_polls_back_off_and_never_park_parent() {
         }
     }
     let looks = records(&world, &key("p")).await - before;
-    assert!((1..=24 * 4 + 16).contains(&looks), "{looks} looks in four days");
+    assert!((1..=24 * 4 + 16).contains(&looks), "{looks} polls in four days");
     assert_eq!(status(&world, &key("p")).await, RunStatus::InProgress);
     runtime.respond(&child_run.run, "ok", Answer::accept(true).unwrap()).await.unwrap();
     let state = world.pass(run.completed()).await.unwrap();
@@ -305,7 +307,7 @@ async fn parent_sees_manually_purged_child() {
     runtime.purge(&child_run.run).await.unwrap();
     let error = world.pass(run.completed()).await.unwrap_err();
     assert!(error.to_string().contains("was purged"), "{error}");
-    assert_eq!(children_of(&world, "p").await, [], "it is not started again behind the operator's back");
+    assert_eq!(children_of(&world, "p").await, [], "a cancelled child must not be started again");
 }
 
 /// Guarantees: CHILD-19.
@@ -332,7 +334,7 @@ async fn second_parent_cannot_use_same_child_id() {
         error.to_string().contains("another run, which this activation did not start, has this id"),
         "{error}"
     );
-    // Nor is a run taken for a child that somebody started, though it is of the same workflow and input.
+    // A run that somebody else started is not a child, even if its workflow and input are equal.
     runtime.start(&double(), with(1)).id("other").await.unwrap();
     assert_eq!(children_of(&world, "two").await, []);
 }
@@ -346,7 +348,7 @@ async fn callers_cannot_set_parent_labels() {
     assert_eq!(request.await.unwrap_err().kind(), ErrorKind::Invalid);
 }
 
-/// A workflow that starts itself.
+/// A workflow whose node starts the same workflow as a child.
 fn endless() -> Graph<Context> {
     fn again(depth: u32) -> Graph<Context> {
         Graph::<Context>::builder("endless")
@@ -372,7 +374,7 @@ async fn endless_self_start_fails_at_depth_limit() {
     let run = runtime.start(&endless(), Context::new()).id("p").await.unwrap();
     let Outcome::Failed { failure, .. } = world.pass(run.wait()).await.unwrap() else { panic!() };
     assert!(failure.message.starts_with("the child default/endless-"), "{failure:?}");
-    // Each of the sixteen levels, and the first cause at the end.
+    // The causes list all sixteen levels, with the original error at the end.
     assert_eq!(failure.causes.len(), 16, "{failure:?}");
     assert!(failure.causes[15].contains("raise `max_depth`"), "{failure:?}");
     let all = world.store.runs(&RunQuery::default(), Page::first(1_000)).await.unwrap().items;

@@ -77,7 +77,7 @@ fn used_answer_precedes_later_timer() {
             runtime.respond(&key(), "wait@1:first", Answer::accept("yes").unwrap()).await.unwrap();
             let Outcome::Interrupted(questions) = run.wait().await.unwrap() else { panic!() };
             assert_eq!(questions[0].id, "wait@1:second");
-            // The timer that was given up wakes nobody.
+            // The abandoned timer sets no wake-up time.
             assert_eq!(runtime.head(&key()).await.unwrap().unwrap().wake_at, None);
             world.clock.advance(HOUR);
             runtime.respond(&key(), "wait@1:second", Answer::accept("and so").unwrap()).await.unwrap();
@@ -87,7 +87,7 @@ fn used_answer_precedes_later_timer() {
     });
 }
 
-/// The same with a message: it had been taken out of the inbox, so that nobody would ever have it.
+/// The same with a message: a message that `select!` received must be received again, not lost to a timer that expired later.
 ///
 /// Guarantees: TIMER-10.
 #[test]
@@ -114,7 +114,7 @@ fn received_message_precedes_later_timer() {
     });
 }
 
-/// `select!` looks at its branches in any order, but calls them in the order they are written in: so the timers keep their names.
+/// `select!` polls its branches in random order, but creates them in source order. So each timer keeps its name and its time after a restart.
 #[test]
 fn timers_beside_each_other_keep_their_times() {
     on_each_runtime(async || {
@@ -139,7 +139,7 @@ fn timers_beside_each_other_keep_their_times() {
     });
 }
 
-/// `late` is declared first, and waits last. `early` must get the message in memory and after an idle period.
+/// `late` is declared first, and waits last. `early` must get the message, both in memory and after an idle period.
 ///
 /// Guarantees: MESSAGE-9.
 #[test]
@@ -167,14 +167,14 @@ fn longest_waiter_receives_next_message_after_idle() {
         one.send(&key(), "first").await.unwrap();
         one.send(&key(), "second").await.unwrap();
         let outcome = world.patient_process().await.resume(&graph, "r").await.unwrap().wait().await.unwrap();
-        // Both nodes end at once, so either may be merged first.
+        // Both nodes end at the same time, so either may be merged first.
         let mut heard = saw(outcome);
         heard.sort();
         assert_eq!(heard, ["early first", "late second"]);
     });
 }
 
-/// The operations of a node: waits of every kind, concurrent and in sequence. The numbers are names.
+/// The operations of a node: waits of every kind, concurrent and in sequence. The numbers are their names.
 #[derive(Clone, Debug)]
 enum Program {
     Ask(u32),
@@ -188,7 +188,7 @@ enum Program {
 }
 
 impl Program {
-    /// Gives every question and step a name of its own.
+    /// Gives every question and step a unique name.
     fn name(&mut self, next: &mut u32) {
         *next += 1;
         match self {
@@ -224,7 +224,7 @@ fn programs() -> impl Strategy<Value = Program> {
     })
 }
 
-/// What attempts saw, each with the last record at that time.
+/// Results that the attempts saw, each with the sequence number of the last record at that time.
 #[derive(Debug)]
 struct Watch {
     store: MemoryStore,
@@ -295,7 +295,7 @@ fn interpret<'a>(cx: &'a NodeContext, watch: &'a Watch, program: &'a Program) ->
     })
 }
 
-/// Goes on until so many have ended. All are begun in their order; from then on they are looked at in any.
+/// Runs the programs concurrently until `wanted` of them have ended. They are first polled in order, and later in random order.
 async fn beside(cx: &NodeContext, watch: &Watch, all: &[Program], wanted: usize) -> Result<(), NodeError> {
     let mut open: Vec<Boxed<'_>> = all.iter().map(|one| interpret(cx, watch, one)).collect();
     let (mut begun, mut ended) = (false, 0);
@@ -342,14 +342,14 @@ async fn process(store: &MemoryStore, clock: &Arc<ManualClock>, watch: &Arc<Watc
     builder.build().await.unwrap()
 }
 
-/// Lets everything happen that can.
+/// Yields until no task can make progress.
 async fn quiet() {
     for _ in 0..24 {
         tokio::task::yield_now().await;
     }
 }
 
-/// Checks that each attempt saw what those before saw, as far as it went.
+/// Checks that each attempt saw the same results as the attempts before it, up to its own end.
 fn check_attempts(attempts: &[Vec<(String, u64)>]) -> Result<(), String> {
     for pair in attempts.windows(2) {
         if let Some((before, again)) =
@@ -361,8 +361,8 @@ fn check_attempts(attempts: &[Vec<(String, u64)>]) -> Result<(), String> {
     Ok(())
 }
 
-/// Goes through a program, with answers, messages and time in any order, and again from some of its records, as if the process had
-/// ended there and the next one came an hour later.
+/// Runs a program, with answers, messages and time in random order. Then restarts it from several prefixes of its log, as if the process had crashed
+/// there and the next one started an hour later.
 async fn try_program(program: &Program, dice: u64) -> Result<(), String> {
     let clock = Arc::new(ManualClock::new(Timestamp::from_unix_ms(1_000_000)));
     let store = MemoryStore::with_clock(Arc::clone(&clock) as _);
@@ -380,7 +380,7 @@ async fn try_program(program: &Program, dice: u64) -> Result<(), String> {
             runtime.resume(&graph, "r").await.unwrap();
             quiet().await;
         }
-        // Several things may be said before anybody looks.
+        // Several signals may arrive before the node is polled.
         for _ in 0..=watch.roll(2) {
             let open = runtime.questions(&key()).await.unwrap();
             match watch.roll(3) {
@@ -430,7 +430,7 @@ async fn try_program(program: &Program, dice: u64) -> Result<(), String> {
             let durable = before.iter().filter(|(_, seq)| *seq < cut as u64);
             for (at, (was, _)) in durable.enumerate() {
                 let now = seen.get(at).map(|(now, _)| now);
-                // One that ended in a rest has read all that there was; the next may find more.
+                // An attempt that ended when the run became idle has read all recorded inputs. The next attempt may find more.
                 if now != Some(was) && (head.status == RunStatus::InProgress || now.is_some()) {
                     return Err(format!(
                         "after {cut} of {} records, {was:?} was seen, and then {now:?}: {attempts:#?}, again {seen:#?} in {log:#?}",
@@ -443,7 +443,7 @@ async fn try_program(program: &Program, dice: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Found with it: answers and messages that lose against a timer that nobody waits for any more.
+/// A restarted node sees the same results in the same order. Earlier answers and messages win against timers that the node has abandoned.
 ///
 /// Guarantees: TIMER-10.
 #[test]

@@ -13,7 +13,7 @@ use ferrata_testing::{LedgerDatabase, LedgerStore};
 
 use super::transactions::nothing;
 
-/// Builds the beginning of a graph with a node that takes more than there is, in as many attempts as `overdrawn` says, and has three.
+/// Starts a graph with a node that withdraws too much in its first `overdrawn` attempts. It has three attempts.
 fn withdrawing(attempts: &Arc<AtomicU32>, overdrawn: u32) -> GraphBuilder<Context> {
     let count = Arc::clone(attempts);
     Graph::<Context>::builder("withdrawal")
@@ -32,7 +32,7 @@ fn withdrawing(attempts: &Arc<AtomicU32>, overdrawn: u32) -> GraphBuilder<Contex
         .entry("withdraw")
 }
 
-/// A store in which a row may not fall below zero, with five in the row `cash`.
+/// A store with five in the row `cash`, and a constraint that no row falls below zero.
 async fn store() -> LedgerStore {
     let store = LedgerStore::new().with_minimum(0);
     let mut tx = store.transaction().await.unwrap();
@@ -47,7 +47,7 @@ async fn outcome(store: &LedgerStore, graph: GraphBuilder<Context>) -> Outcome<C
     run.wait().await.unwrap()
 }
 
-/// The retry policy tries again, as after any other failed attempt.
+/// The retry policy starts another attempt, as after any other failed attempt.
 ///
 /// Guarantees: ONCE-8.
 #[tokio::test]
@@ -59,7 +59,7 @@ async fn refused_commit_is_retried_by_policy() {
     assert_eq!((store.row("cash").await, store.row("withdrawals").await), (2, 1));
 }
 
-/// When the policy has no attempt left, the node has failed: the run goes on at an `on_failure` edge.
+/// When the policy allows no more attempts, the node fails, and the run continues at its `on_failure` edge.
 ///
 /// Guarantees: ONCE-8.
 #[tokio::test]
@@ -73,12 +73,12 @@ async fn refused_commit_takes_failure_edge() {
     assert_eq!((store.row("cash").await, store.row("withdrawals").await), (5, 0));
 }
 
-/// Without such an edge the run fails, and says which constraint it was.
+/// Without an `on_failure` edge the run fails, and its failure names the violated constraint.
 #[tokio::test]
 async fn refused_commit_fails_run_with_reason() {
     let (store, attempts) = (store().await, Arc::default());
     let Outcome::Failed { failure, .. } = outcome(&store, withdrawing(&attempts, u32::MAX)).await else {
-        panic!("a constraint that always refuses fails the run")
+        panic!("the run must fail if the constraint rejects every commit")
     };
     assert!(failure.to_string().contains("a deferred constraint rejected the rows"), "{failure}");
     assert_eq!(store.row("cash").await, 5);

@@ -24,16 +24,16 @@ use super::family::*;
 struct Counts {
     heads: AtomicUsize,
     loads: AtomicUsize,
-    /// Listings, of runs and of headers.
+    /// Listings of runs and of headers.
     lists: AtomicUsize,
-    /// Appends to the parent, and to other runs.
+    /// Appends to the parent, and to all other runs.
     to_parent: AtomicUsize,
     to_others: AtomicUsize,
     /// Records of the parent.
     records: AtomicUsize,
 }
 
-/// A store that counts its calls, tells of no changes unless asked to, and lets others go on before each append, as one over a network does.
+/// A store that counts its calls, sends notices only if the test enables them, and yields before each append, as a store on a network does.
 #[derive(Clone, Debug)]
 pub(crate) struct Counting {
     inner: MemoryStore,
@@ -84,7 +84,7 @@ impl CheckpointStore for Counting {
         self.counts.lists.fetch_add(1, Ordering::Relaxed);
         self.inner.runs(query, page).await
     }
-    /// Looks for what it tells of are counted, too.
+    /// Polls for notices are counted, too.
     fn subscribe(&self) -> Option<Notices> {
         if self.tells { self.inner.subscribe() } else { None }
     }
@@ -94,7 +94,7 @@ impl CheckpointStore for Counting {
 
 const CHILDREN: u32 = 200;
 
-/// One node with so many children.
+/// A graph with one node that starts `CHILDREN` children.
 fn over() -> Graph<Context> {
     let child = double();
     Graph::<Context>::builder("over")
@@ -111,7 +111,7 @@ fn over() -> Graph<Context> {
         .unwrap()
 }
 
-/// A node for each of so many children.
+/// A graph with a map: one node activation for each of the `CHILDREN` children.
 fn mapped() -> Graph<Context> {
     Graph::<Context>::builder("mapped")
         .channel("ended", Reducer::Sum)
@@ -132,7 +132,7 @@ fn mapped() -> Graph<Context> {
 async fn counted(graph: &Graph<Context>) -> Arc<Counts> {
     let store = Counting::of(&MemoryStore::new());
     let counts = Arc::clone(&store.counts);
-    // Its clock stands still: what a process looks at now and then would be more on a slow machine.
+    // The clock stands still, so that a slow machine does not cause additional polls.
     let runtime = Runtime::builder(store).clock(Arc::new(ManualClock::default())).build().await.unwrap();
     let run = runtime.start(graph, Context::new()).id("p").await.unwrap();
     let state = run.completed().await.unwrap();
@@ -145,19 +145,19 @@ fn all(counts: &Counts) -> [usize; 5] {
     [heads, loads, to_parent, to_others, records].map(|count| count.load(Ordering::Relaxed))
 }
 
-/// Each child was read three times and loaded once by its parent, in the same process.
+/// A parent does not read children that run in the same process from the store.
 #[tokio::test]
 async fn parent_reads_no_local_child_from_store() {
     for graph in [over(), mapped()] {
         let counts = counted(&graph).await;
         let [heads, loads, ..] = all(&counts);
         println!("{counts:?}");
-        // A look at the parent itself, now and then.
+        // The driver polls the head of the parent now and then.
         assert!(heads + loads <= 10, "{}: {counts:?}", graph.name());
     }
 }
 
-/// One activation was handed one thing at a time, each durable before the next: three appends for each child, one after the other.
+/// The records of all children of a node share a few appends. They are not appended one child after the other.
 ///
 /// Guarantees: CHILD-21.
 #[tokio::test]
@@ -167,14 +167,14 @@ async fn the_children_of_a_node_are_noted_together() {
         let [.., to_parent, to_others, records] = all(&counts);
         println!("{counts:?}");
         assert!(to_parent <= CHILDREN as usize / 4, "{}: {counts:?}", graph.name());
-        assert_eq!(to_others, 2 * CHILDREN as usize, "the start of each, and its only node");
-        // Each is noted, noted as started, and noted with what came of it; a map has a node for each beside that.
+        assert_eq!(to_others, 2 * CHILDREN as usize, "each child appends its start and its only node");
+        // Each child adds three records: the note, the note of its start, and the note of its result. A map adds one node per child.
         let own = if graph.name().as_str() == "mapped" { 2 + CHILDREN as usize } else { 2 };
         assert_eq!(records, 3 * CHILDREN as usize + own, "{}: {counts:?}", graph.name());
     }
 }
 
-/// A node that has work for others to do meanwhile.
+/// A node that yields often, so that other tasks can run.
 fn at_work() -> Graph<Context> {
     Graph::<Context>::builder("at-work")
         .node("again", async |_cx, s: Draft<Context>| {
@@ -194,7 +194,7 @@ fn at_work() -> Graph<Context> {
         .unwrap()
 }
 
-/// Each record was told of in its own process, and its driver, while it waited for the next node, asked the store what was in it.
+/// A driver does not read its own records from the store when it receives the notices of its own writes.
 #[tokio::test]
 async fn run_does_not_read_its_own_writes() {
     let store = MemoryStore::new();

@@ -8,7 +8,7 @@ use ferrata_core::record::Record;
 use ferrata_core::store::{At, CheckpointStore, MemoryStore, delegate};
 use ferrata_core::{HeadRef, Result, RunKey};
 
-/// What was read.
+/// Number of bytes that were read.
 #[derive(Debug, Default)]
 pub(crate) struct Reads {
     pub(crate) bytes: AtomicU64,

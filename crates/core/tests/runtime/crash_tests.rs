@@ -16,7 +16,7 @@ use ferrata_testing::{CrashTest, Fault, LedgerDatabase, LedgerRows, ScriptedAnsw
 
 use super::worlds::panic_of;
 
-/// Asks, sleeps a day, receives, and pays the given number of times.
+/// A graph that asks, sleeps a day, receives a message, and pays. It counts payments.
 fn pays(paid: &Arc<AtomicU32>, effect: Effect) -> Graph<Context> {
     let paid = Arc::clone(paid);
     Graph::<Context>::builder("pays")
@@ -44,7 +44,7 @@ fn test(graph: &Graph<Context>) -> CrashTest<Context> {
         .with_start(|start| start.message("go on"))
 }
 
-/// Each write of the run has a crash on each side, after the run without one.
+/// The crash test runs the workflow once without a crash. Then it crashes before and after each write.
 #[tokio::test]
 async fn crash_test_crashes_at_every_write() {
     let (paid, seen) = (Arc::default(), std::cell::RefCell::new(Vec::new()));
@@ -53,7 +53,7 @@ async fn crash_test_crashes_at_every_write() {
             let paid = paid.swap(0, Ordering::SeqCst);
             match (&case.outcome, case.crash) {
                 (Outcome::Completed(_), _) => assert_eq!(paid, 1, "{case:?}"),
-                // Nobody knows whether it was paid, so nobody pays again.
+                // The outcome of the payment is unknown, so it must not be repeated.
                 (Outcome::Interrupted(_), Some(_)) => assert!(paid <= 1, "{case:?}"),
                 _ => panic!("{case:?}"),
             }
@@ -69,7 +69,7 @@ async fn crash_test_crashes_at_every_write() {
     assert_eq!(seen, expected);
 }
 
-/// A node that may be repeated pays twice where its record was lost, which the test is told by its own check.
+/// A node that may be repeated pays twice if its record is lost. The check of the test finds this.
 #[tokio::test]
 async fn crash_test_finds_repeated_work() {
     let paid = Arc::default();
@@ -80,7 +80,7 @@ async fn crash_test_finds_repeated_work() {
     assert!(told.contains("paid twice") && told.contains("CrashBefore"), "{told}");
 }
 
-/// The crash test of the guide passed on a workflow that could not start at all.
+/// A crash test of a workflow that cannot start fails.
 #[tokio::test]
 async fn crash_test_refuses_to_run_nothing() {
     let graph = pays(&Arc::default(), Effect::Transactional);
@@ -104,7 +104,7 @@ fn moves_money() -> Graph<Context> {
         .unwrap()
 }
 
-/// A workflow with a transactional node could be tested only as another graph.
+/// A crash test can run a workflow with a transactional node.
 #[tokio::test]
 async fn transactions_commit_once_at_every_crash() {
     let real = moves_money();
@@ -138,7 +138,7 @@ async fn transactions_commit_once_at_every_crash() {
     assert!(crashes >= 6, "{crashes}");
 }
 
-/// A start may be part of a transaction of the test, and a transaction of a node may write nothing.
+/// A start may be part of a transaction of the test, and the transaction of a node may write nothing.
 #[tokio::test]
 async fn start_may_be_part_of_test_transaction() {
     let graph = moves_money().with_node("move", async |cx: NodeContext, mut s: Draft<Context>| {
@@ -156,7 +156,7 @@ async fn start_may_be_part_of_test_transaction() {
     let run = world.pass(process.resume(&graph, "r")).await.unwrap();
     let state = world.pass(run.completed()).await.unwrap();
     assert_eq!((state.get::<i64>("moved").unwrap(), world.ledger().row("orders").await), (Some(5), 1));
-    // Without transactions, the graph is refused with the remedy.
+    // A store without transactions refuses the graph, and the error names the remedy.
     let process = World::new().process().await.unwrap();
     let error = process.start(&graph, Context::new()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);

@@ -19,7 +19,7 @@ async fn run(runtime: &Runtime) {
     runtime.start(&speaker(0, &may), Context::new()).id("r").await.unwrap().completed().await.unwrap();
 }
 
-/// Takes the cursor after each event, as a browser that is cut off there would send it back.
+/// Reads all events, and takes the cursor after each one, as a browser sends it when it reconnects.
 async fn cursors(runtime: &Runtime, from: Option<WatchCursor>) -> Vec<WatchCursor> {
     let watch = runtime.watch(&key());
     let mut watch = match from {
@@ -33,22 +33,22 @@ async fn cursors(runtime: &Runtime, from: Option<WatchCursor>) -> Vec<WatchCurso
     cursors
 }
 
-/// A cursor that was taken within the first record held no id: 13 events of the next run followed it, its first one missing.
+/// Every cursor names the run's id, also a cursor within the first record. It is refused for the next run with the same key.
 #[tokio::test]
 async fn every_cursor_names_its_generation() {
     let world = World::new();
     let runtime = world.process().await;
     run(&runtime).await;
     let told = cursors(&runtime, None).await;
-    assert!(told.len() > 3 && told[0].seq().is_none(), "the first record is told as several events");
-    // Behind each, the same run goes on.
+    assert!(told.len() > 3 && told[0].seq().is_none(), "the first record yields several events");
+    // After each cursor, a watch of the same run continues.
     for (place, cursor) in told.iter().enumerate() {
         assert_eq!(cursors(&runtime, Some(cursor.clone())).await, told[place + 1..], "{cursor}");
     }
     runtime.purge(&key()).await.unwrap();
     run(&runtime).await;
     for keeps in [false, true] {
-        // What another watcher has read of the next run is kept meanwhile.
+        // Another watcher of the next run may have read events of it, which this process caches.
         let mut other = runtime.watch(&key()).await.unwrap();
         if keeps {
             other.next().await.unwrap().unwrap();
@@ -61,7 +61,7 @@ async fn every_cursor_names_its_generation() {
     }
 }
 
-/// Nor may a cursor that was taken behind records that had been pruned.
+/// A cursor after pruned records also names the run's id.
 #[tokio::test]
 async fn cursor_behind_pruned_records_names_its_generation() {
     let world = World::new();
@@ -76,9 +76,12 @@ async fn cursor_behind_pruned_records_names_its_generation() {
     let first = watch.next().await.unwrap().unwrap();
     assert!(matches!(first.what, WatchEventKind::Pruned { .. }), "{first:?}");
     let cursor = watch.cursor();
-    // What it has read would be told once more.
+    // Drop the watch first, so that this process caches none of its events.
     drop(watch);
-    assert!(cursors(&runtime, Some(cursor.clone())).await.len() > 1, "the same run goes on behind it");
+    assert!(
+        cursors(&runtime, Some(cursor.clone())).await.len() > 1,
+        "the same run continues after the cursor"
+    );
     runtime.purge(&key()).await.unwrap();
     prune().await;
     let mut watch = runtime.watch(&key()).after(cursor).await.unwrap();

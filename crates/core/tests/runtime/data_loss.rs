@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 
 use super::world::World;
 
-/// A primary, and a replica that follows until it is cut off, and takes over when it is promoted. It tells nobody of changes.
+/// A primary with a replica that follows until `cut`, and takes over at `promote`. It sends no notices.
 pub(crate) struct Replicated {
     primary: MemoryStore,
     replica: MemoryStore,
@@ -32,7 +32,7 @@ pub(crate) struct Replicated {
 }
 
 impl Replicated {
-    /// Makes one whose primary is the store of a world.
+    /// Creates the pair, with the store of a world as the primary.
     pub(crate) fn new(world: &World) -> Self {
         let replica = MemoryStore::with_clock(Arc::clone(&world.clock) as _);
         let (is_cut, is_promoted) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -115,7 +115,7 @@ impl CheckpointStore for Replicated {
     }
 }
 
-/// What the nodes did, and when they may end.
+/// Counts of started payments, and the signals that let them end.
 #[derive(Default)]
 struct Payments {
     begun: [AtomicU32; 3],
@@ -138,7 +138,7 @@ impl Payments {
     }
 }
 
-/// Three payments, one after the other.
+/// Three payments in sequence.
 fn graph(payments: &Arc<Payments>) -> Graph<Context> {
     let names = ["one", "two", "three"];
     let mut graph = Graph::<Context>::builder("g").entry("one").edge("one", "two").edge("two", "three");
@@ -158,7 +158,7 @@ fn graph(payments: &Arc<Payments>) -> Graph<Context> {
     graph.build().unwrap()
 }
 
-/// The process went on from the older log as if it had never had another, and paid again, unasked.
+/// After the store lost records of a started `External` node, the next process asks about the node instead of paying again.
 ///
 /// Guarantees: DURABLE-11.
 #[tokio::test]
@@ -177,7 +177,7 @@ async fn data_loss_asks_about_started_external_nodes() {
         payments.until([1, 1, 0]).await;
         store.promote();
         if !is_idle {
-            // Otherwise it looks, sooner or later.
+            // The idle process must find the loss at one of its polls.
             payments.may_end[1].notify_one();
         }
         let error = world.pass(run.wait()).await.unwrap_err();

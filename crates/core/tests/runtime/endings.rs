@@ -67,7 +67,7 @@ async fn missing_resource_fails_at_once_with_types() {
     }
 }
 
-/// Says yes, and takes its time.
+/// An answerer that accepts after 600 ms.
 #[derive(Debug)]
 struct Slow(Arc<ManualClock>);
 
@@ -83,7 +83,7 @@ impl Answerer for Slow {
     }
 }
 
-/// A node that waits and works, waits and works.
+/// A graph with a node that waits, works, waits again and works again.
 fn waits_and_works(clock: &Arc<ManualClock>, work: Duration, ask: bool) -> Graph<Context> {
     let (clock, aside) = (Arc::clone(clock), Arc::clone(clock));
     Graph::<Context>::builder("waits")
@@ -102,7 +102,7 @@ fn waits_and_works(clock: &Arc<ManualClock>, work: Duration, ask: bool) -> Graph
             }
         })
         .timeout(ms(300))
-        // Another branch is at work all the time, so that the run does not rest.
+        // Another branch works the whole time, so that the run does not become idle.
         .node("b", move |_cx, s: Draft<Context>| {
             let clock = Arc::clone(&aside);
             async move {
@@ -116,8 +116,7 @@ fn waits_and_works(clock: &Arc<ManualClock>, work: Duration, ask: bool) -> Graph
         .unwrap()
 }
 
-/// On parking, the timeout was set anew at once, and ran through the wait: a node that slept for longer than its timeout failed, and
-/// so did one whose answer took its time.
+/// The timeout counts the work of a node, and not its waits for a timer or an answer.
 ///
 /// Guarantees: TIMER-6.
 #[tokio::test]
@@ -135,7 +134,7 @@ async fn a_timeout_counts_work_and_not_waits() {
             .unwrap();
         let run = runtime.start(&waits_and_works(&world.clock, ms(work), ask), Context::new()).await.unwrap();
         match world.pass(run.wait()).await.unwrap() {
-            Outcome::Completed(_) => assert!(done, "work of {work} ms is within no timeout of 300 ms"),
+            Outcome::Completed(_) => assert!(done, "work of {work} ms exceeds the timeout of 300 ms"),
             Outcome::Failed { failure, .. } => {
                 assert!(!done, "{work} ms, asked: {ask}: {failure}");
                 assert_eq!(failure.kind, FailureKind::Timeout);

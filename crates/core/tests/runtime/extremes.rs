@@ -26,7 +26,7 @@ thread_local! {
     static PANICS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Counts the panics of this thread, on which all tasks of its test run: also those that the runtime catches.
+/// Counts the panics of this thread, including those that the runtime catches. All tasks of a test run on its thread.
 fn panics() -> u32 {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -52,14 +52,14 @@ const WIDE: [u64; 4] = [0, 1, 2, u64::MAX];
 const SIZES: [usize; 4] = [0, 1, 2, usize::MAX];
 const MOMENTS: [i64; 5] = [i64::MIN, -1, 0, 1, i64::MAX];
 
-/// What is set for one little run, and otherwise as in any.
+/// Settings for one small run. All other settings keep their defaults.
 struct Story {
     what: String,
     now: i64,
     runtime: Box<dyn Fn(RuntimeBuilder) -> RuntimeBuilder>,
     graph: Box<dyn Fn(GraphBuilder<Context>) -> GraphBuilder<Context>>,
     policy: CheckpointPolicy,
-    /// How long a node sleeps, waits for an answer, for a message, and for its next attempt.
+    /// Duration of each wait of a node: sleep, question, message, and retry delay.
     waits: Duration,
     until: Option<i64>,
     shutdown: Duration,
@@ -94,7 +94,7 @@ impl Story {
         Self { graph: Box::new(set), ..Self::new(what) }
     }
 
-    /// A graph in which a node fails once, sleeps, fans out, asks, receives, goes round and talks.
+    /// A graph with a node that fails once, sleeps, fans out, asks, receives, loops and talks.
     fn built(&self) -> Option<Graph<Context>> {
         let (waits, until) = (self.waits, self.until.map(Timestamp::from_unix_ms));
         let builder = Graph::<Context>::builder("extremes")
@@ -139,7 +139,7 @@ impl Story {
         (self.graph)(builder).build().ok()
     }
 
-    /// Lets a little time pass, as far as somebody waits for any.
+    /// Advances the clock in small steps, for at most 120 steps, until `done` is ready.
     async fn pass<T>(clock: &ManualClock, done: impl IntoFuture<Output = T>) -> Option<T> {
         let mut done = std::pin::pin!(done.into_future());
         for _ in 0..120 {
@@ -156,7 +156,7 @@ impl Story {
         let before = panics();
         let clock = Arc::new(ManualClock::new(Timestamp::from_unix_ms(self.now)));
         let store = MemoryStore::with_clock(Arc::clone(&clock) as _);
-        // Some of what it is asked fails, so that what is tried again is tried again.
+        // Some store calls fail, so that the retry settings are used.
         let faults = FaultPlan::new();
         let store = Arc::new(FaultStore::new(store, faults));
         let Some(graph) = self.built() else { return };
@@ -165,7 +165,7 @@ impl Story {
         let serving = runtime.serve(&graph);
         let start = |id: &'static str| runtime.start(&graph, Context::new()).id(id).checkpoints(self.policy);
         let key = |id: &str| RunKey::try_from(id).unwrap();
-        // What starts may be refused by a setting, and need not end.
+        // A setting may refuse the start, and the run need not end.
         if let Some(Ok(run)) = Self::pass(&clock, start("goes")).await {
             Self::pass(&clock, run.wait()).await;
             let _ = Self::pass(&clock, runtime.send(&key("goes"), "more")).await;
@@ -186,7 +186,7 @@ impl Story {
     }
 }
 
-/// Each public setting of a runtime.
+/// One story for each public setting of a runtime.
 fn runtimes() -> Vec<Story> {
     let mut all = Vec::new();
     for time in TIMES {
@@ -260,7 +260,7 @@ fn runtimes() -> Vec<Story> {
     all
 }
 
-/// Each public setting of a graph, its last node meant where it is one of a node, and each wait of a node.
+/// One story for each public setting of a graph or of its last node, and for each wait of a node.
 fn graphs() -> Vec<Story> {
     let mut all = Vec::new();
     for time in TIMES {

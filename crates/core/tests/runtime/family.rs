@@ -15,7 +15,7 @@ use ferrata_core::store::{CheckpointStore, HeaderRange, Page, RunHead, RunQuery}
 
 use super::world::World;
 
-/// A node that has graphs, or what else can be cloned, of its own.
+/// A node function with its own clones of the given values.
 macro_rules! using {
     ($($kept:ident),*; $cx:pat, $state:pat => $body:block) => {{
         $(let $kept = $kept.clone();)*
@@ -39,7 +39,7 @@ pub(crate) fn with(number: u32) -> Context {
     state
 }
 
-/// Doubles a number.
+/// A graph that doubles a number.
 pub(crate) fn double() -> Graph<Context> {
     Graph::<Context>::builder("double")
         .node("double", async |_cx, mut s| {
@@ -52,7 +52,7 @@ pub(crate) fn double() -> Graph<Context> {
         .unwrap()
 }
 
-/// Says yes or no, when somebody answers.
+/// A graph that asks a yes-or-no question.
 pub(crate) fn gate() -> Graph<Context> {
     Graph::<Context>::builder("gate")
         .gate("ok", |_s: &Context| Ask::<bool>::new("Go on?"), |s, yes| s.set("yes", yes))
@@ -61,7 +61,7 @@ pub(crate) fn gate() -> Graph<Context> {
         .unwrap()
 }
 
-/// A parent that waits for one child of this graph and keeps a value of it.
+/// A graph that waits for one child and copies `channel` from its state.
 pub(crate) fn parent(child: &Graph<Context>, channel: &'static str) -> Graph<Context> {
     let child = child.clone();
     Graph::<Context>::builder("parent")
@@ -98,7 +98,7 @@ pub(crate) async fn status(world: &World, run: &RunKey) -> RunStatus {
     world.store.head(run).await.unwrap().unwrap().status
 }
 
-/// Waits until a run stands like this.
+/// Waits until a run has this status.
 pub(crate) async fn until(world: &World, run: &RunKey, wanted: RunStatus) {
     let there = async {
         while world.store.head(run).await.unwrap().is_none_or(|head| head.status != wanted) {
@@ -108,7 +108,7 @@ pub(crate) async fn until(world: &World, run: &RunKey, wanted: RunStatus) {
     world.pass(there).await;
 }
 
-/// Waits until a run has let go of its memory.
+/// Waits until a run is idle and out of memory.
 pub(crate) async fn until_asleep(world: &World, run: &RunKey) {
     let there = async {
         let asleep = |head: RunHead| head.owner.is_none() && head.wake_at.is_some();

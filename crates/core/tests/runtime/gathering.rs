@@ -15,13 +15,13 @@ use ferrata_core::{ErrorKind, HeadRef, Result, Timestamp};
 use ferrata_testing::ManualClock;
 use tokio::sync::Semaphore;
 
-/// A store that appends when it is let, a batch for each permit, and counts the entries of each batch; or panics then.
+/// A store that performs one batch of appends per permit, and counts the entries of each batch. The first `panics` appends panic.
 #[derive(Clone, Debug)]
 struct Gate {
     inner: MemoryStore,
     permits: Arc<Semaphore>,
     batches: Arc<Mutex<Vec<usize>>>,
-    /// How many appends panic before the others do their work.
+    /// Number of appends that panic before the others succeed.
     panics: Arc<AtomicUsize>,
 }
 
@@ -43,7 +43,7 @@ impl CheckpointStore for Gate {
         self.batches.lock().unwrap().push(batch.len());
         self.permits.acquire().await.unwrap().forget();
         let left = self.panics.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
-        assert!(left.is_err(), "the store is out of order");
+        assert!(left.is_err(), "injected panic of the store");
         self.inner.append(batch).await
     }
     fn transactions(&self) -> Option<&dyn ferrata_core::store::Transactions> {
@@ -83,7 +83,7 @@ async fn turns() {
     }
 }
 
-/// Starts that many runs, which stand before the gate.
+/// Starts `runs` runs. Their appends wait at the gate.
 fn start(runtime: &Runtime, runs: usize) -> Vec<tokio::task::JoinHandle<()>> {
     let start = |_| {
         let (runtime, graph) = (runtime.clone(), chain());
@@ -95,17 +95,16 @@ fn start(runtime: &Runtime, runs: usize) -> Vec<tokio::task::JoinHandle<()>> {
     (0..runs).map(start).collect()
 }
 
-/// The first leaves alone and at once; of a crowd behind it, no three go out as commits of one. Once batches are as large as the
-/// crowd, its runs stay together.
+/// The first append leaves alone and at once. The appends of 39 runs behind it share at most three batches. Later batches keep these runs together.
 #[tokio::test]
 async fn a_crowd_shares_its_batches() {
     let gate = Gate::new();
-    // It stands still: what leaves because a batch hangs is another test's.
+    // The clock stands still, so that no batch leaves because of a time limit.
     let clock = Arc::new(ManualClock::new(Timestamp::from_unix_ms(1_000)));
     let runtime = Runtime::builder(gate.clone()).clock(clock).build().await.unwrap();
     let first = start(&runtime, 1);
     turns().await;
-    assert_eq!(gate.batches(), [1], "nobody is waited for where nothing is under way");
+    assert_eq!(gate.batches(), [1], "the first append does not wait, because no other append is in flight");
     let others = start(&runtime, 39);
     turns().await;
     let batches = gate.batches();
@@ -114,7 +113,7 @@ async fn a_crowd_shares_its_batches() {
     for run in first.into_iter().chain(others) {
         run.await.unwrap();
     }
-    // 40 runs of a start and four nodes, which wait for each record: 200 appends.
+    // 40 runs with a start and four nodes, each of which waits for its record: 200 appends.
     let batches = gate.batches();
     assert_eq!(batches.iter().sum::<usize>(), 200);
     assert!(batches.len() <= 30, "{} batches: {batches:?}", batches.len());
@@ -130,10 +129,10 @@ async fn nobody_waits_for_a_batch_that_hangs() {
     turns().await;
     let before = gate.batches();
     let (sent, lanes): (usize, usize) = (before.iter().sum(), before.len());
-    assert!(sent == 20 && lanes < 4, "there is a lane left: {before:?}");
+    assert!(sent == 20 && lanes < 4, "fewer than four lanes must be in use: {before:?}");
     let late = start(&runtime, 1);
     turns().await;
-    assert_eq!(gate.batches(), before, "it gathers beside a crowd that is under way");
+    assert_eq!(gate.batches(), before, "the late append waits while the other batches are in flight");
     clock.advance(Duration::from_millis(20));
     turns().await;
     assert_eq!(gate.batches(), [&before[..], &[1]].concat());
@@ -143,7 +142,7 @@ async fn nobody_waits_for_a_batch_that_hangs() {
     }
 }
 
-/// What a panic took away was never made up for: after four, nothing of the process was written any more.
+/// A store that panics is retried, and later appends succeed.
 #[tokio::test]
 async fn a_store_that_panics_is_tried_again() {
     let gate = Gate::new();

@@ -18,7 +18,7 @@ fn key() -> RunKey {
     RunKey::try_from("r").unwrap()
 }
 
-/// A way of four nodes, of which the second does what its input says; each says that it ran.
+/// Four nodes in sequence. Each records that it ran. The second does what its input says.
 fn way() -> Graph<Context> {
     let note = async |cx: NodeContext, _s: Draft<Context>| {
         Ok::<_, NodeError>(Context::update().append("ran", [format!("{}@{}", cx.node(), cx.visit())]))
@@ -58,7 +58,7 @@ fn ran(state: &Context) -> Vec<String> {
     ran
 }
 
-/// Whoever wanted to leave a node that could not succeed forked the run, and everything that knew its id lost it.
+/// An operator moves a run from a node that cannot succeed, and the run keeps its id.
 ///
 /// Guarantees: CONTROL-8.
 #[tokio::test]
@@ -68,7 +68,7 @@ async fn goto_moves_idle_run() {
         let (one, other) = (world.process().await, world.process().await);
         let before = start(&one, what).await;
         assert!(!matches!(before, Outcome::Completed(_)), "{what}");
-        // From a process that never drove it.
+        // The call comes from a process that never drove the run.
         other.go_to(&key(), "d", "the bank is closed").by("ann").await.unwrap();
         let now = other.checkpoint(&key(), Position::Latest).await.unwrap();
         assert_eq!(now.status, RunStatus::InProgress, "{what}");
@@ -79,7 +79,7 @@ async fn goto_moves_idle_run() {
         assert_eq!((replan.from.as_str(), replan.to.as_str()), ("b", "d"), "{what}");
         assert_eq!(replan.reason, "the bank is closed");
         let state = other.resume(&way(), "r").await.unwrap().completed().await.unwrap();
-        // A failure stops what has not begun beside it.
+        // The failure also stops nodes that have not started.
         let wanted: &[&str] = if what == "fail" { &["a@1", "d@1"] } else { &["a@1", "c@1", "d@1"] };
         assert_eq!(ran(&state), wanted, "{what}");
         let verified = other.verify(&way(), &key()).await.unwrap();
@@ -100,7 +100,7 @@ async fn goto_moves_back_to_several_nodes() {
     assert_eq!(ran(&state), ["a@1", "b@2", "c@2", "d@1"]);
 }
 
-/// A move is kept beside the replans and not counted with them: the history of a replan too many took it for one that was counted.
+/// The failure of an exceeded replan limit lists moves by an operator next to the replans, and the limit does not count them.
 ///
 /// Guarantees: REPLAN-7.
 #[tokio::test]
@@ -216,7 +216,7 @@ async fn goto_refuses_unknown_outcomes_and_active_children() {
     assert!(error.to_string().contains("its child"), "{error}");
 }
 
-/// A node is at work: whoever moved the run would move it from under the node.
+/// `go_to` is refused while a node is running.
 ///
 /// Guarantees: CONTROL-9.
 #[tokio::test]
@@ -245,7 +245,7 @@ async fn a_run_at_work_is_not_moved() {
     }
 }
 
-/// Two operators at once: one moves the run, and the other meets a run that was moved, or moves it once more.
+/// Two operators move the run at the same time: both moves are recorded, or the second is refused.
 #[tokio::test]
 async fn concurrent_gotos_record_or_refuse_second() {
     let world = World::new();

@@ -21,10 +21,10 @@ use tokio::task::JoinSet;
 use super::family::*;
 use super::world::World;
 
-/// How often a process is let work between what moves its run and what interrupts it: more than the run takes to end.
+/// Maximum number of scheduler turns between the event that advances the run and the interruption. The run needs fewer turns to end.
 const MOST_TURNS: usize = 60;
 
-/// What the node `wait` waits for. Each is over after a day at the latest.
+/// The event that the node `wait` waits for. Each wait ends after at most a day.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Wait {
     Child,
@@ -92,14 +92,14 @@ fn graph(wait: Wait) -> Graph<Context> {
         .unwrap()
 }
 
-/// What comes first.
+/// The order of the two concurrent events.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Order {
     Moved,
     Interrupted,
 }
 
-/// The event that reaches the run during its move.
+/// The interruption that reaches the run while it advances.
 #[derive(Clone, Copy, Debug)]
 enum Interruption {
     Shutdown(Duration),
@@ -129,10 +129,10 @@ fn patch() -> Patch {
 }
 
 impl Interruption {
-    /// How long the node may take to hear what it waited for, from when another process serves the workflow.
+    /// Maximum time until the node gets its result, from the moment when another process serves the workflow.
     fn patience(self) -> Duration {
         match self {
-            // Less than the time after which the children of a parent that rests are looked at.
+            // Shorter than the interval at which an idle parent polls its children.
             Self::Shutdown(_)
             | Self::Drain
             | Self::Pause
@@ -140,7 +140,7 @@ impl Interruption {
             | Self::TakeOver
             | Self::Edit
             | Self::EditElsewhere => Duration::from_secs(5),
-            // A process that is silent counts as dead after fifteen seconds, and its child is looked at by its parent after five more.
+            // A silent process counts as dead after 15 s. The parent polls the child within 5 s after that.
             Self::Crash => Duration::from_secs(27),
         }
     }
@@ -154,7 +154,7 @@ impl Interruption {
         match self {
             Self::Shutdown(grace) => first.shutdown(grace).await.unwrap(),
             Self::Drain => first.drain().await.unwrap(),
-            // It may have ended.
+            // The call may fail because the run has ended.
             Self::Pause => drop(first.pause(&key("p"), "a look").await),
             Self::PauseElsewhere => drop(second.pause(&key("p"), "a look").await),
             Self::TakeOver => drop(second.resume(graph, key("p")).take_over().await),
@@ -165,7 +165,7 @@ impl Interruption {
     }
 }
 
-/// Moves the run: through the first process, as long as that takes anything.
+/// Advances the run, through the first process while that process accepts calls.
 async fn move_on(world: &World, wait: Wait, first: &Runtime, second: &Runtime) {
     let yes = || Answer::accept(true).unwrap();
     for moved in 0..if wait == Wait::Children { 2 } else { 1 } {
@@ -177,7 +177,7 @@ async fn move_on(world: &World, wait: Wait, first: &Runtime, second: &Runtime) {
                 }
                 Wait::Answer | Wait::AnswerBesideChild => by.respond(&key("p"), "wait@1:ok", yes()).await,
                 Wait::Message | Wait::MessageBesideChild => by.send(&key("p"), json!("go")).await.map(drop),
-                // They move by themselves.
+                // Time alone advances these waits.
                 Wait::Time | Wait::Retry => Ok(()),
             };
             if answer(first).await.is_ok() || answer(second).await.is_ok() {
@@ -188,7 +188,7 @@ async fn move_on(world: &World, wait: Wait, first: &Runtime, second: &Runtime) {
     }
 }
 
-/// Lets those go first who are to be polled by now. [`tokio::task::yield_now`] lets those go first, too, whom they wake.
+/// Yields once, behind all tasks that are ready now. [`tokio::task::yield_now`] also yields to tasks that those tasks wake.
 async fn turn() {
     let mut is_over = false;
     let once = poll_fn(|task| match std::mem::replace(&mut is_over, true) {
@@ -207,8 +207,8 @@ async fn turns_of(turns: u32) {
     }
 }
 
-/// How long the node takes to hear what it waited for, from when the interruption is over and the second process serves the workflow. The
-/// interruption comes so many turns after the run is moved.
+/// Returns the time until the node gets its result. It counts from the end of the interruption, when the second process serves the workflow. The
+/// interruption comes `turns` scheduler turns after the event.
 async fn time_to_hear(wait: Wait, interruption: Interruption, order: Order, turns: u32) -> Duration {
     let (world, graph) = (World::new(), graph(wait));
     let ((store, first), second) = (world.mortal().await, world.process().await);
@@ -217,7 +217,7 @@ async fn time_to_hear(wait: Wait, interruption: Interruption, order: Order, turn
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
-    // In a task: what a test awaits itself is polled after many tasks.
+    // Spawn a task, because the runtime polls the test's own future after many tasks.
     let (processes, its_graph) = ([first.clone(), second.clone()], graph.clone());
     let mut interrupting = JoinSet::new();
     interrupting.spawn(async move {
@@ -236,7 +236,7 @@ async fn time_to_hear(wait: Wait, interruption: Interruption, order: Order, turn
     };
     world.pass(async { tokio::join!(moving, interrupting.join_all()) }).await;
     served(&second, &[&graph, &gate()]);
-    // A run that was never paused refuses it.
+    // The unpause is refused if the run was never paused.
     drop(second.unpause(&key("p")).await);
     let began = world.clock.monotonic();
     let heard = async {

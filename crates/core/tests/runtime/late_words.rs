@@ -15,7 +15,7 @@ use super::world::World;
 
 type Said = (&'static str, Option<ErrorKind>);
 
-/// Says everything that a node may say, and returns what each came to.
+/// Makes every call that a node context offers, and returns the result of each.
 async fn say(
     cx: &NodeContext,
     mut live: ferrata_core::runtime::StreamWriter,
@@ -41,7 +41,7 @@ async fn say(
     ]
 }
 
-/// A node whose task speaks when the node has ended, well or not, and a node behind it that waits until the task has spoken.
+/// A graph with a node whose task makes calls after the node has ended, with success or failure. The next node waits for the task.
 fn graph(fails: bool, told: mpsc::UnboundedSender<Vec<Said>>) -> Graph<Context> {
     let (go, done) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (may_go, is_done) = (Arc::clone(&go), Arc::clone(&done));
@@ -78,8 +78,7 @@ fn graph(fails: bool, told: mpsc::UnboundedSender<Vec<Said>>) -> Graph<Context> 
         .unwrap()
 }
 
-/// Of 320 outbox messages that tasks sent after their node had returned, 320 were accepted and some 135 delivered: the rest was pushed to a list
-/// that nobody read any more.
+/// An outbox message or other call from a task of an ended attempt is refused, so none is accepted and then lost.
 #[tokio::test]
 async fn ended_attempt_is_refused() {
     for fails in [false, true] {
@@ -97,7 +96,7 @@ async fn ended_attempt_is_refused() {
     }
 }
 
-/// Until its end, all of it is taken.
+/// Until the end of the attempt, every call succeeds.
 #[tokio::test]
 async fn active_attempt_is_heard() {
     let world = World::new();

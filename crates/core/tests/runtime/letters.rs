@@ -29,10 +29,10 @@ pub(crate) fn key() -> RunKey {
 #[derive(Clone, Default)]
 struct Receiver {
     seen: Arc<Mutex<Vec<(String, String)>>>,
-    /// How many letters it takes before it fails once with each further one.
+    /// The number of messages that it accepts before it fails once for each further message.
     fails: Arc<AtomicU32>,
     is_down: Arc<AtomicBool>,
-    /// Payloads that it refuses for good.
+    /// A payload that it rejects permanently.
     refuses: Option<&'static str>,
     hangs: Arc<AtomicBool>,
 }
@@ -51,7 +51,7 @@ impl OutboxSink for Receiver {
             self.seen.lock().unwrap().push((letter.key(), text));
             if self.fails.load(Ordering::Relaxed) > 0 {
                 self.fails.fetch_sub(1, Ordering::Relaxed);
-                // It has it, and its reply is lost.
+                // The message has arrived, and the reply is lost.
                 return Err(SinkError::new("the reply was lost").after(at));
             }
         }
@@ -63,7 +63,7 @@ impl OutboxSink for Receiver {
 }
 
 impl Receiver {
-    /// What came, each once, in the order in which it came first.
+    /// The received messages without duplicates, in order of first arrival.
     fn once(&self) -> Vec<String> {
         let mut known = BTreeMap::new();
         let mut texts = Vec::new();
@@ -71,7 +71,7 @@ impl Receiver {
             if known.insert(key.clone(), text.clone()).is_none() {
                 texts.push(text.clone());
             } else {
-                assert_eq!(known[key], *text, "a key stands for one letter");
+                assert_eq!(known[key], *text, "a key must belong to one message");
             }
         }
         texts
@@ -90,7 +90,7 @@ async fn process(world: &World, store: Arc<dyn CheckpointStore>, mail: &Receiver
     builder(store, &world.clock).sink("mail", mail.clone()).build().await.unwrap()
 }
 
-/// Three nodes; each sends two letters.
+/// Three nodes, each with two messages.
 pub(crate) fn three() -> Graph<Context> {
     async fn send(cx: NodeContext, s: Draft<Context>) -> Result<Update<Context>, NodeError> {
         cx.send_out("mail", format!("{}a", cx.node()))?;
@@ -109,7 +109,7 @@ pub(crate) fn three() -> Graph<Context> {
 
 pub(crate) const ALL: [&str; 6] = ["1a", "1b", "2a", "2b", "3a", "3b"];
 
-/// Lets time pass in steps of a quarter of a second until `done` is ready: a lease is half a minute.
+/// Advances the clock in steps of 250 ms until `done` is ready. A lease lasts 30 s.
 pub(crate) async fn pass<T>(world: &World, done: impl Future<Output = T>) -> T {
     let mut done = std::pin::pin!(done);
     for turn in 0..100_000 {
@@ -123,10 +123,10 @@ pub(crate) async fn pass<T>(world: &World, done: impl Future<Output = T>) -> T {
             }
         }
     }
-    panic!("nothing came of it")
+    panic!("the future is not ready after the time limit")
 }
 
-/// Lets time pass until nothing of the run waits to be delivered.
+/// Advances the clock until no message of the run waits for delivery.
 pub(crate) async fn delivered(world: &World, runtime: &Runtime) {
     let empty = async {
         while !runtime.outbox(&key()).await.unwrap().is_empty() {
@@ -147,16 +147,16 @@ async fn outbox_message_is_delivered_after_its_record() {
     world.pass(run.completed()).await.unwrap();
     delivered(&world, &runtime).await;
     assert_eq!(mail.once(), ALL);
-    assert_eq!(mail.count(), ALL.len(), "each came once, for nothing went wrong");
+    assert_eq!(mail.count(), ALL.len(), "each message arrives once, because nothing fails");
     let headers = world.store.headers(&key(), HeaderRange::oldest(100)).await.unwrap().items;
     let nodes = headers.iter().filter(|header| header.kind.as_str() == "node").count();
     let others: Vec<_> =
         headers.iter().map(|header| header.kind.as_str()).filter(|kind| *kind != "node").collect();
-    assert_eq!(nodes, 3, "a letter needs no record of its own");
+    assert_eq!(nodes, 3, "a message needs no record of its own");
     assert!(others.iter().all(|kind| ["start", "signal"].contains(kind)), "{others:?}");
     let head = world.store.head(&key()).await.unwrap().unwrap();
     assert!(head.status == RunStatus::Completed && !head.is_delivering() && head.wake_at.is_none());
-    // What was delivered is not in the next base: nothing is left to list.
+    // The next base contains no delivered message, so the outbox is empty.
     assert!(runtime.outbox(&key()).await.unwrap().is_empty());
 }
 
@@ -181,7 +181,7 @@ async fn successful_attempt_sends_outbox_messages() {
     world.pass(run.completed()).await.unwrap();
     delivered(&world, &runtime).await;
     assert_eq!(mail.once(), ["3"]);
-    // What is wrong with a letter fails the node that sends it.
+    // An invalid message fails the node that sends it.
     for bad in ["", "a\nb", &"t".repeat(129)] {
         let topic = bad.to_owned();
         let graph = Graph::<Context>::builder("bad")
@@ -198,7 +198,7 @@ async fn successful_attempt_sends_outbox_messages() {
     }
 }
 
-/// A crash at every write, before and after: another process goes on, and delivers what the first had not, under the same keys.
+/// A crash before and after every write: another process continues, and delivers the remaining messages under the same keys.
 ///
 /// Guarantees: OUTBOX-1.
 #[tokio::test]
@@ -237,7 +237,7 @@ async fn crash_at_every_write_preserves_outbox_order() {
     }
     let writes = life(FaultPlan::new()).await;
     for at in 0..writes {
-        // A process that goes on is tried at every other write: it takes the time of its retries.
+        // Faults without a crash are tried at every other write only, because the process spends time on its retries.
         for fault in Fault::ALL.into_iter().filter(|fault| fault.is_crash() || at % 2 == 0) {
             life(FaultPlan::new().with_fault(at, fault)).await;
         }
@@ -282,7 +282,7 @@ async fn failing_sink_blocks_only_its_topic() {
         })
         .await;
     assert_eq!(mail.once(), expected);
-    // No process here delivers the last one: the run says so, and stays.
+    // No process here delivers the last message. The run reports this and cannot be purged.
     assert!(world.store.head(&key()).await.unwrap().unwrap().is_delivering());
     let refused = runtime.purge(&key()).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::WrongStatus, "{refused}");
@@ -304,11 +304,11 @@ async fn operator_retries_or_drops_rejected_outbox_message() {
         })
         .await;
     assert_eq!(mail.once(), ["1a", "1b", "2b", "3a", "3b"]);
-    let [left] = &first.outbox(&key()).await.unwrap()[..] else { panic!("one is left") };
+    let [left] = &first.outbox(&key()).await.unwrap()[..] else { panic!("one message is left") };
     assert!(left.is_dead && left.number == 3 && &*left.topic == "mail" && left.node.as_str() == "2");
     assert_eq!((left.why.as_deref(), left.tries), (Some("no such address"), 1));
     let dead = left.key();
-    // The run stays, whatever a policy says.
+    // A retention policy keeps the run, too.
     let head = world.store.head(&key()).await.unwrap().unwrap();
     assert!(head.status == RunStatus::Completed && head.is_delivering());
     let policy =
@@ -317,7 +317,7 @@ async fn operator_retries_or_drops_rejected_outbox_message() {
     assert_eq!((report.purged, report.failed.len()), (0, 0));
     assert_eq!(first.retry_outbox(&key(), &[1]).await.unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(first.drop_outbox(&key(), &[9]).await.unwrap_err().kind(), ErrorKind::NotFound);
-    // A process with another outlet delivers it, once an operator says so.
+    // A process with another sink delivers the message after an operator retries it.
     let other = Receiver::default();
     let second = process(&world, Arc::new(world.store.clone()), &other).await;
     second.serve(&three()).unwrap();
@@ -327,7 +327,7 @@ async fn operator_retries_or_drops_rejected_outbox_message() {
     assert_eq!(*other.seen.lock().unwrap(), [(dead, "2a".to_owned())]);
     assert_eq!(tool.retry_outbox(&key(), &[]).await.unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(first.sweep(&policy, Default::default(), false).await.unwrap().purged, 1);
-    // Dropped, it is gone for good, and the run may go.
+    // A dropped message is gone for good, and the run can be purged.
     let run = first.start(&three(), Context::new()).id("s").await.unwrap();
     world.pass(run.completed()).await.unwrap();
     let other = RunKey::try_from("s").unwrap();
@@ -344,7 +344,7 @@ async fn operator_retries_or_drops_rejected_outbox_message() {
     first.purge(&other).await.unwrap();
 }
 
-/// Tries are counted over processes: a letter that no process can deliver is put aside in the end.
+/// Delivery attempts are counted across processes. A message that no process can deliver is finally set aside.
 ///
 /// Guarantees: OUTBOX-4.
 #[tokio::test]
@@ -396,7 +396,7 @@ async fn fork_delivers_only_its_own_outbox_messages() {
     let fork = RunKey::try_from("f").unwrap();
     let texts: Vec<String> =
         runtime.outbox(&fork).await.unwrap().iter().map(|letter| letter.payload().unwrap()).collect();
-    assert_eq!(texts, ALL[2..], "what the first node sent is the source's");
+    assert_eq!(texts, ALL[2..], "the fork must not send the messages of the source's first node");
     mail.is_down.store(false, Ordering::Relaxed);
     delivered(&world, &runtime).await;
     world
@@ -406,10 +406,10 @@ async fn fork_delivers_only_its_own_outbox_messages() {
             }
         })
         .await;
-    assert_eq!(mail.once().len(), ALL.len() + 4, "the keys of a fork are its own");
+    assert_eq!(mail.once().len(), ALL.len() + 4, "a fork must use its own message keys");
 }
 
-/// A run that rests is not claimed for its letters: its nodes do not run again.
+/// An idle run is not claimed for the delivery of its messages, so its nodes do not run again.
 ///
 /// Guarantees: OUTBOX-6.
 #[tokio::test]
@@ -446,7 +446,7 @@ async fn idle_run_delivers_outbox_without_waking() {
     assert_eq!(mail.once(), ["hello"]);
     let after = world.store.head(&key()).await.unwrap().unwrap();
     assert_eq!((after.status, after.epoch, after.wake_at), (RunStatus::Interrupted, head.epoch, None));
-    assert_eq!(ran.load(Ordering::Relaxed), 1, "it was not claimed");
+    assert_eq!(ran.load(Ordering::Relaxed), 1, "the run was not claimed");
 }
 
 /// The result of a message waits for the open transaction and does not interrupt it.
@@ -491,7 +491,7 @@ async fn a_delivery_breaks_no_transaction_off() {
     assert_eq!(
         (mail.count(), ledger.row("paid").await),
         (1, 0),
-        "nothing of the node is told before it commits"
+        "no record of the node is visible before its commit"
     );
     begun.notify_one();
     run.completed().await.unwrap();
@@ -502,7 +502,7 @@ async fn a_delivery_breaks_no_transaction_off() {
     assert_eq!((ran.load(Ordering::Relaxed), ledger.row("paid").await), (1, 1));
 }
 
-/// An outlet that hangs fails after a while; and where its process is gone with it, another one delivers.
+/// A sink that hangs fails after a time limit. If its process is gone, another process delivers the message.
 #[tokio::test]
 async fn an_outlet_that_hangs_keeps_no_letter() {
     let (world, mail) = (World::new(), Receiver::default());
@@ -522,7 +522,7 @@ async fn an_outlet_that_hangs_keeps_no_letter() {
     assert_eq!(mail.once(), ALL);
 }
 
-/// Whatever the policy of checkpoints: a letter that was sent is on record.
+/// A sent message is recorded under every checkpoint policy.
 ///
 /// Guarantees: OUTBOX-1.
 #[tokio::test]
@@ -541,7 +541,7 @@ async fn letters_go_out_under_every_policy() {
         world.pass(run.completed()).await.unwrap();
         delivered(&world, &runtime).await;
         assert_eq!(mail.once(), ALL, "{frequency:?}");
-        // A shutdown waits until what was delivered is on record.
+        // The shutdown waits until the delivery is recorded.
         runtime.shutdown(Duration::from_secs(1)).await.unwrap();
     }
 }

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use super::letters::{ALL, RUN, builder, delivered, key, pass, three};
 use super::world::World;
 
-/// An outlet that fails at first, once it is told how, and then takes everything.
+/// A sink that fails as instructed, and then accepts everything.
 #[derive(Clone, Default)]
 struct Gate(Arc<Gated>);
 
@@ -57,7 +57,7 @@ impl OutboxSink for Gate {
 #[tokio::test]
 async fn failing_outbox_message_blocks_later_ones_across_processes() {
     let world = World::new();
-    // The first process stands still behind its first try, which no time ends.
+    // The clock of the first process stands still, so its first delivery attempt never times out.
     let still = Arc::new(ManualClock::new(Timestamp::from_unix_ms(world.clock.now().unix_ms())));
     let (one, two) = (Gate::default(), Gate::default());
     let first =
@@ -107,9 +107,9 @@ async fn one_process_takes_due_outbox_message() {
         }
     })
     .await;
-    // As long as the outlet may take.
+    // The maximum time of one delivery attempt.
     pass(&world, world.clock.sleep(Duration::from_secs(15))).await;
-    assert_eq!(begun(), 1, "another process took the letter, too");
+    assert_eq!(begun(), 1, "another process delivered the message, too");
     for gate in [one, two] {
         gate.fail(SinkError::new("it is down"));
     }
@@ -118,7 +118,7 @@ async fn one_process_takes_due_outbox_message() {
     assert_eq!(came, ["1a"]);
 }
 
-/// The letter was recorded between the look whether there is one and the purge, and was gone with the run.
+/// A purge is refused if an outbox message is recorded between its check of the outbox and the removal.
 ///
 /// Guarantees: PURGE-1.
 #[tokio::test]
@@ -150,7 +150,7 @@ async fn purge_spares_concurrently_recorded_outbox_message() {
     assert_eq!(tool.outbox(&key()).await.unwrap().len(), 1);
 }
 
-/// The letters behind one that failed waited in memory, and went out when the outlet was back, though the log knew nothing of them any more.
+/// Messages after a failed message must not be delivered from memory once the log no longer contains them.
 ///
 /// Guarantees: OUTBOX-7.
 #[tokio::test]
@@ -169,7 +169,7 @@ async fn dropped_outbox_message_is_not_delivered_after_retry() {
     assert_eq!(*mail.0.seen.lock().unwrap(), ["2a", "3a", "3b"]);
 }
 
-/// It was delivered when the run came to rest, and not before.
+/// A message that an operator retries is delivered while the run is active, not only when the run becomes idle.
 ///
 /// Guarantees: OUTBOX-7.
 #[tokio::test]
@@ -203,7 +203,7 @@ async fn active_run_delivers_outbox_message_retried_by_operator() {
     run.completed().await.unwrap();
 }
 
-/// An outlet that fails in these ways, one after the other, and then takes everything.
+/// A sink that returns the given errors, one per attempt, and then accepts everything.
 #[derive(Clone, Default)]
 struct Failing {
     failures: Arc<Mutex<VecDeque<SinkError>>>,
@@ -221,7 +221,7 @@ impl OutboxSink for Failing {
     }
 }
 
-/// A message that an operator retries does not wait for the next retry of a later message, which may be minutes away.
+/// A message that an operator retries is delivered at once. It does not wait for the next retry of a later message.
 ///
 /// Guarantees: OUTBOX-3.
 #[tokio::test]
@@ -252,7 +252,7 @@ async fn retried_outbox_message_ignores_later_messages() {
         tokio::task::yield_now().await;
     }
     runtime.retry_outbox(&key(), &[1]).await.unwrap();
-    // No time passes.
+    // The clock does not advance.
     for _ in 0..1000 {
         tokio::task::yield_now().await;
     }
@@ -289,5 +289,5 @@ async fn outbox_retries_of_many_runs_spread_out() {
         };
         at.insert(retry_at);
     }
-    assert!(at.len() > 1, "all at {at:?}");
+    assert!(at.len() > 1, "all retries at {at:?}");
 }

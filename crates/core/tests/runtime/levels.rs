@@ -12,7 +12,7 @@ use ferrata_core::state::{Context, Draft};
 use super::family::*;
 use super::world::World;
 
-/// A parent that waits for two children of this graph, `a` and `b`.
+/// A parent that waits for two children with this graph, `a` and `b`.
 fn two_of(name: &str, child: &Graph<Context>) -> Graph<Context> {
     let child = child.clone();
     Graph::<Context>::builder(name)
@@ -55,7 +55,7 @@ async fn descendant_question_is_answerable_by_either_id() {
         assert_eq!(own[0].asked_by, None);
     }
     let yes = || Answer::accept(true).unwrap();
-    // By the root, by the one in between, by itself, and by the node alone.
+    // Answer through the root, through the parent in the middle, through the child, and with the bare node name.
     runtime.respond(&key("p"), ids[0], yes()).by("ann").await.unwrap();
     let middle_b = children_of(&world, "p").await;
     let middle_b =
@@ -65,7 +65,7 @@ async fn descendant_question_is_answerable_by_either_id() {
     let stranger = runtime.respond(&key("p"), "wait@1:c/ok@1:gate", yes()).await.unwrap_err();
     assert_eq!(stranger.kind(), ErrorKind::NotFound);
     let wrong = runtime.respond(&key("p"), ids[3], Answer::accept("perhaps").unwrap()).await.unwrap_err();
-    assert_eq!(wrong.kind(), ErrorKind::Invalid, "it is judged where it is asked: {wrong}");
+    assert_eq!(wrong.kind(), ErrorKind::Invalid, "the child's shape must check the answer: {wrong}");
     runtime.respond(&key("p"), "wait@1:b/wait@1:b/ok", yes()).await.unwrap();
     world.pass(run.completed()).await.unwrap();
     assert_eq!(runtime.questions(&key("p")).await.unwrap(), []);

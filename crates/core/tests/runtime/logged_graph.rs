@@ -10,7 +10,7 @@ use ferrata_core::state::{Context, Draft};
 use super::family::*;
 use super::world::World;
 
-/// `check` leads to `send` or `refuse`; with `more`, `send` leads on to `book`.
+/// `check` leads to `send` or `refuse`. With `more`, `send` leads on to `book`.
 fn graph(more: bool) -> Graph<Context> {
     let graph = Graph::<Context>::builder("pay")
         .node("check", async |_cx, s| Ok(s))
@@ -29,7 +29,7 @@ async fn edges(runtime: &Runtime, id: &str) -> Option<Vec<String>> {
     graph.edges.map(|edges| edges.iter().map(|(from, to)| format!("{from} {to}")).collect())
 }
 
-/// Edges of nodes to which a run had not come were in no record, and a fork had lost the edges of the run that it was forked from.
+/// The log contains every edge of the graph, including edges of unvisited nodes and those of a fork's source.
 #[tokio::test]
 async fn log_has_every_edge() {
     let world = World::new();
@@ -40,12 +40,12 @@ async fn log_has_every_edge() {
         runtime.fork(&key(source), Position::Latest).id(fork).start_at("check").await.unwrap();
         assert_eq!(edges(&runtime, fork).await.unwrap(), ["check refuse", "check send"], "{fork}");
     }
-    // A process with another graph says what it is now.
+    // A process with another graph records the changed graph.
     runtime.retry(&key("r")).await.unwrap();
     let resumed = runtime.resume(&graph(true), "r").allow_changed_graph().await.unwrap();
     resumed.wait().await.unwrap();
     assert_eq!(edges(&runtime, "r").await.unwrap(), ["check refuse", "check send", "send book"]);
-    // Where the first record is gone, nothing is claimed to be known.
+    // Without the first record, the graph is unknown.
     runtime.cancel(&key("f"), "enough").await.unwrap();
     runtime.purge(&key("f")).await.unwrap();
     assert_eq!(edges(&runtime, "g").await, None);

@@ -1,6 +1,6 @@
 //! The runtime through its public API, with one module per capability.
 //!
-//! All modules are one program, because each program would compile the driver of a run again, which takes 4 s of CPU time.
+//! All modules form one program, because each program would compile the driver again, which takes 4 s of CPU time.
 
 mod answerers;
 mod awake;

@@ -18,11 +18,11 @@ use super::family::*;
 use super::flavors::on_each_runtime;
 use super::world::World;
 
-/// How many nodes are at work, and how many were at most.
+/// The number of running nodes, and its maximum.
 #[derive(Clone, Default)]
 struct Load(Arc<(AtomicUsize, AtomicUsize)>);
 
-/// Doubles a number, which takes a second; fails for 13.
+/// A graph that doubles a number in one second, and fails for 13.
 fn slow(load: &Load) -> Graph<Context> {
     let load = load.clone();
     Graph::<Context>::builder("slow")
@@ -50,7 +50,7 @@ fn numbers(states: &[Context]) -> Result<Vec<u32>, NodeError> {
     states.iter().map(|state| Ok(state.get("number")?.unwrap_or_default())).collect()
 }
 
-/// A node that calls this.
+/// A graph with one node that runs `call`.
 fn over<F, Fut>(name: &str, call: F) -> Graph<Context>
 where
     F: Fn(NodeContext, Draft<Context>) -> Fut + Send + Sync + 'static,
@@ -177,14 +177,14 @@ async fn child_deadline_cancels_regardless_of_parent_status() {
         let free = children.iter().find(|child| child.status != RunStatus::Cancelled).unwrap();
         let late = children.iter().find(|child| child.status == RunStatus::Cancelled).unwrap();
         let took = late.updated.since(late.facts.created).as_secs();
-        assert!((seconds..seconds + 10).contains(&took), "rests {rests}: after {took} s");
+        assert!((seconds..seconds + 10).contains(&took), "idle: {rests}: cancelled after {took} s");
         runtime.respond(&free.run, "ok", Answer::accept(true).unwrap()).await.unwrap();
         let state = world.pass(run.completed()).await.unwrap();
         assert_eq!(state.get::<String>("reason").unwrap().as_deref(), Some("its deadline has passed"));
     }
 }
 
-/// Which failure ended the wait first is what a node acts on: when it runs again, that one ends the wait again, though others failed since.
+/// If several children fail, the first failure ends the wait. When the node runs again, the same failure ends the wait again.
 #[test]
 fn the_failure_that_came_first_comes_first_again() {
     on_each_runtime(async || {
@@ -210,7 +210,7 @@ fn the_failure_that_came_first_comes_first_again() {
             using!(child, seen; cx, s => {
                 let failed = cx.children(&child, (0..2).map(with)).name("item").await.unwrap_err();
                 seen.lock().unwrap().push(failed.to_string().split('-').nth(1).unwrap().to_owned());
-                // The other fails meanwhile, and then the run rests.
+                // The other child fails during the sleep, and then the run becomes idle.
                 cx.sleep(Duration::from_secs(30)).await?;
                 cx.sleep(HOUR).await?;
                 Ok(s)
@@ -229,7 +229,7 @@ fn the_failure_that_came_first_comes_first_again() {
     });
 }
 
-/// Counted by what each run of a node holds: nothing of the node is kept while its run rests, of the parent as of its children.
+/// While a run is idle, the process keeps no node future of the parent or of its children. The test counts values that node futures hold.
 ///
 /// Guarantees: CHILD-6.
 #[tokio::test]
@@ -274,7 +274,7 @@ fn mixed() -> Graph<Context> {
         .unwrap()
 }
 
-/// A map whose slowest item decided how long it took: with three answers of five, the other two held the node until a person answered.
+/// With `at_least(3)` of five items, the node continues without an answer to the other two.
 ///
 /// Guarantees: CHILD-8.
 #[tokio::test]
@@ -290,7 +290,7 @@ async fn at_least_cancels_remaining_children() {
                 let got = request.at_least(3).await?;
                 let places: Vec<_> = got.iter().map(|item| item.as_ref().and_then(|s| s.get::<u32>("number").unwrap())).collect();
                 s.set("places", places)?;
-                // Not at the end of the activation, which may be far.
+                // Count the active children now, because the activation may end much later.
                 let mut query = RunQuery::default();
                 query.workflow = Some(child.name().clone());
                 let all = store.runs(&query, Page::first(10)).await?.items;
@@ -306,12 +306,12 @@ async fn at_least_cancels_remaining_children() {
         let (open, all): (usize, usize) =
             (state.get("open").unwrap().unwrap(), state.get("all").unwrap().unwrap());
         let is_left = bond == OnParentEnd::Leave;
-        assert_eq!(open, if is_left { all - 4 } else { 0 }, "{bond:?}: {open} of {all} go on");
+        assert_eq!(open, if is_left { all - 4 } else { 0 }, "{bond:?}: {open} of {all} are active");
         assert!(all >= 6, "{all}");
     }
 }
 
-/// The slow one completed after the wait, and took the place of a faster one when the node ran again: in the order of the items it is before.
+/// A child that completes after the wait must not replace an earlier result when the node runs again, even if its item comes first.
 ///
 /// Guarantees: CHILD-8.
 #[tokio::test]
@@ -335,7 +335,7 @@ async fn the_children_that_were_enough_are_enough_again() {
             let request = cx.children(&child, (0..3).map(with)).on_parent_end(OnParentEnd::Leave);
             let got = request.at_least(2).await?;
             seen.lock().unwrap().push(got.iter().map(Option::is_some).collect::<Vec<_>>());
-            // The slow one completes meanwhile, and then the run rests.
+            // The slow child completes during the sleep, and then the run becomes idle.
             cx.sleep(Duration::from_secs(30)).await?;
             cx.sleep(HOUR).await?;
             Ok(s)
@@ -350,7 +350,7 @@ async fn the_children_that_were_enough_are_enough_again() {
     runtime.respond(&key("late"), "ok", Answer::accept(true).unwrap()).await.unwrap();
     world.pass(run.completed()).await.unwrap();
     let places = places.lock().unwrap();
-    assert!(places.len() > 1, "the node ran again");
+    assert!(places.len() > 1, "the node must run again");
     assert!(places.iter().all(|one| *one == [false, true, true]), "{places:?}");
 }
 
@@ -376,11 +376,11 @@ async fn at_least_fails_after_too_many_failures() {
     let run = runtime.start(&graph, Context::new()).id("p").await.unwrap();
     world.pass(run.completed()).await.unwrap();
     let children = children_of(&world, "p").await;
-    assert_eq!(children.len(), 4, "of what was refused nothing was started");
+    assert_eq!(children.len(), 4, "a refused request must start no child");
     assert!(children.iter().all(|child| child.status.is_finished()));
 }
 
-/// A workflow that starts children in a loop for ever stopped at no limit: depth and the children of an activation bound it nowhere.
+/// The limit `max_children_of_run` stops a workflow that starts children in an endless loop.
 ///
 /// Guarantees: CHILD-19.
 #[tokio::test]
@@ -415,7 +415,7 @@ async fn endless_child_starts_stop_at_limit() {
     refused(world.pass(run.wait()).await.unwrap());
     assert_eq!(children_of(&world, "p").await.len(), 60);
     drop((run, first));
-    // The log knows it, also where a base stands for most of it.
+    // The count is restored from the log, even if a base replaces most of it.
     let second = process().await;
     second.retry(&key("p")).await.unwrap();
     let run = second.resume(&graph, key("p")).await.unwrap();

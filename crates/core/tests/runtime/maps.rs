@@ -17,7 +17,7 @@ use ferrata_core::state::{Context, Reducer};
 use super::family::*;
 use super::world::World;
 
-/// Longer than a parent waits in memory.
+/// Longer than a parent stays in memory while it waits.
 const LONG: Duration = Duration::from_secs(600);
 
 fn item(_s: &Context, cx: &NodeContext) -> Result<Context, NodeError> {
@@ -30,7 +30,7 @@ fn numbers(state: &Context, channel: &str) -> Vec<u32> {
     numbers
 }
 
-/// A map over the items from 0: what it adds is between `split` and `gather`.
+/// A graph with a map over the numbers from 0. `add` declares the nodes between `split` and `gather`.
 fn map(
     items: u32,
     node: impl FnOnce(GraphBuilder<Context>) -> GraphBuilder<Context>,
@@ -53,7 +53,7 @@ fn over(child: &Graph<Context>) -> impl FnOnce(GraphBuilder<Context>) -> GraphBu
     }
 }
 
-/// Doubles an even number and fails for an odd one.
+/// A graph that doubles an even number and fails for an odd one.
 fn odd_fails() -> Graph<Context> {
     Graph::<Context>::builder("even")
         .node("double", async |_cx, mut s| {
@@ -105,7 +105,7 @@ async fn map_node_starts_child_per_item_joins_once() {
     assert_eq!(numbers(&state, "got"), (0..40).map(|n| 2 * n).collect::<Vec<_>>());
     assert_eq!(state.get::<u32>("joined").unwrap(), Some(40));
     assert_eq!(children_of(&world, "p").await.len(), 40);
-    // No item, no child: the branch ends.
+    // Without items the map starts no child, and the branch ends.
     let world = World::new();
     let runtime = world.process().await;
     let Outcome::Completed(state) = end(&world, &runtime, map(0, over(&double()))).await else {
@@ -120,7 +120,7 @@ struct Crowd {
     most: AtomicU32,
 }
 
-/// A child that is there for some turns.
+/// A child that stays active for some scheduler turns.
 fn crowding() -> Graph<Context> {
     Graph::<Context>::builder("crowding")
         .node("stay", async |cx, s| {
@@ -151,7 +151,7 @@ async fn map_node_respects_concurrency_limit() {
     }
 }
 
-/// Children that ask wait for days; the parent rests meanwhile, and starts the next only when one has ended, whoever takes it up.
+/// Children that ask wait for days. The idle parent starts the next child only after one has ended, in whichever process.
 ///
 /// Guarantees: COMPOSE-14.
 #[tokio::test]
@@ -204,7 +204,7 @@ async fn bound_holds_over_restarts(graph: GraphBuilder<Context>) {
     }
 }
 
-/// Fail fast is what there is without a word: the failure of one item is the run's.
+/// By default a map fails fast: the failure of one item fails the run.
 #[tokio::test]
 async fn failed_item_fails_map_and_names_child() {
     let world = World::new();
@@ -235,7 +235,7 @@ async fn failed_items_of_a_map_are_collected() {
     assert_eq!(state.get::<u32>("joined").unwrap(), Some(6));
 }
 
-/// At least so many: failures are taken by an edge, and the join counts what came.
+/// With a minimum of successful items, an edge handles failures, and the join counts the results.
 #[tokio::test]
 async fn map_ends_after_enough_items() {
     let with = |least| {
@@ -271,7 +271,7 @@ async fn retry_restarts_child_of_failed_item() {
     let attempts = |graph: GraphBuilder<Context>| {
         let flaky = Graph::<Context>::builder("flaky")
             .node("try", async |_cx, s| {
-                // The input says which attempt of the parent it is.
+                // The input contains the attempt of the parent.
                 if s.get::<u32>("number")? == Some(1) { Err("not yet".into()) } else { Ok(s) }
             })
             .entry("try")
@@ -287,10 +287,10 @@ async fn retry_restarts_child_of_failed_item() {
         panic!("not completed")
     };
     assert_eq!(numbers(&state, "got"), [2, 2, 3]);
-    assert_eq!(children_of(&world, "p").await.len(), 4, "only the one that failed was started anew");
+    assert_eq!(children_of(&world, "p").await.len(), 4, "only the failed child must be started again");
 }
 
-/// The time counts while the parent rests; each attempt has its own, and the end of the last one cancels the child.
+/// The timeout continues while the parent is idle. Each attempt has its own timeout, and the last expiry cancels the child.
 ///
 /// Guarantees: COMPOSE-16.
 #[tokio::test]
@@ -313,8 +313,8 @@ async fn child_timeout_fails_node_and_cancels_child() {
     let took = world.clock.now().since(began);
     assert!(took > LONG + LONG / 2 && took < LONG * 3, "{took:?}");
     let child = only_child_of(&world, "p").await;
-    assert_eq!(child.status, RunStatus::Cancelled, "both attempts waited for the same child");
-    // The attempts of a retry have times of their own.
+    assert_eq!(child.status, RunStatus::Cancelled, "both attempts must wait for the same child");
+    // A retry gives the attempts new timeouts.
     runtime.retry(&key("p")).await.unwrap();
     let began = world.clock.now();
     until_asleep(&world, &key("p")).await;
@@ -325,7 +325,7 @@ async fn child_timeout_fails_node_and_cancels_child() {
     assert!(world.clock.now().since(began) < LONG);
 }
 
-/// A child is a node like any other within a subgraph, and a graph with subgraphs is one like any other for a child.
+/// A child is a node like any other within a subgraph, and a graph with subgraphs can be a child.
 ///
 /// Guarantees: COMPOSE-2.
 #[tokio::test]
@@ -345,7 +345,7 @@ async fn child_and_subgraph_nest_both_ways() {
     assert_eq!(numbers(&state, "part.got"), [0, 4, 8]);
     assert_eq!(children_of(&world, "p").await.len(), 3);
 
-    // The way down to a question is told of paths from labels and names alike.
+    // The path of a question is built from labels and node names alike.
     let world = World::new();
     let runtime = world.process().await;
     let asks =

@@ -18,7 +18,7 @@ fn key() -> RunKey {
     RunKey::try_from("r").unwrap()
 }
 
-/// Takes messages until it hears `end`.
+/// A graph that receives messages until it receives `end`.
 fn chat() -> Graph<Context> {
     Graph::<Context>::builder("chat")
         .channel("heard", Reducer::Append)
@@ -36,15 +36,14 @@ async fn at_rest(runtime: &Runtime) {
     assert!(matches!(run.wait().await.unwrap(), Outcome::AwaitingInput));
 }
 
-/// Has the run hear `end`, and returns what it heard.
+/// Sends `end` to the run, and returns the messages that it received.
 async fn heard(runtime: &Runtime) -> Vec<String> {
     runtime.send(&key(), "end").await.unwrap();
     let run = runtime.resume(&chat(), "r").await.unwrap();
     run.completed().await.unwrap().get("heard").unwrap().unwrap_or_default()
 }
 
-/// A web hook came twice, and its order was shipped twice: the sender could only put an id into the message, and each node had to know
-/// the ids that it had seen.
+/// A message that is sent twice with one key is delivered once, so a repeated web hook has no second effect.
 ///
 /// Guarantees: MESSAGE-4.
 #[tokio::test]
@@ -56,33 +55,34 @@ async fn same_key_sends_one_message() {
         from.send(&key(), "first").key("k1").by("shop").await.unwrap();
     }
     assert_eq!(one.inbox(&key()).await.unwrap().len(), 1);
-    // Its node takes it, in a process that goes on with the run; the key is known there as well.
+    // The node receives the message in another process, which knows the key, too.
     let run = other.resume(&chat(), "r").await.unwrap();
     assert!(matches!(run.wait().await.unwrap(), Outcome::AwaitingInput));
     for from in [&one, &other] {
         from.send(&key(), "first").key("k1").await.unwrap();
     }
-    // Another key, and none, are other messages.
+    // A message with another key, or without a key, is a separate message.
     one.send(&key(), "first").key("k2").await.unwrap();
     one.send(&key(), "first").await.unwrap();
     assert_eq!(one.inbox(&key()).await.unwrap().len(), 2);
-    // The same key for something else is a mistake of the sender, which is told.
+    // The same key with another body is an error of the sender.
     let error = one.send(&key(), "second").key("k1").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::AlreadyExists);
     assert!(error.to_string().contains("`k1`"), "{error}");
     let last = world.process().await;
     last.send(&key(), "first").key("k1").await.unwrap();
-    // A fork has the messages of its source, and knows their keys: by a base, for that is all that its log has.
+    // A fork knows the messages and keys of its source, although its log contains only a base.
     let fork = last.fork(&key(), Position::Latest).id("fork").await.unwrap();
     last.send(&fork, "first").key("k1").await.unwrap();
     assert_eq!(last.inbox(&fork).await.unwrap().len(), 2);
     assert_eq!(heard(&last).await, ["first"; 3]);
-    // A run that has ended refuses messages, and knows those that it has.
+    // A completed run refuses new messages, and still recognizes the keys of received ones.
     last.send(&key(), "first").key("k2").await.unwrap();
     assert_eq!(last.send(&key(), "late").key("k3").await.unwrap_err().kind(), ErrorKind::WrongStatus);
 }
 
-/// While a driver has the run, both come to it; at rest, both read the same log, and one append is refused.
+/// Two processes send the same key at the same time. An active run sends both to its driver. For an idle run, both read the same log, and one append
+/// is refused.
 ///
 /// Guarantees: MESSAGE-4.
 #[tokio::test]
@@ -103,7 +103,7 @@ async fn concurrent_sends_with_same_key_send_one_message() {
             sent.unwrap();
         }
         if let Some(run) = run {
-            // It may have come to rest before the last of them: then nobody goes on with it.
+            // The run may have become idle before the last messages arrived, and then no process continues it.
             drop(world.pass(run.wait()).await);
         }
         let heard = heard(&world.process().await).await;
@@ -111,14 +111,14 @@ async fn concurrent_sends_with_same_key_send_one_message() {
     }
 }
 
-/// Has the next write done, without a reply or not at all, and every try to repeat it fail.
+/// Plans `first` for the write after the next `at` writes, and lets every retry of it fail.
 fn fail(store: &FaultStore<MemoryStore>, first: Fault, at: u64) {
     let next = store.operations() + at;
     store.plan(next, first);
     (1..8).for_each(|at| store.plan(next + at, Fault::Before));
 }
 
-/// A sender that was not told whether its message is on record sends it again.
+/// A sender with an unknown outcome sends the message again with the same key. The run receives it once.
 ///
 /// Guarantees: MESSAGE-4.
 #[tokio::test]
@@ -138,7 +138,7 @@ async fn repeat_after_lost_reply_sends_one_message() {
     }
 }
 
-/// A bound that is stated: what is asked for the same key after so many others is a message of its own.
+/// A run remembers the last 256 keys, and the keys of all waiting messages. An older key creates a new message.
 ///
 /// Guarantees: MESSAGE-5.
 #[tokio::test]
@@ -150,7 +150,7 @@ async fn run_remembers_last_256_and_waiting_keys() {
     for n in 0..300 {
         send(n).await;
     }
-    // All wait, so all are known.
+    // All messages wait, so the run knows all keys.
     send(0).await;
     assert_eq!(one.inbox(&key()).await.unwrap().len(), 300);
     let run = one.resume(&chat(), "r").await.unwrap();
@@ -158,9 +158,9 @@ async fn run_remembers_last_256_and_waiting_keys() {
     send(300).await;
     send(299).await;
     send(45).await;
-    assert_eq!(one.inbox(&key()).await.unwrap().len(), 1, "the last 256 are known");
+    assert_eq!(one.inbox(&key()).await.unwrap().len(), 1, "the last 256 keys are known");
     send(0).await;
-    assert_eq!(one.inbox(&key()).await.unwrap().len(), 2, "and no others");
+    assert_eq!(one.inbox(&key()).await.unwrap().len(), 2, "older keys are not known");
 }
 
 #[tokio::test]

@@ -24,7 +24,7 @@ async fn process(world: &World, most: usize) -> Runtime {
     builder.max_waiting_messages(most).build().await.unwrap()
 }
 
-/// Asserts that the next message is refused, in words that help, and that the run knows nothing of it.
+/// Checks that the next message is refused with a helpful error, and that the run records nothing of it.
 async fn refused(runtime: &Runtime, most: usize) {
     let before = (runtime.head(&key()).await.unwrap().unwrap().seq, runtime.inbox(&key()).await.unwrap());
     assert_eq!(before.1.len(), most);
@@ -40,7 +40,7 @@ async fn refused(runtime: &Runtime, most: usize) {
     assert_eq!(after, before);
 }
 
-/// A node that asks first, then takes a message, and asks again, and takes the rest.
+/// A graph with a node that asks, receives a message, asks again, and receives the rest.
 fn asking() -> Graph<Context> {
     Graph::<Context>::builder("asks")
         .channel("heard", Reducer::Append)
@@ -58,7 +58,7 @@ fn asking() -> Graph<Context> {
         .unwrap()
 }
 
-/// Each message to a run at rest cost more than the one before, because all that wait are read with the run.
+/// An idle run limits its waiting messages, because every claim reads all of them.
 ///
 /// Guarantees: MESSAGE-7.
 #[tokio::test]
@@ -68,21 +68,21 @@ async fn idle_run_limits_waiting_messages() {
     let run = one.start(&graph, Context::new()).id("r").await.unwrap();
     let Outcome::Interrupted(_) = run.wait().await.unwrap() else { panic!() };
     for message in 1..=3_u32 {
-        // The limit is of the run, whoever sends.
+        // The limit applies to the run, whichever process sends.
         let from = if message == 2 { &other } else { &one };
         from.send(&key(), message).await.unwrap();
     }
     refused(&one, 3).await;
     refused(&other, 3).await;
-    // Who allows more may send more, and who allows less may not.
+    // Each process enforces its own limit: a larger limit allows more messages, and a smaller one refuses them.
     let (more, fewer) = (process(&world, 4).await, process(&world, 0).await);
     assert_eq!(fewer.send(&key(), 0).await.unwrap_err().kind(), ErrorKind::Unavailable);
     more.send(&key(), 4).await.unwrap();
-    // What is no message is said all the same.
+    // An answer is accepted, because it is not a message.
     one.respond(&key(), "hear", Answer::accept(true).unwrap()).await.unwrap();
     let run = one.resume(&graph, "r").await.unwrap();
     let Outcome::Interrupted(_) = run.wait().await.unwrap() else { panic!() };
-    // One was taken.
+    // The node received one message.
     refused(&one, 3).await;
     more.send(&key(), 5).await.unwrap();
     refused(&more, 4).await;
@@ -91,7 +91,7 @@ async fn idle_run_limits_waiting_messages() {
     assert_eq!(state.get::<Vec<u32>>("heard").unwrap(), Some(vec![1, 2, 3, 4, 5]));
 }
 
-/// The same while the run goes on: said to its driver, and by another process to its log.
+/// An active run limits its waiting messages, for sends to its driver and for sends by another process to its log.
 #[tokio::test]
 async fn active_run_limits_waiting_messages() {
     let (world, gate) = (World::new(), Arc::new(Semaphore::new(0)));
@@ -133,7 +133,7 @@ async fn active_run_limits_waiting_messages() {
     assert_eq!(state.get::<Vec<u32>>("heard").unwrap(), Some(vec![1, 2, 3, 4, 5]));
 }
 
-/// Two who send the last that may wait at once: each looks again at what the other wrote.
+/// Two senders compete for the last free position. After a write conflict, each checks the limit again.
 #[tokio::test]
 async fn concurrent_senders_cannot_exceed_message_limit() {
     let (world, graph) = (World::new(), asking());
@@ -155,7 +155,7 @@ async fn concurrent_senders_cannot_exceed_message_limit() {
 
 #[tokio::test]
 async fn a_thousand_messages_may_wait_unless_set_otherwise() {
-    // Shown instead of sent: a thousand messages take seconds in a build for tests.
+    // Check the default by its debug text, because a thousand messages take seconds in a debug build.
     let shown = format!("{:?}", Runtime::builder(World::new().store));
     assert!(shown.contains("max_waiting_messages: 1000"), "{shown}");
 }

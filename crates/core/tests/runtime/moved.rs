@@ -11,7 +11,7 @@ use ferrata_core::state::{Context, Draft};
 use super::family::*;
 use super::world::World;
 
-/// A parent at rest and its child, which asks, as texts.
+/// Exports an idle parent and its child, which asks a question.
 async fn written_down(graph: &Graph<Context>) -> (String, String, String) {
     let world = World::new();
     let runtime = world.process().await;
@@ -47,13 +47,13 @@ async fn separated_parts_of_run_tree_end() {
     let child = gate();
     let graph = parent(&child, "yes");
     let (parent_text, child_text, child_id) = written_down(&graph).await;
-    // The parent alone gets nothing of its child.
+    // An import of the parent alone brings no result of the child.
     let world = World::new();
     let runtime = world.process().await;
     runtime.import(&parent_text, None).await.unwrap();
     served(&runtime, &[&graph]);
     until(&world, &key("p"), RunStatus::Failed).await;
-    // The child alone has no parent. A fork of it is a run like any other.
+    // An import of the child alone has no parent. A fork of the child is an ordinary run.
     let (world, child_run) = (World::new(), key(&child_id));
     let runtime = world.process().await;
     runtime.import(&child_text, None).await.unwrap();
@@ -68,7 +68,7 @@ async fn separated_parts_of_run_tree_end() {
     until(&world, &key("f"), RunStatus::Completed).await;
 }
 
-/// Two parents give their children one id, at once: one of them has it.
+/// Two parents give their children the same id at the same time: one of them gets the child.
 ///
 /// Guarantees: CHILD-19.
 #[tokio::test]

@@ -37,7 +37,7 @@ async fn message_is_found_by_name() {
     assert_eq!(text("late"), None);
 }
 
-/// A name stands for one wait of an attempt, and the name of a failed step is free again.
+/// A name belongs to one wait of an attempt. After a failed step, its name can be used again.
 #[tokio::test]
 async fn names_are_taken_once() {
     let graph = Graph::<Context>::builder("chat")
@@ -61,7 +61,7 @@ async fn names_are_taken_once() {
     assert_eq!(state.get::<u32>("flaky").unwrap(), Some(7));
 }
 
-/// Of two waits that ended beside each other, the places say which was first.
+/// The sequence numbers show which of two concurrent waits ended first.
 #[tokio::test]
 async fn recorded_operations_are_listed() {
     let graph = Graph::<Context>::builder("race")

@@ -8,7 +8,7 @@ use ferrata_core::{RunKey, Visit};
 
 use super::world::World;
 
-/// What a node knew and made is found in every checkpoint after it, also in the JSON of one.
+/// Every checkpoint after a node contains its memory reads and artifacts, also in its JSON.
 ///
 /// Guarantees: CHECKPOINT-5.
 #[tokio::test]

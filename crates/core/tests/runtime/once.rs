@@ -22,7 +22,7 @@ use super::world::World;
 
 const PAGE: &str = include_str!("../../../../docs/how-to/durability.md");
 
-/// What happens to the first attempt, by the first column of the page.
+/// The fates of the first attempt, in the order of the page's first column.
 const WAYS: &[(&str, Way)] = &[
     ("a result", Way { then: Then::Done, ..Way::NEW }),
     ("an error", Way { then: Then::Error, ..Way::NEW }),
@@ -68,11 +68,11 @@ struct Way {
     by: By,
     attempts: u32,
     timeout: bool,
-    /// Whether it works for less than a grace.
+    /// Whether it works for less than the grace period.
     short: bool,
 }
 
-/// What the first attempt does.
+/// The action of the first attempt.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Then {
     Work,
@@ -89,7 +89,7 @@ enum Then {
     Panic,
 }
 
-/// What happens to the run meanwhile.
+/// The event that happens to the run during the attempt.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum By {
     Nothing,
@@ -136,7 +136,7 @@ impl Way {
             .node("end", async |_cx, s| Ok(s))
             .entry("begin")
             .edge("begin", ["work", "other"]);
-        // A route that goes astray does so once: what an operator has tried again finds its way.
+        // The wrong route happens once, so a retry by an operator succeeds.
         let again = Arc::clone(begun);
         nodes
             .route("work", ["end"], move |_s, _cx| match self.then {
@@ -165,13 +165,13 @@ impl Way {
                 let error = error.unfinished();
                 Err(if self.then == Then::Unfinished { error } else { error.not_done() })
             }
-            // Without the hook, which would print and look for its place each time.
+            // Skip the panic hook, which would print a backtrace each time.
             Then::Panic => std::panic::resume_unwind(Box::new("out of cheese")),
         }
     }
 }
 
-/// A value of a node's own whose destructor panics, unless another panic is under way.
+/// A value of the node whose destructor panics, unless another panic is in progress.
 struct Bomb;
 
 impl Drop for Bomb {
@@ -182,7 +182,7 @@ impl Drop for Bomb {
     }
 }
 
-/// Returns the table of the page: how an attempt ended, and what follows for `External` and for the other effects.
+/// Returns the rows of the page's table: how an attempt ended, and the consequence for `External` and for other effects.
 fn rows() -> Vec<[String; 3]> {
     let (_, from) = PAGE.split_once("| an attempt ended with | `External` | any other effect |\n").unwrap();
     from.lines()
@@ -215,12 +215,15 @@ async fn outcome_after_attempt_matches_documented_table() {
         for effect in [Effect::External, Effect::Pure, Effect::Read, Effect::Write, Effect::Human] {
             let told = if effect == Effect::External { &external } else { &other };
             let (found, begun) = Case::new(way, effect).await.follow().await;
-            assert!(told.starts_with(found), "{name}, {effect}: {found}, begun {begun} times; told: {told}");
+            assert!(
+                told.starts_with(found),
+                "{name}, {effect}: {found}, started {begun} times; the page says: {told}"
+            );
         }
     }
 }
 
-/// One run, and the processes it goes through.
+/// One run, and the processes that drive it.
 struct Case {
     way: Way,
     effect: Effect,
@@ -240,7 +243,7 @@ impl Case {
         Self { way, effect, world, graph, begun }
     }
 
-    /// Lets it happen, and tells what follows in a word of the page.
+    /// Runs the case. Returns the consequence as a word of the page, and the number of starts.
     async fn follow(&self) -> (&'static str, u32) {
         let (store, first) = self.world.mortal().await;
         let run = first.start(&self.graph, Context::new()).id("r").await.unwrap();
@@ -295,7 +298,7 @@ impl Case {
         }
     }
 
-    /// An operator retries the run: possibly completed work restarts only with explicit permission.
+    /// An operator retries the run. Work that possibly completed restarts only with explicit permission.
     async fn go_on(&self, runtime: &Runtime, outcome: &Outcome<Context>, word: &str) {
         let before = self.begun.load(Ordering::SeqCst);
         if let Outcome::Failed { .. } = outcome {
@@ -311,7 +314,12 @@ impl Case {
             self.effect == Effect::External && !matches!(self.way.then, Then::NotDone | Then::FatalNotDone);
         if done && word != "recorded" {
             let Outcome::Interrupted(questions) = &outcome else { panic!("{:?}: {outcome:?}", self.way) };
-            assert_eq!(self.begun.load(Ordering::SeqCst), before, "{:?} was begun unasked", self.way);
+            assert_eq!(
+                self.begun.load(Ordering::SeqCst),
+                before,
+                "{:?} was started without permission",
+                self.way
+            );
             let ids: BTreeSet<&str> = questions.iter().map(|question| &*question.id).collect();
             assert_eq!(ids, BTreeSet::from(["work@1"]));
             runtime.respond(&key(), "work@1", Resolution::Retry).await.unwrap();

@@ -11,7 +11,7 @@ use ferrata_core::store::{CheckpointStore, MemoryStore, RunQuery};
 use ferrata_core::{Clock, ErrorKind, RunKey, Seq, SystemClock};
 use serde_json::json;
 
-/// Asks on its second node how far to count, and says so in the state.
+/// A graph whose second node asks for a number, counts to it, and records this in the state.
 fn graph() -> Graph<Context> {
     Graph::<Context>::builder("count")
         .node("begin", async |_cx, mut s| {
@@ -95,7 +95,7 @@ async fn fork_without_graph_is_claimed_by_serving_process() {
     let at = Position::Visit("begin".parse().unwrap(), ferrata_core::Visit::new(1));
     let fork = || tool.fork(&run, at.clone()).id("b").edit(set("n", json!(7))).label("why", "test");
     let forked = fork().await.unwrap();
-    // The same fork again is the same run, another one is refused.
+    // The same fork again returns the same run, and another fork with this id is refused.
     assert_eq!(fork().await.unwrap(), forked);
     let other = tool.fork(&run, at.clone()).id("b").await.unwrap_err();
     assert_eq!(other.kind(), ErrorKind::AlreadyExists, "{other}");
@@ -107,7 +107,7 @@ async fn fork_without_graph_is_claimed_by_serving_process() {
     service.serve(&graph()).unwrap();
     let clock = SystemClock::new();
     while service.questions(&forked).await.unwrap().is_empty() {
-        assert!(clock.monotonic() < Duration::from_secs(60), "nobody took the fork up");
+        assert!(clock.monotonic() < Duration::from_secs(60), "no process must claim the fork");
         clock.sleep(Duration::from_millis(5)).await;
     }
     tool.respond(&forked, "ask", ferrata_core::ask::Answer::accept(3).unwrap()).await.unwrap();
@@ -116,7 +116,7 @@ async fn fork_without_graph_is_claimed_by_serving_process() {
     assert_eq!(tool.export(&run).await.unwrap(), before, "the source changed");
 }
 
-/// The fork was written first and refused then: it stood in the store, and whoever served its workflow took it up.
+/// A fork that this runtime cannot drive is refused before it is written.
 #[tokio::test]
 async fn undrivable_fork_is_not_written() {
     let (store, service, tool, run) = waiting().await;
@@ -140,7 +140,7 @@ async fn fork_can_start_at_unvisited_node() {
 async fn a_log_is_held_against_itself() {
     let store = MemoryStore::new();
     let service = Runtime::builder(store.clone()).build().await.unwrap();
-    // Large enough for several bases.
+    // The state is large enough for several bases.
     let graph = Graph::<Context>::builder("swell")
         .node("more", async |cx, mut s| {
             s.set("text", "x".repeat(9_000 + cx.visit().get() as usize))?;
@@ -160,7 +160,7 @@ async fn a_log_is_held_against_itself() {
     let checked = tool.check_log(run.run()).await.unwrap();
     assert!(checked.bases > 1, "{checked:?}");
     assert_eq!(checked.records, checked.last.get() + 1);
-    // A base that holds another state than its records, with every checksum right.
+    // A base whose state differs from its records, with correct checksums.
     let broken = tool.export(run.run()).await.unwrap();
     let mut planted = 0;
     store.tamper(run.run(), |records| {
@@ -189,7 +189,7 @@ async fn what_happened_is_said_from_any_record_on() {
     assert!(later.len() < all.len());
 }
 
-/// Whatever is known of a run is a condition, those that are set hold together, and the pages of a listing follow each other.
+/// Every fact of a run can be a condition of a listing, conditions are combined with "and", and pages follow each other.
 #[tokio::test]
 async fn listing_filters_runs_by_facts() {
     let (_store, service, tool, first) = waiting().await;

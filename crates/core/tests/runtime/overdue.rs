@@ -19,7 +19,7 @@ fn hours(hours: u64) -> Duration {
     Duration::from_secs(hours * 3_600)
 }
 
-/// Branches that wait for a time, each in its own way, named by the hour.
+/// Branches that each wait in another way until an hour, after which they are named.
 fn waiting(begun: &Arc<Mutex<Vec<&'static str>>>, at_once: u32) -> Graph<Context> {
     let begin = |name: &'static str| {
         let begun = Arc::clone(begun);
@@ -58,7 +58,7 @@ fn waiting(begun: &Arc<Mutex<Vec<&'static str>>>, at_once: u32) -> Graph<Context
         .node("five", move |cx, _s| {
             five();
             async move {
-                // The first of the two moves it no more, once both have come; one that has not come never did.
+                // The first of these times must not count after both have passed, and a time that has not come never counts.
                 cx.sleep(hours(1)).await?;
                 tokio::select! {
                     slept = cx.sleep(hours(4)) => slept?,
@@ -97,14 +97,14 @@ fn waiting(begun: &Arc<Mutex<Vec<&'static str>>>, at_once: u32) -> Graph<Context
         .unwrap()
 }
 
-/// Delays before a retry and deadlines of questions had no time in this, and began before all timers, whenever they were due. A timer
-/// that had not come, and that its node may have given up, counted more than one that had.
+/// Activations whose times have passed restart in the order of these times. Retry delays and question deadlines count like timers. A timer that has
+/// not expired counts as later.
 ///
 /// Guarantees: TIMER-5.
 #[test]
 fn due_activations_restart_in_time_order() {
     on_each_runtime(async || {
-        // Nodes that are at work beside each other on several threads say in any order that they have begun.
+        // On several threads, concurrent nodes report their starts in any order.
         let flavor = tokio::runtime::Handle::current().runtime_flavor();
         let most = if flavor == tokio::runtime::RuntimeFlavor::CurrentThread { 100 } else { 1 };
         for at_once in [1, 2, 100].into_iter().filter(|at_once| *at_once <= most) {
@@ -115,7 +115,7 @@ fn due_activations_restart_in_time_order() {
             let key = RunKey::try_from("r").unwrap();
             let outcome = run.wait().await.unwrap();
             assert!(matches!(outcome, Outcome::Interrupted(_) | Outcome::Sleeping { .. }), "{outcome:?}");
-            // `five` goes on by itself once, so that its second timer is set.
+            // `five` continues alone once, so that its second timer is set.
             world.clock.advance(hours(1));
             let other = world.patient_process().await;
             let outcome = other.resume(&graph, "r").await.unwrap().wait().await.unwrap();
@@ -126,7 +126,7 @@ fn due_activations_restart_in_time_order() {
             let last = world.patient_process().await;
             let Outcome::Sleeping { .. } = last.resume(&graph, "r").await.unwrap().wait().await.unwrap()
             else {
-                panic!("it does not sleep")
+                panic!("the run is not idle")
             };
             let expected = ["2: tried", "3: slept", "4: heard", "5: slept", "6: slept", "7: asked", "later"];
             assert_eq!(*begun.lock().unwrap(), expected, "{at_once} at once");

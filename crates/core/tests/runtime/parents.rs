@@ -64,7 +64,7 @@ async fn child_ends_with_activation_unless_left() {
         .unwrap();
     let run = runtime.start(&graph, Context::new()).id("p").await.unwrap();
     world.pass(run.completed()).await.unwrap();
-    // It was cancelled before the end of its activation was on record.
+    // The child was cancelled before the end of the parent's activation was recorded.
     assert_eq!(status(&world, &key("bound")).await, RunStatus::Cancelled);
     for run in ["left", "alone"] {
         until(&world, &key(run), RunStatus::Interrupted).await;
@@ -100,7 +100,7 @@ async fn failure_cancels_siblings_before_its_record() {
     assert_eq!(status(&world, &key("sibling")).await, RunStatus::Cancelled);
 }
 
-/// A child that fails a given number of times, a sibling that succeeds, and their numbers of executions.
+/// A child that fails `fails` times, a sibling that succeeds, and counters of their executions.
 fn flaky(fails: u32) -> (Graph<Context>, Arc<AtomicU32>) {
     let ran = Arc::new(AtomicU32::new(0));
     let count = Arc::clone(&ran);
@@ -148,7 +148,7 @@ async fn next_attempt_restarts_only_failed_child() {
     world.pass(run.completed()).await.unwrap();
     assert_eq!((steadily.load(Ordering::SeqCst), tried.load(Ordering::SeqCst)), (1, 2));
     let children = children_of(&world, "p").await;
-    assert_eq!(children.len(), 3, "the failed one stays as it is, for who looks into it");
+    assert_eq!(children.len(), 3, "the failed child must stay as it is for later inspection");
     assert_eq!(children.iter().filter(|child| child.status == RunStatus::Failed).count(), 1);
 }
 
@@ -203,10 +203,14 @@ async fn fork_keeps_child_results_and_restarts_active_children() {
     world.pass(asked).await;
     drop(resumed);
     let (ours, theirs) = (children_of(&world, "p").await, children_of(&world, "f").await);
-    assert_eq!((ours.len(), theirs.len()), (2, 1), "what came of the first is kept, the second is its own");
+    assert_eq!(
+        (ours.len(), theirs.len()),
+        (2, 1),
+        "the fork keeps the result of the first child, and has its own second child"
+    );
     let asks = |child: &&RunHead| child.facts.workflow.as_str() == "gate";
     let ours = ours.iter().find(asks).unwrap();
-    assert_ne!(ours.run, theirs[0].run, "a running child is never shared");
+    assert_ne!(ours.run, theirs[0].run, "a fork must not share an active child");
     for (child, answer) in [(&ours.run, true), (&theirs[0].run, false)] {
         runtime.respond(child, "ok", Answer::accept(answer).unwrap()).await.unwrap();
     }
@@ -218,7 +222,7 @@ async fn fork_keeps_child_results_and_restarts_active_children() {
     }
 }
 
-/// Before the child's start, between, and after its end: a fork starts a child of its own, or has what came of the one that ended.
+/// A fork from before the child's end starts its own child. A fork from after it keeps the child's result.
 ///
 /// Guarantees: CHILD-13.
 #[tokio::test]
@@ -262,7 +266,7 @@ async fn fork_never_shares_active_child() {
             assert_eq!(children_of(&world, &id).await.len(), usize::from(!keeps), "at {seq}");
         }
         let wanted = if has_ended { RunStatus::Completed } else { RunStatus::Interrupted };
-        assert_eq!(status(&world, &original).await, wanted, "no fork touches it");
+        assert_eq!(status(&world, &original).await, wanted, "a fork must not change the child");
     }
 }
 
@@ -274,7 +278,7 @@ async fn unpaused_parent_receives_child_result() {
         .node(
             "wait",
             using!(child; cx, s => {
-                // Its parent's pause is not its own.
+                // A child that the parent leaves does not take over the parent's pause.
                 cx.child(&child, with(1)).on_parent_end(OnParentEnd::Leave).await?;
                 Ok(s)
             }),
@@ -304,7 +308,7 @@ async fn child_start_under_cancelled_parent_is_cancelled() {
     first.start(&graph, Context::new()).id("p").await.unwrap();
     until_asleep(&world, &key("p")).await;
     let child_run = only_child_of(&world, "p").await;
-    // As if the child's start had come after the cancellation: its parent ended without it.
+    // Purge the parent, as if the child had started after the parent's cancellation.
     world.store.purge(&key("p"), None).await.unwrap();
     served(&second, &[&child]);
     second.respond(&child_run.run, "ok", Answer::accept(true).unwrap()).await.unwrap();

@@ -22,7 +22,7 @@ async fn runtime(store: &MemoryStore) -> Runtime {
     Runtime::builder(store.clone()).build().await.unwrap()
 }
 
-/// Counts, asks, and doubles; `then` is where the gate leads.
+/// A graph that counts, asks, and doubles. The gate leads to `then`.
 fn graph(then: &str) -> Graph<Context> {
     Graph::<Context>::builder("g")
         .channel("path", Reducer::Append)
@@ -55,7 +55,7 @@ fn graph(then: &str) -> Graph<Context> {
         .unwrap()
 }
 
-/// A run that has been answered and is completed.
+/// A run that was answered and has completed.
 async fn done(store: &MemoryStore) -> Runtime {
     let runtime = runtime(store).await;
     let graph = graph("double");
@@ -86,7 +86,7 @@ async fn past_state_is_found_by_number_id_visit() {
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
 }
 
-/// A slip of the pen was told as if the log had lost the record.
+/// An unknown node name in a position yields an error that suggests the closest name.
 #[tokio::test]
 async fn unknown_node_position_suggests_closest_name() {
     let store = MemoryStore::new();
@@ -99,7 +99,7 @@ async fn unknown_node_position_suggests_closest_name() {
         assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::NotFound, unknown));
     }
     assert_eq!(runtime.find_node(&run, "double").await.unwrap().as_str(), "double");
-    // Nor is it made up what was meant.
+    // A name without a similar node yields no suggestion.
     let far = runtime.find_node(&run, "publish").await.unwrap_err();
     assert_eq!(far.to_string(), "run default/r: the graph has no node `publish`");
     let forked = runtime.fork(&run, Position::Latest).start_at(["tripple"]).await.unwrap_err();
@@ -251,7 +251,7 @@ async fn an_exported_run_is_imported_as_it_was() {
     assert_eq!(one, two);
 
     let cut: String = text.lines().take(3).map(|line| format!("{line}\n")).collect();
-    // The checksum of the first record, turned into another number that fits.
+    // Replace the checksum of the first record by another number of the same length.
     let (before, after) = text.split_once("\"crc\":").unwrap();
     let digits = after.find(|c: char| !c.is_ascii_digit()).unwrap();
     let wrong = after[..digits].parse::<u32>().unwrap() ^ 1;
@@ -267,7 +267,7 @@ async fn an_exported_run_is_imported_as_it_was() {
     assert!(other.head(&key("bad")).await.unwrap().is_none());
 }
 
-/// A chain of so many nodes that add to a list.
+/// A chain of `nodes` nodes that append to a list.
 fn chain(nodes: usize) -> Graph<Context> {
     let mut builder = Graph::<Context>::builder("chain").channel("path", Reducer::Append);
     for at in 0..nodes {
@@ -300,7 +300,7 @@ async fn prune_follows_policy_and_preserves_retained_states() {
     runtime.unpin(&key("r"), Seq::new(last - 20)).await.unwrap();
     let (records, bytes) = runtime.apply_retention(&key("r"), &policy).await.unwrap();
     let first = runtime.head(&key("r")).await.unwrap().unwrap().first.get();
-    // Pinning and unpinning are records as well.
+    // Pinning and unpinning also write records.
     assert_eq!((first, records, bytes > 0), (last + 2 - 9, 13, true));
     for seq in first..=last {
         let kept = runtime.state_at(&graph, &key("r"), Seq::new(seq)).await.unwrap();
@@ -323,7 +323,7 @@ async fn active_run_prunes_its_log() {
         panic!()
     };
     assert_eq!(state.get::<Vec<String>>("path").unwrap().unwrap().len(), 400);
-    // The last look is beside the run: let it end.
+    // The driver polls its head a last time, concurrently with the run. Wait for that poll.
     let settled = async {
         loop {
             let head = runtime.head(&key("r")).await.unwrap().unwrap();
@@ -398,7 +398,7 @@ async fn old_state_version_migrates_step_by_step() {
     let error = runtime.resume(&build(1), "r").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::GraphChanged, "{error}");
     assert!(error.to_string().contains("add `.migrate(2, ..)`"), "{error}");
-    assert_eq!(runtime.head(&key("r")).await.unwrap().unwrap(), head, "nothing was changed");
+    assert_eq!(runtime.head(&key("r")).await.unwrap().unwrap(), head, "the check must change nothing");
     let Outcome::Completed(state) = runtime.resume(&build(2), "r").await.unwrap().wait().await.unwrap()
     else {
         panic!()
@@ -431,6 +431,6 @@ async fn a_post_mortem_tells_what_happened_and_why() {
         "no \\| network",
         "`fails@1` stopped the run",
     ] {
-        assert!(text.contains(part), "{part} is not in\n{text}");
+        assert!(text.contains(part), "{part} is missing in\n{text}");
     }
 }

@@ -34,7 +34,7 @@ async fn resume(runtime: &Runtime, graph: &Graph<Context>) -> Outcome<Context> {
 fn completed(outcome: Outcome<Context>) -> Context {
     match outcome {
         Outcome::Completed(state) => state,
-        other => panic!("not completed: {other:?}"),
+        other => panic!("the run did not complete: {other:?}"),
     }
 }
 
@@ -290,7 +290,7 @@ async fn long_sleep_releases_run_short_sleep_does_not() {
         .unwrap();
     let run = start(&runtime, &graph).await;
     let nap = async {
-        // The heartbeat, the driver's poll, and nothing else sleeps; the nap rings when its time has come.
+        // Only the heartbeat and the driver's poll advance the clock, and the timer fires when its time has come.
         for _ in 0..80 {
             world.clock.advance(Duration::from_millis(500));
             tokio::task::yield_now().await;
@@ -305,7 +305,7 @@ async fn long_sleep_releases_run_short_sleep_does_not() {
     assert_eq!(
         runtime.head(&key()).await.unwrap().unwrap(),
         head,
-        "a resume before its time changes nothing"
+        "a resume before the timer expires must change nothing"
     );
     world.clock.advance(4 * DAY);
     assert!(world.is_due().await);
@@ -514,7 +514,7 @@ impl TryFrom<u32> for Small {
     }
 }
 
-/// A default that its type refuses was the answer again and again, as fast as the store took it: 12,765 records in 1.5 seconds.
+/// A default that the answer type rejects must not be used as the answer again and again.
 ///
 /// Guarantees: QUESTION-9.
 #[tokio::test]
@@ -548,7 +548,7 @@ async fn invalid_default_fails_node_without_asking_again() {
     let records = world.store.head(&key()).await.unwrap().unwrap().seq.get() - before;
     assert!(records <= 6, "{records} records");
 
-    // A default that is refused at once is no question at all; a retry asks anew.
+    // A default that is invalid when the node asks fails the node without a question. A retry asks again.
     AT_FIRST.store(7, Ordering::SeqCst);
     runtime.retry(&key()).await.unwrap();
     let Outcome::Failed { failure, .. } = resume(&runtime, &graph).await else { panic!() };

@@ -26,7 +26,7 @@ struct Notes {
     safe: Arc<Mutex<u32>>,
 }
 
-/// Counts to five from where the attempts before came to.
+/// A node that counts to five, starting from the progress of the attempts before.
 fn count(effect: Effect) -> Graph<Context> {
     Graph::<Context>::builder("count")
         .node("count", async |cx: NodeContext, mut s: Draft<Context>| {
@@ -66,7 +66,7 @@ async fn next_attempt_reads_progress_of_previous_one() {
         let state = world.pass(run.completed()).await.unwrap();
         assert_eq!(state.get_value("from"), Some(&json!(3)), "{effect:?}");
         assert_eq!(*notes.found.lock().unwrap(), [None, Some(3)], "{effect:?}");
-        // It went with the activation.
+        // The progress was removed with the activation.
         let now = one.checkpoint(&key(), Position::Latest).await.unwrap();
         assert_eq!(now.next, []);
         let mut told = Vec::new();
@@ -80,7 +80,7 @@ async fn next_attempt_reads_progress_of_previous_one() {
     }
 }
 
-/// An attempt of an hour began from nothing after each crash, unless it was cut into steps.
+/// After a crash, the next attempt starts from the last recorded progress.
 ///
 /// Guarantees: STEP-3.
 #[tokio::test]
@@ -110,14 +110,14 @@ async fn progress_survives_crash_at_any_write() {
             let ended = notes.found.lock().unwrap().is_empty();
             assert!(
                 ended || first.unwrap_or(0) >= safe,
-                "{fault:?} at {at}: {first:?}, {safe} was on record"
+                "{fault:?} at {at}: found {first:?}, but {safe} was recorded"
             );
         }
     }
     assert!(crashes > 10, "{crashes} crashes");
 }
 
-/// Another process writes to the run between two of them: the record of the second is refused, and made anew.
+/// Another process writes between two progress records. The second record conflicts, and is written again.
 ///
 /// Guarantees: STEP-3.
 #[tokio::test]

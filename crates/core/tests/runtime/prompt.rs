@@ -21,17 +21,17 @@ use tokio::task::JoinSet;
 use super::family::*;
 use super::world::World;
 
-/// Less than the time after which the children of a parent that rests are looked at.
+/// Shorter than the interval at which an idle parent polls its children.
 const SOON: Duration = Duration::from_secs(4);
 
-/// When the child ends: before or after which operation of the process that drives the parent.
+/// The time of the child's end: before or after a store operation of the process that drives the parent.
 #[derive(Clone, Copy, Debug)]
 enum Moment {
     Before(u64),
     After(u64),
 }
 
-/// A parent that rests as soon as it waits, in a process whose operations can be held up.
+/// A parent that becomes idle as soon as it waits, in a process whose store operations the test can delay.
 async fn resting(world: &World) -> (Arc<FaultStore<MemoryStore>>, Runtime, Graph<Context>) {
     let store = Arc::new(FaultStore::new(world.store.clone(), FaultPlan::new()));
     let runtime = Runtime::builder_with(Arc::clone(&store) as _)
@@ -52,7 +52,7 @@ async fn child_of(store: &MemoryStore) -> Option<(RunKey, RunStatus)> {
     found.pop().map(|head| (head.run, head.status))
 }
 
-/// Answers the question of the child once it is asked, and waits until whoever drives the child to its end may have told of that.
+/// Answers the child's question once it is asked. Waits until the child's driver has had time to notify the parent.
 async fn end_child(store: MemoryStore, by: Runtime) {
     loop {
         if let Some((child, _)) = child_of(&store).await
@@ -70,7 +70,7 @@ async fn end_child(store: MemoryStore, by: Runtime) {
     }
 }
 
-/// How long the parent takes if the child ends at this moment.
+/// Returns how long the parent takes if the child ends at this moment.
 async fn time_to_hear(moment: Moment, elsewhere: bool) -> Duration {
     let world = World::new();
     let (store, runtime, graph) = resting(&world).await;
@@ -87,7 +87,7 @@ async fn time_to_hear(moment: Moment, elsewhere: bool) -> Duration {
             }
             tokio::task::yield_now().await;
         }
-        // Where the operation itself stands in the way, the child ends after it.
+        // If the operation itself blocks the child's end, the child ends after the operation.
         ending.detach_all();
     };
     match moment {
@@ -105,7 +105,7 @@ async fn time_to_hear(moment: Moment, elsewhere: bool) -> Duration {
                 break;
             }
             () = tokio::task::yield_now() => {
-                // Slowly: only what nothing but time moves takes time.
+                // Advance the clock slowly, so that only waits for time take time.
                 if turn % 200 == 0 {
                     world.clock.advance(Duration::from_millis(50));
                 }
@@ -125,7 +125,10 @@ async fn child_end_wakes_parent_that_is_going_idle() {
     runtime.start(&graph, Context::new()).id("p").await.unwrap();
     until_asleep(&world, &key("p")).await;
     let operations = store.operations();
-    assert!(operations >= 5, "both start, the child asks, and the parent notes it and rests: {operations}");
+    assert!(
+        operations >= 5,
+        "both runs start, the child asks, the parent notes it and becomes idle: {operations}"
+    );
     let mut late = Vec::new();
     for operation in 0..operations {
         for moment in [Moment::Before(operation), Moment::After(operation)] {
@@ -137,7 +140,7 @@ async fn child_end_wakes_parent_that_is_going_idle() {
             }
         }
     }
-    assert!(late.is_empty(), "with whether the child ended elsewhere: {late:#?}");
+    assert!(late.is_empty(), "late moments, each with whether the child ended in another process: {late:#?}");
 }
 
 /// A run that waits for a timer or a deadline is still notified of earlier events.

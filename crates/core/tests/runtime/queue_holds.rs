@@ -21,7 +21,7 @@ fn key(id: &str) -> RunKey {
     id.try_into().unwrap()
 }
 
-/// A workflow that fails until it is mended.
+/// A workflow that fails until `is_mended` is set.
 fn broken(is_mended: &Arc<AtomicBool>) -> Graph<Context> {
     let is_mended = Arc::clone(is_mended);
     let work = move |_cx, s: Draft<Context>| {
@@ -41,7 +41,7 @@ async fn statuses(store: &MemoryStore, run: &RunKey) -> Vec<(RecordKind, RunStat
     headers.iter().map(|header| (header.kind, header.status)).collect()
 }
 
-/// A failed run is retried or moved: no record leaves it active, so no process claims it in between.
+/// A retry or a move of a failed run puts it on hold in the same append. No record leaves it active, so no process claims it in between.
 #[tokio::test]
 async fn revived_run_is_held_in_one_append() {
     for is_moved in [false, true] {
@@ -63,10 +63,10 @@ async fn revived_run_is_held_in_one_append() {
         let now = process.checkpoint(run.run(), Position::Latest).await.unwrap();
         assert_eq!(now.paused, Some(queue_pause_reason("mail")));
         let Some(RunChange::Held { run: held, head: at, .. }) = news.recv().await else {
-            panic!("it is on hold")
+            panic!("the run must be on hold")
         };
         assert_eq!((&held, at), (run.run(), head.head()));
-        // Whatever a process does by itself, it does not begin.
+        // No process starts the run on its own.
         world.pass_for(std::time::Duration::from_secs(86_400)).await;
         assert_eq!(process.head(run.run()).await.unwrap().unwrap().head(), head.head());
         process.unpause(run.run()).by("queue").await.unwrap();
@@ -78,7 +78,7 @@ async fn revived_run_is_held_in_one_append() {
     }
 }
 
-/// A run that an operator paused before it failed keeps the operator's reason behind that of the queue: the slot alone does not unpause it.
+/// A run that was paused before it failed keeps the operator's reason next to that of the queue. A slot alone does not unpause it.
 #[tokio::test]
 async fn paused_run_keeps_both_reasons() {
     let (gate, process) = (Arc::new(Notify::new()), World::new().process().await.unwrap());
@@ -99,13 +99,13 @@ async fn paused_run_keeps_both_reasons() {
     let paused = async || process.checkpoint(run.run(), Position::Latest).await.unwrap().paused;
     let both = format!("{}; lunch", queue_pause_reason("mail"));
     assert_eq!(paused().await, Some(both.clone()));
-    // It is moved while it waits.
+    // The run is moved while it waits for a slot.
     process.go_to(run.run(), "work", "again").await.unwrap();
     assert_eq!(paused().await, Some(both));
 }
 
-/// A failed run that still lets a payment finish is retried, in its process or in another: the payment is recorded, and what the retry begins
-/// waits.
+/// A failed run that waits for a payment to finish is retried, in its own process or in another. The payment is recorded, and the retried nodes wait
+/// for a slot.
 #[tokio::test]
 async fn retry_beside_payment_holds_run() {
     for is_here in [true, false] {
@@ -154,7 +154,7 @@ async fn retry_beside_payment_holds_run() {
     }
 }
 
-/// A fork is a start of its own: on hold, without a claim, and with the tags of the queue.
+/// A fork counts as a start of its own: it is on hold, unclaimed, and has the tags of the queue.
 #[tokio::test]
 async fn fork_is_held_as_start_of_its_own() {
     let (world, is_mended) = (World::new(), Arc::new(AtomicBool::new(true)));
@@ -173,14 +173,14 @@ async fn fork_is_held_as_start_of_its_own() {
     assert!(start != START && start.split('.').count() == 3, "{start}");
     let now = process.checkpoint(handle.run(), Position::Latest).await.unwrap();
     assert_eq!(now.paused, Some(queue_pause_reason("mail")));
-    // Made again it is the same fork; another queue may have another one.
+    // The same request again returns the same fork. A fork into another queue needs another id.
     assert_eq!(fork().await.unwrap(), *handle.run());
     let other = process.fork(run.run(), Position::Latest).id("g").label("queue", "slow").await.unwrap();
     assert_eq!(
         process.checkpoint(&other, Position::Latest).await.unwrap().paused,
         Some(queue_pause_reason("slow"))
     );
-    // A run without both labels goes through no queue.
+    // A run without both queue labels does not use a queue.
     let free = process.start(&graph, Context::new()).id("free").label("queue", "of my own").await.unwrap();
     world.pass(free.completed()).await.unwrap();
     let free =
@@ -188,7 +188,7 @@ async fn fork_is_held_as_start_of_its_own() {
     assert!(free.is_driven_here());
 }
 
-/// A run is exported while it is active, and imported: it is on hold, and the same import again is the same run.
+/// A run that is exported while it is active is imported on hold. The same import again returns the same run.
 #[tokio::test]
 async fn imported_run_is_held_once() {
     let (world, is_mended) = (World::new(), Arc::new(AtomicBool::new(false)));
@@ -197,7 +197,7 @@ async fn imported_run_is_held_once() {
     world.pass(run.wait()).await.unwrap();
     let failed = process.export(run.run()).await.unwrap();
     let end = process.head(run.run()).await.unwrap().unwrap().seq;
-    // As it was when its process had it.
+    // The exported log ends while the process drove the run.
     let active = process.export_before(run.run(), end).await.unwrap();
     for text in [&active, &failed] {
         let to = Runtime::builder(MemoryStore::new()).operator();
@@ -213,7 +213,7 @@ async fn imported_run_is_held_once() {
                 (RunStatus::Interrupted, Some(queue_pause_reason("mail")))
             ),
         }
-        // What is on hold is imported as it is.
+        // A run that is already on hold is imported unchanged.
         let (text, to) =
             (to.export(&key("copy")).await.unwrap(), Runtime::builder(MemoryStore::new()).operator());
         to.import(&text, None).await.unwrap();
@@ -221,7 +221,7 @@ async fn imported_run_is_held_once() {
     }
 }
 
-/// A file with records that cannot be read is refused like any other bad file, also where the run goes through a queue.
+/// A file with unreadable records is refused like any other invalid file, even if the run belongs to a queue.
 #[tokio::test]
 async fn unreadable_import_is_refused() {
     let world = World::new();
@@ -234,14 +234,14 @@ async fn unreadable_import_is_refused() {
     let first = lines[0]
         .replace(&format!("\"records\":{}", lines.len() - 1), &format!("\"records\":{}", lines.len() - 2));
     lines[0] = &first;
-    // Without its first record the log has no base.
+    // Without its first record, the log has no base.
     lines.remove(1);
     let refused = process.import(&lines.join("\n"), Some(key("copy"))).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
     assert!(process.head(&key("copy")).await.unwrap().is_none());
 }
 
-/// Two runs cannot be one queue or one schedule: neither is forked, nor imported under another id.
+/// Two runs cannot be the same queue or schedule, so a queue or schedule run cannot be forked, or imported under another id.
 #[tokio::test]
 async fn copies_of_queues_and_schedules_are_refused() {
     let process = World::new().process().await.unwrap();
@@ -260,7 +260,7 @@ async fn copies_of_queues_and_schedules_are_refused() {
         let text = process.export(run.run()).await.unwrap();
         let refused = process.import(&text, Some(key("copy"))).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
-        // A backup is brought back under its own id.
+        // A backup can be restored under its own id.
         process.purge(run.run()).await.unwrap();
         process.import(&text, None).await.unwrap();
     }

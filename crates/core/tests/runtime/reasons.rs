@@ -17,7 +17,7 @@ use ferrata_core::{ErrorKind, Seq};
 use super::family::*;
 use super::world::World;
 
-/// Explains a run, and what its activations do, as the page and the command would show it.
+/// Explains a run and its activations, as the web page and the command show them.
 async fn explained(runtime: &Runtime, run: &RunKey) -> (Vec<RunReason>, Vec<ActivationPhase>) {
     let head = runtime.head(run).await.unwrap().unwrap();
     let explanation = runtime.explain(&head, &ReasonCache::new()).await.unwrap();
@@ -31,7 +31,7 @@ fn texts(reasons: &[RunReason]) -> Vec<&str> {
     reasons.iter().map(|reason| reason.text.as_str()).collect()
 }
 
-/// A parent whose child asked was said to be moved on by a timer that had gone off long ago.
+/// A parent whose child asks a question waits for this child, and not for a timer that fired long ago.
 #[tokio::test]
 async fn parent_waits_for_child_that_asks() {
     let world = World::new();
@@ -45,7 +45,7 @@ async fn parent_waits_for_child_that_asks() {
     assert_eq!(head.status, InProgress);
     let cache = ReasonCache::new();
     let found = runtime.explain(&head, &cache).await.unwrap();
-    // As much of its id as tells it from others.
+    // The shortest prefix of the child's id that is unique.
     let short = format!("{}…", &child_run.run.as_str()["gate-".len()..][..6]);
     let expected = format!("waits at `wait@1` for `gate-{short}`, which asks `ok@1:gate`: Go on?");
     assert_eq!(texts(&found.reasons), [expected.as_str()]);
@@ -54,7 +54,7 @@ async fn parent_waits_for_child_that_asks() {
     assert_eq!(reason.question.as_deref(), Some("ok@1:gate"));
     assert_eq!(found.questions, runtime.questions(&key("p")).await.unwrap());
     assert_eq!(explained(&runtime, &key("p")).await.1, [ActivationPhase::WaitingForRuns]);
-    // What the child does changes without a record of its parent.
+    // The child changes without a record of its parent.
     runtime.pause(&child_run, "lunch").await.unwrap();
     let found = runtime.explain(&head, &cache).await.unwrap();
     let expected = format!("waits at `wait@1` for `gate-{short}`, which is paused: lunch");
@@ -100,7 +100,7 @@ async fn child_that_asks_comes_before_many() {
     assert_eq!(reasons[3].text, "waits for 27 runs more that it started");
 }
 
-/// A retried run that nobody drives was shown as at work.
+/// A retried run without a process is reported as waiting for a process, not as running.
 #[tokio::test]
 async fn retried_run_waits_for_process() {
     let world = World::new();
@@ -122,7 +122,7 @@ async fn retried_run_waits_for_process() {
     assert_eq!((reasons[0].kind, phases), (ReasonKind::Orphaned, vec![ActivationPhase::WaitingForProcess]));
 }
 
-/// One retry was told as two times that move the run.
+/// A retry that waits for its delay is one reason, with the error of the last attempt.
 #[tokio::test]
 async fn retry_is_told_once_with_its_error() {
     let world = World::new();
@@ -174,7 +174,7 @@ async fn idle_run_names_what_it_waits_for() {
     assert_eq!(texts(&explained(&runtime, &key("r")).await.0), ["was cancelled: enough"]);
 }
 
-/// A person's "no" was reported as "accepted".
+/// The timeline and the report show the answer of a person, also a "no".
 #[tokio::test]
 async fn timeline_and_report_show_answers() {
     let world = World::new();
@@ -213,7 +213,7 @@ async fn timeline_and_report_show_answers() {
     assert_eq!(explained(&runtime, &key("r")).await, (Vec::new(), Vec::new()));
 }
 
-/// A child that cannot be read is a reason with its cause, and hides nothing.
+/// A child that cannot be read is a reason with the cause of the error, and the other reasons are still listed.
 #[tokio::test]
 async fn unreadable_child_is_a_reason() {
     let world = World::new();

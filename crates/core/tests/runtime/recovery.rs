@@ -71,7 +71,7 @@ async fn sleeping_run_wakes_at_its_time() {
     assert!(took >= Duration::from_secs(600) && took < Duration::from_secs(605), "{took:?}");
 }
 
-/// A node that never ends the first time, and tells that it began.
+/// A node that never ends in its first attempt. It signals its start, and counts its starts.
 struct Stuck(Arc<Notify>, Arc<std::sync::atomic::AtomicU32>);
 
 #[async_trait::async_trait]
@@ -107,7 +107,7 @@ async fn run_of_dead_process_continues_after_heartbeat_expires() {
     assert_eq!(count.load(std::sync::atomic::Ordering::SeqCst), 2);
 }
 
-/// A run whose process died lay there until the time for which its node waited, whatever the node did beside.
+/// A run of a dead process is claimed at once, whatever its node waits for, even if another part of the node was working.
 ///
 /// Guarantees: TIMER-3.
 #[tokio::test]
@@ -127,7 +127,7 @@ async fn run_of_dead_process_ignores_timer_beside_work() {
                         }
                         Ok::<_, ferrata_core::Error>(())
                     });
-                    // Noted before the work is begun, and while it goes on.
+                    // The note is recorded before the work begins, or while it is in progress.
                     let waits = async {
                         match wait {
                             "sleep" => cx.sleep(DAY).await.map(drop),
@@ -193,10 +193,14 @@ async fn run_with_misfit_graph_stalls_without_blocking_others() {
     let stalled = fresh.stalled();
     assert_eq!(stalled.len(), 1);
     assert_eq!((stalled[0].run.clone(), stalled[0].error.kind()), (key("a"), ErrorKind::GraphChanged));
-    assert_eq!(fresh.head(&key("a")).await.unwrap().unwrap().epoch.get(), 1, "no claim was burned");
+    assert_eq!(
+        fresh.head(&key("a")).await.unwrap().unwrap().epoch.get(),
+        1,
+        "no claim must count as fruitless"
+    );
 }
 
-/// Ten deployments within the hours of one node parked its run, as if it had ended ten processes: each had let go of it in order.
+/// Ten processes release the run in order during one long node. These claims do not count as fruitless, so the run is not parked.
 ///
 /// Guarantees: CONTROL-16.
 #[tokio::test]
@@ -204,7 +208,7 @@ async fn orderly_shutdowns_park_nothing() {
     let world = World::new();
     let graph = Graph::<Context>::builder("long")
         .node("work", async |cx: ferrata_core::node::NodeContext, s| {
-            // Longer than any of the processes but the last.
+            // Longer than the lifetime of every process but the last.
             cx.clock().sleep(Duration::from_secs(60)).await;
             Ok(s)
         })
@@ -246,7 +250,7 @@ async fn a_run_that_makes_no_progress_is_parked() {
     let first = world.process().await;
     first.start(&graph, Context::new()).id("r").await.unwrap().wait().await.unwrap();
     first.respond(&key("r"), "ok", Answer::accept(true).unwrap()).await.unwrap();
-    // Claimed over and over by processes that die of it.
+    // Several processes claim the run, and each of them dies.
     let stuck = Graph::<Context>::builder("g")
         .node("ok", async |_cx, _s| {
             std::future::pending::<()>().await;
@@ -306,10 +310,10 @@ async fn distant_retries_follow_policy_without_parking() {
     world.pass(run.completed()).await.unwrap();
     assert_eq!(count.load(std::sync::atomic::Ordering::SeqCst), FAIL + 1);
     let head = runtime.head(&key("r")).await.unwrap().unwrap();
-    assert_eq!(head.epoch.get(), FAIL + 1, "it rested between the attempts");
+    assert_eq!(head.epoch.get(), FAIL + 1, "the run must be idle between the attempts");
 }
 
-/// Has the next write done without a reply, and every try to repeat it fail.
+/// Lets the next write succeed without a reply, and every retry of it fail.
 fn lose(store: &FaultStore<MemoryStore>) {
     let next = store.operations();
     store.plan(next, Fault::After);
@@ -343,7 +347,7 @@ async fn claim_without_reply_leaves_no_run_stuck() {
     assert_eq!(first.head(&key("claimed")).await.unwrap().unwrap().status, RunStatus::Completed);
 }
 
-/// The process that had not heard of its start made it again, also after the run was removed by a caller that looked.
+/// A process with an unknown start outcome must not write the start again after the run was purged, even if another caller purged it.
 ///
 /// Guarantees: CONTROL-22.
 #[tokio::test]
@@ -355,7 +359,7 @@ async fn unknown_start_is_not_repeated_after_removal() {
             Graph::<Context>::builder("g").node("one", async |_cx, _s| Ok(())).entry("one").build().unwrap();
         let next = store.operations();
         lose(&store);
-        // Nor does it come to anything at once when the process tries to find out.
+        // The first read that checks the outcome fails, too.
         store.plan(next + 8, Fault::Before);
         let way: Arc<Mutex<Option<String>>> = Arc::default();
         if arrives_late {
@@ -388,7 +392,7 @@ async fn unknown_start_is_not_repeated_after_removal() {
         let clock = Arc::clone(&world.clock);
         world.pass(async move { clock.sleep(Duration::from_secs(120)).await }).await;
         let head = world.store.head(&key("r")).await.unwrap();
-        assert!(head.is_none(), "late: {arrives_late}, swept: {is_swept}: it is there again: {head:?}");
+        assert!(head.is_none(), "late: {arrives_late}, swept: {is_swept}: the run exists again: {head:?}");
     }
 }
 

@@ -42,7 +42,7 @@ async fn ids_that_are_not_safe_everywhere_are_refused() {
         assert_eq!(error.kind(), ErrorKind::Invalid, "{id:?}");
         assert_eq!(runtime.resume(&graph, id).await.unwrap_err().kind(), ErrorKind::Invalid, "{id:?}");
     }
-    // Only the names of nodes are paths, and each part of a path is a name.
+    // Only node names may be paths, and each part of a path is a valid name.
     for path in ["a/b", "a/b/c"] {
         assert_eq!(ferrata_core::NodeName::new(path).unwrap().as_str(), path);
     }
@@ -63,7 +63,7 @@ async fn unstorable_input_is_refused_at_start() {
     assert_eq!(error.kind(), ErrorKind::TooLarge);
     assert!(error.to_string().contains("`blob`"), "{error}");
     assert_eq!(runtime.head(&RunKey::try_from("large").unwrap()).await.unwrap(), None);
-    // What a `Context` cannot hold is refused before there is an input at all.
+    // A value that `Context` cannot represent is refused before the start.
     assert_eq!(Context::new().set("x", f64::NAN).unwrap_err().kind(), ErrorKind::Invalid);
     assert_eq!(
         Context::new().set("x", BTreeMap::from([(vec![1], 2)])).unwrap_err().kind(),
@@ -82,7 +82,7 @@ async fn unstorable_update_fails_activation_and_names_channel() {
     let Outcome::Failed { failure, state } = run.wait().await.unwrap() else { panic!("not failed") };
     assert_eq!(failure.kind, FailureKind::Update);
     assert!(failure.message.contains("`blob`"), "{failure}");
-    // What was refused must not have touched the state; routes and bases rest on it.
+    // A refused update leaves the state unchanged, because routes and bases use it.
     assert!(!state.contains_key("blob"));
 
     let graph = one(|mut s| {
@@ -94,7 +94,7 @@ async fn unstorable_update_fails_activation_and_names_channel() {
     assert!(failure.message.contains('x'), "{failure}");
 }
 
-/// Two nodes; the second waits for ever unless the runtime lends it a unit.
+/// A graph of two nodes. The second waits forever unless the runtime provides a resource.
 fn two(second: &str, revision: &str, extra: bool) -> Graph<Context> {
     let mut builder = Graph::<Context>::builder("two")
         .node("first", async |_cx, s| Ok(s))
@@ -135,15 +135,15 @@ async fn changed_graph_is_refused_only_at_run_position() {
         let error = second.resume(&graph, "r").await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::GraphChanged);
         assert!(error.to_string().contains(why), "{error}");
-        assert_eq!(second.head(run.run()).await.unwrap(), before, "a refused resume changes nothing");
+        assert_eq!(second.head(run.run()).await.unwrap(), before, "a refused resume must change nothing");
     }
-    // The node in flight is as it was; what changed lies elsewhere.
+    // The running node is unchanged, and only other parts of the graph differ.
     let run = second.resume(&two("second", "1", true), "r").await.unwrap();
     assert!(matches!(run.wait().await.unwrap(), Outcome::Completed(_)));
 }
 
-/// Code of another day asks the open question of a run. One of another type would be given an answer that was checked for the first; one
-/// whose answer is only known better, as after an upgrade from a version that found shapes by itself, is the same question.
+/// A newer program asks the open question of a run. A question with another answer type is refused. The same question with a more precise shape, as
+/// after an upgrade, is accepted.
 ///
 /// Guarantees: QUESTION-12.
 #[tokio::test]
@@ -178,7 +178,7 @@ async fn open_question_survives_unless_answer_shape_changes() {
     }
 }
 
-/// The change was taken in, and the run failed at its next base.
+/// An edit that makes the state too large is refused, and the run does not fail at its next base.
 #[tokio::test]
 async fn oversized_edit_leaves_run_unchanged() {
     let store = MemoryStore::new();

@@ -21,7 +21,7 @@ use super::cost::Counting;
 use super::family::*;
 use super::world::World;
 
-/// Removes everything that has ended. Returns how many runs.
+/// Purges all runs that have ended. Returns their number.
 async fn sweep(runtime: &Runtime) -> u64 {
     let mut policy = RetentionPolicy::keep_all();
     for status in [RunStatus::Completed, RunStatus::Failed, RunStatus::Cancelled] {
@@ -30,7 +30,7 @@ async fn sweep(runtime: &Runtime) -> u64 {
     let would = runtime.sweep(&policy, SweepLimits::default(), true).await.unwrap();
     let report = runtime.sweep(&policy, SweepLimits::default(), false).await.unwrap();
     assert!(report.failed.is_empty(), "{:?}", report.failed);
-    assert!(would.purged >= report.purged, "a dry sweep tells what goes");
+    assert!(would.purged >= report.purged, "a dry run must list the runs that the sweep removes");
     report.purged
 }
 
@@ -51,14 +51,14 @@ async fn purge_refuses_parent_with_active_child() {
     let refused = runtime.purge(&key("p")).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::WrongStatus);
     assert!(refused.to_string().contains(&child_run.to_string()), "{refused}");
-    // As the message says: cancel the run, and purge it then.
+    // Follow the advice of the error: cancel the run, then purge it.
     runtime.cancel(&key("p"), "no need").await.unwrap();
     until(&world, &key("p"), RunStatus::Cancelled).await;
     runtime.purge(&key("p")).await.unwrap();
     assert_eq!(
         status(&world, &child_run).await,
         RunStatus::Cancelled,
-        "what has ended stays until it is removed"
+        "ended runs stay until they are removed"
     );
     runtime.purge(&child_run).await.unwrap();
 }
@@ -78,8 +78,7 @@ async fn a_parent_is_purged_when_its_child_was() {
     assert!(!is_there(&world, "p").await);
 }
 
-/// The parent is paused, so it cannot note what came of its child, which is over: who removes the child now would have the parent wait for
-/// nothing, and lose a result that cost hours.
+/// A paused parent cannot note the result of its completed child. A purge of the child is refused, because the parent would lose the result.
 ///
 /// Guarantees: CHILD-14.
 #[tokio::test]
@@ -102,7 +101,7 @@ async fn purge_refuses_child_before_parent_notes_end() {
     assert!(refused.to_string().contains("default/p"), "{refused}");
     runtime.unpause(&key("p")).await.unwrap();
     until(&world, &key("p"), RunStatus::Completed).await;
-    assert_eq!(sweep(&runtime).await, 2, "nobody needs them any more");
+    assert_eq!(sweep(&runtime).await, 2, "no run needs the purged runs any more");
 }
 
 /// Guarantees: CHILD-14.
@@ -133,17 +132,17 @@ async fn purge_refuses_failed_parent_with_active_children() {
     runtime.start(&graph, Context::new()).id("p").await.unwrap();
     until(&world, &key("p"), RunStatus::Failed).await;
     until(&world, &key("c"), RunStatus::Interrupted).await;
-    assert_eq!(sweep(&runtime).await, 0, "a retry of the parent goes on with the child");
+    assert_eq!(sweep(&runtime).await, 0, "a retry of the parent must continue with the same child");
     runtime.cancel(&key("c"), "no need").await.unwrap();
     let first = runtime.check_purge(&[key("c"), key("p")]).await.unwrap_err();
     assert!(first.kind() == ErrorKind::WrongStatus && first.run() == Some(&key("c")), "{first}");
     runtime.check_purge(&[key("p"), key("c")]).await.unwrap();
-    assert_eq!(sweep(&runtime).await, 1, "the parent; its child was there for it until then");
+    assert_eq!(sweep(&runtime).await, 1, "the purge removes the parent, and the child that it kept");
     assert_eq!(sweep(&runtime).await, 1);
 }
 
-/// The process dies when the child's start is durable, and before the parent's log says so. Were the child removed now, nothing would tell
-/// that it was ever there, and it would be started again.
+/// The process dies after the child's start, and before the parent's log confirms the start. A purge of the child is refused, because the parent
+/// would start it again.
 ///
 /// Guarantees: CHILD-14.
 #[tokio::test]
@@ -151,7 +150,7 @@ async fn purge_refuses_child_before_parent_knows_start() {
     let world = World::new();
     let (child, graph) = (gate(), parent(&gate(), "yes"));
     let (store, mortal) = world.mortal().await;
-    // The parent's start, its note, and the child's start.
+    // These are the writes: the parent's start, its note, and the child's start.
     store.plan(2, Fault::CrashAfter);
     drop(world.pass(async { mortal.start(&graph, Context::new()).id("p").await }).await);
     let there = async {
@@ -172,8 +171,8 @@ async fn purge_refuses_child_before_parent_knows_start() {
     assert_eq!(children_of(&world, "p").await, []);
 }
 
-/// The child with an id of its own was purged, and an application started another run under that id. The parent gets nothing of that, and
-/// does not stop it.
+/// A child with a chosen id was purged, and an application started another run under this id. The parent gets no result of that run, and does not
+/// cancel it.
 ///
 /// Guarantees: CHILD-5.
 #[tokio::test]
@@ -202,7 +201,11 @@ async fn parent_ignores_run_with_reused_child_id() {
         served(&runtime, &[&graph]);
         let wanted = if cancels { RunStatus::Cancelled } else { RunStatus::Failed };
         until(&world, &key("p"), wanted).await;
-        assert_eq!(status(&world, &key("c")).await, RunStatus::Interrupted, "it is nothing to the parent");
+        assert_eq!(
+            status(&world, &key("c")).await,
+            RunStatus::Interrupted,
+            "the other run must not affect the parent"
+        );
         runtime.respond(&key("c"), "ok", Answer::accept(true).unwrap()).await.unwrap();
         world.pass(stranger.completed()).await.unwrap();
     }
@@ -229,7 +232,7 @@ async fn a_fork_of_a_child_is_nobodys_child() {
     until(&world, &key("f"), RunStatus::Completed).await;
 }
 
-/// A node that starts a child when it runs first, and does not when it runs again; then a gate, so that the parent goes on for long.
+/// A parent whose node starts a child only in its first execution. A gate follows, so that the parent stays active.
 fn fickle(child: &Graph<Context>, attempts: u32) -> Graph<Context> {
     let (child, ran) = (child.clone(), Arc::new(AtomicU32::new(0)));
     Graph::<Context>::builder("parent")
@@ -251,8 +254,8 @@ fn fickle(child: &Graph<Context>, attempts: u32) -> Graph<Context> {
         .unwrap()
 }
 
-/// A process is suspended between the note of a child and its start. Another process claims the parent, and its node then needs no child. When the
-/// first process starts the child, nobody waits for it.
+/// A process stalls between the parent's note of a child and the child's start. Another process claims the parent, and its node needs no child. If
+/// the first process then starts the child, the child is cancelled.
 ///
 /// Guarantees: CHILD-10.
 #[tokio::test]
@@ -262,7 +265,7 @@ async fn late_child_start_of_suspended_process_is_cancelled() {
     }
 }
 
-/// `hears`: whether the first process hears that the parent goes on elsewhere before the start is done, or finds that out by its next write.
+/// `hears`: whether the first process gets a notice of the parent's new owner before the start is done. If not, its next write fails.
 async fn starts_too_late(hears: bool) {
     let world = World::new();
     let child = gate();
@@ -291,7 +294,7 @@ async fn starts_too_late(hears: bool) {
     assert_eq!(status(&world, &key("p")).await, RunStatus::Interrupted);
 }
 
-/// The start of a child takes longer than its node may. The next attempt does without the child, and what was started is cancelled.
+/// The start of a child takes longer than the node's timeout. The next attempt needs no child, and the started child is cancelled.
 ///
 /// Guarantees: CHILD-10.
 #[tokio::test]
@@ -315,7 +318,7 @@ async fn child_start_outliving_attempt_is_cancelled() {
     assert_eq!(status(&world, &key("c")).await, RunStatus::Cancelled);
 }
 
-/// Waits until so much time has passed.
+/// Waits until `seconds` have passed on the test's clock.
 async fn world_seconds(world: &World, seconds: u64) {
     use ferrata_core::Clock as _;
     let until = world.clock.now().plus(Duration::from_secs(seconds));
@@ -324,8 +327,7 @@ async fn world_seconds(world: &World, seconds: u64) {
     }
 }
 
-/// The first claimer recorded that the child is to be cancelled and left that to its owner, which was dead. Each claimer after it found the
-/// child told already, and left it, too.
+/// A cancellation of a child is delivered by every later claimer of the parent, if the child's owner was dead when the first claimer recorded it.
 ///
 /// Guarantees: CHILD-10.
 #[tokio::test]
@@ -349,7 +351,7 @@ async fn orphan_child_of_dead_process_is_cancelled() {
     world.pass(works).await;
     let child_run = only_child_of(&world, "p").await.run;
     store.crash();
-    // As after a purge that was made before the child was there, by a process that another one had taken the parent from.
+    // Purge the parent directly, like a purge that ran before the child existed, after another process had claimed the parent.
     world.store.purge(&key("p"), None).await.unwrap();
     let second = world.process().await;
     served(&second, &[&child]);

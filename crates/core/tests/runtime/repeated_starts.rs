@@ -14,7 +14,7 @@ fn of(version: u32) -> GraphBuilder<Context> {
     Graph::<Context>::builder("w").state_version(version).node("only", async |_cx, s| Ok(s)).entry("only")
 }
 
-/// The input of version 1 names the customer `who`, that of version 2 `customer`.
+/// The input of version 1 names the customer `who`, and that of version 2 `customer`.
 fn newer() -> Graph<Context> {
     let graph = of(2).migrate(1, |channels| {
         let who = channels.remove("who").unwrap_or_default();
@@ -34,7 +34,7 @@ async fn id_of(runtime: &Runtime) -> ferrata_core::RecordId {
     runtime.head(&ferrata_core::RunKey::try_from("r").unwrap()).await.unwrap().unwrap().id
 }
 
-/// An idempotent request that was retried after a deployment came back as `ALREADY_EXISTS`: the run was compared by the text of its input.
+/// A start that is repeated after a deployment with the same input in the new form returns the existing run, not `ALREADY_EXISTS`.
 #[tokio::test]
 async fn migrated_input_is_same_run() {
     let world = World::new();
@@ -46,8 +46,8 @@ async fn migrated_input_is_same_run() {
     let new = newer();
     let again = runtime.start(&new, input("customer", "ann")).id("r").config(1).message("first");
     again.await.unwrap().completed().await.unwrap();
-    assert_eq!(id_of(&runtime).await, written, "nothing is written");
-    // What differs is another input all the same.
+    assert_eq!(id_of(&runtime).await, written, "the repeated start must write nothing");
+    // If a value differs, it is another input.
     let other = [
         runtime.start(&new, input("customer", "bob")).id("r").config(1).message("first"),
         runtime.start(&new, input("customer", "ann")).id("r").config(2).message("first"),
@@ -57,7 +57,7 @@ async fn migrated_input_is_same_run() {
     for other in other {
         assert_eq!(other.await.unwrap_err().kind(), ErrorKind::AlreadyExists);
     }
-    // The older version cannot read what the newer one starts.
+    // The older version cannot read the input of the newer one.
     let by_newer = runtime.start(&new, input("customer", "ann")).id("n").await.unwrap();
     by_newer.completed().await.unwrap();
     let refused = runtime.start(&old, input("who", "ann")).id("n").await.unwrap_err();
@@ -98,7 +98,7 @@ macro_rules! state_without_updates {
 
 state_without_updates! { Before: "who"; After: "who" "note"; }
 
-/// So did one behind a new field with a default, which needs no new version.
+/// A new field with a default needs no new version. The repeated start still returns the existing run.
 #[tokio::test]
 async fn defaulted_field_is_same_run() {
     let world = World::new();
@@ -113,7 +113,7 @@ async fn defaulted_field_is_same_run() {
     assert_eq!(other.kind(), ErrorKind::AlreadyExists);
 }
 
-/// Without its first record, nothing tells what the input was.
+/// Without its first record, a run has no input to compare.
 #[tokio::test]
 async fn pruned_input_is_not_compared() {
     let world = World::new();

@@ -63,7 +63,7 @@ fn key() -> RunKey {
     RunKey::try_from("r").unwrap()
 }
 
-/// Every record as changes, and nothing but bases.
+/// The policies: records with changes, and records with bases only.
 fn policies() -> [CheckpointPolicy; 2] {
     [CheckpointFrequency::EveryNode, CheckpointFrequency::Disabled]
         .map(|frequency| CheckpointPolicy::default().with_frequency(frequency))
@@ -117,7 +117,7 @@ async fn retry_grants_one_replan_raised_limit_more() {
         let run = runtime.resume(&review(2, again), "r").checkpoints(policy).await.unwrap();
         assert_eq!(failure(run.wait().await.unwrap()).causes, HISTORY);
 
-        // The limit is no part of what the graph means, so that nothing else is to be allowed.
+        // The graph fingerprint does not include the limit, so no changed graph must be allowed.
         runtime.retry(&key()).await.unwrap();
         let run = runtime.resume(&review(5, again), "r").checkpoints(policy).await.unwrap();
         let failure = failure(run.wait().await.unwrap());
@@ -133,7 +133,7 @@ async fn what_was_counted_survives_the_process() {
         let store = MemoryStore::new();
         let first = Runtime::builder(store.clone()).build().await.unwrap();
         let run = first.start(&review(2, again), Context::new()).id("r").checkpoints(policy).await.unwrap();
-        // The second review is the last thing that happens there.
+        // The second review is the last event before the next loop.
         let mut looks = 0;
         loop {
             let records = store.load(&key(), At::Latest).await.unwrap().unwrap_or_default();

@@ -43,7 +43,7 @@ fn gate() -> GraphBuilder<Context> {
         .entry("ok")
 }
 
-/// A node that begins, and ends when it is told to.
+/// A node that signals its start, and ends when the test allows it.
 #[derive(Clone, Default)]
 struct Work {
     begun: Arc<AtomicU32>,
@@ -69,7 +69,7 @@ impl Work {
     }
 }
 
-/// Waits for what others do without any time of the test's clock.
+/// Waits for a condition without advancing the test's clock.
 async fn until(what: impl AsyncFn() -> bool) {
     for _ in 0..10_000 {
         if what().await {
@@ -77,7 +77,7 @@ async fn until(what: impl AsyncFn() -> bool) {
         }
         tokio::task::yield_now().await;
     }
-    panic!("it did not come to that");
+    panic!("the condition was never met");
 }
 
 async fn status(runtime: &Runtime) -> RunStatus {
@@ -92,7 +92,7 @@ async fn resumed(world: &World, runtime: &Runtime, graph: &Graph<Context>) -> Ou
     outcome(world, &runtime.resume(graph, "r").await.unwrap()).await
 }
 
-/// The deadline of a graph also applies to an idle run, and sweeps do not claim that run repeatedly.
+/// A graph deadline also fails an idle run. A sweep claims the run once for this, and not repeatedly.
 ///
 /// Guarantees: CONTROL-14.
 #[tokio::test]
@@ -126,12 +126,12 @@ async fn a_deadline_comes_due_while_the_run_waits() {
         let ended = world.pass(run.completed()).await.unwrap_err();
         assert!(ended.to_string().contains("deadline"), "{at}: {ended}");
         let head = runtime.head(&key()).await.unwrap().unwrap();
-        assert_eq!((head.status, head.epoch.get()), (RunStatus::Failed, 2), "{at}: one claim was enough");
+        assert_eq!((head.status, head.epoch.get()), (RunStatus::Failed, 2), "{at}: expected one claim");
         assert!(head.seq.get() <= 5, "{at}: {} records", head.seq);
     }
 }
 
-/// Whoever took up the run of a dead process did so for the next attempt, and heard of the deadline, or of a cancellation, hours late.
+/// The process that claims a run of a dead process gets the deadline or the cancellation at once, and not only at the next attempt.
 ///
 /// Guarantees: CONTROL-14.
 #[tokio::test]
@@ -149,7 +149,7 @@ async fn deadline_and_cancellation_skip_dead_owner_retry_delay() {
                     if is_cancelled {
                         cx.cancelled().await;
                     }
-                    // The failed attempt is the last that is recorded.
+                    // The crash follows the write of the failed attempt, so this is the last record.
                     network.plan(network.operations(), Fault::CrashAfter);
                     Err::<(), _>(NodeError::new("down"))
                 }
@@ -177,7 +177,7 @@ async fn deadline_and_cancellation_skip_dead_owner_retry_delay() {
     }
 }
 
-/// A caller that starts a run at rest whose time has come takes it up, also in a process that does not serve.
+/// A repeated start of an idle run whose timer has expired claims the run, also in a process that does not serve the workflow.
 ///
 /// Guarantees: CONTROL-1.
 #[tokio::test]
@@ -212,7 +212,7 @@ async fn start_claims_run_with_due_timer() {
             let rests = start().await;
             assert!(matches!(rests, Outcome::Interrupted(_) | Outcome::AwaitingInput), "{at}: {rests:?}");
             let head = world.process().await.head(&key()).await.unwrap().unwrap();
-            assert_eq!(head.epoch.get(), 1, "{at}: nobody takes it up before its time");
+            assert_eq!(head.epoch.get(), 1, "{at}: no process must claim the run before its time");
         }
         world.clock.advance(hour);
         match start().await {
@@ -237,7 +237,7 @@ async fn answer_after_graph_deadline_is_refused() {
     assert_eq!(failure.kind, FailureKind::Deadline);
 }
 
-/// The run waited in memory until the deadline by the monotonic clock, and its caller with it.
+/// When the wall clock jumps beyond the deadline, the waiting run fails at once. The deadline does not follow the monotonic clock.
 ///
 /// Guarantees: TIMER-8.
 #[tokio::test]
@@ -252,13 +252,16 @@ async fn deadline_fails_waiting_run_after_clock_jump() {
     until(async || work.begun() == 1).await;
     world.clock.set_now(world.clock.now().plus(2 * day));
     work.may_end.notify_one();
-    let Outcome::Failed { failure, state } = outcome(&world, &run).await else { panic!("it has not failed") };
+    let Outcome::Failed { failure, state } = outcome(&world, &run).await else { panic!("the run must fail") };
     assert_eq!(failure.kind, FailureKind::Deadline);
-    assert_eq!(state.get::<String>("worked").unwrap().as_deref(), Some("work"), "work under way is let end");
+    assert_eq!(
+        state.get::<String>("worked").unwrap().as_deref(),
+        Some("work"),
+        "the deadline must let a running node end"
+    );
 }
 
-/// A cancellation was acknowledged while the last node was at work; the node ended, and the run was complete, and said in its log that it
-/// was cancelled.
+/// A cancellation that is acknowledged while the last node runs wins: the run ends as cancelled, not as completed.
 #[tokio::test]
 async fn recorded_cancellation_beats_end_of_last_node() {
     for effect in [Effect::Pure, Effect::Write, Effect::External] {
@@ -275,7 +278,7 @@ async fn recorded_cancellation_beats_end_of_last_node() {
         assert_eq!(
             state.get::<String>("worked").unwrap().as_deref(),
             Some("last"),
-            "what it did is on record"
+            "the result of the node must be recorded"
         );
         assert_eq!(status(&runtime).await, RunStatus::Cancelled);
     }
@@ -297,7 +300,7 @@ async fn recorded_pause_beats_end_of_last_node() {
         let late = other.pause(&key(), "more tea").await.unwrap_err();
         assert_eq!(late.kind(), ErrorKind::WrongStatus);
         other.unpause(&key()).await.unwrap();
-        assert_eq!(status(&other).await, RunStatus::Completed, "nothing is left to be done");
+        assert_eq!(status(&other).await, RunStatus::Completed, "no work must be left");
         let state = world.pass(run.completed()).await.unwrap();
         assert_eq!(state.get::<String>("worked").unwrap().as_deref(), Some("last"));
         assert!(other.verify(&graph, &key()).await.unwrap().divergence.is_none());
@@ -305,7 +308,7 @@ async fn recorded_pause_beats_end_of_last_node() {
     }
 }
 
-/// A pause held what was about to start, and not what waited: timers rang, and answers and messages arrived in nodes.
+/// A pause also delays waits: during it, no timer fires, and no answer or message reaches a node.
 ///
 /// Guarantees: CONTROL-2.
 #[tokio::test]
@@ -345,18 +348,18 @@ async fn a_pause_holds_what_waits() {
         by.pause(&key(), "tea").await.unwrap();
         by.send(&key(), 1).await.unwrap();
         by.respond(&key(), "asks@1:q", Answer::accept(7).unwrap()).await.unwrap();
-        // As much time as the driver needs to look, and the timer to be due.
+        // Long enough for the driver to poll, and for the timer to expire.
         let waits = async {
             for _ in 0..200 {
                 tokio::task::yield_now().await;
             }
         };
         world.pass(waits).await;
-        assert_eq!(went_on.load(Ordering::SeqCst), 0, "went on during the pause");
+        assert_eq!(went_on.load(Ordering::SeqCst), 0, "the run continued during the pause");
         work.may_end.notify_one();
         let paused = outcome(&world, &run).await;
         assert!(matches!(paused, Outcome::Paused { .. }), "{paused:?}");
-        assert_eq!(went_on.load(Ordering::SeqCst), 0, "went on during the pause");
+        assert_eq!(went_on.load(Ordering::SeqCst), 0, "the run continued during the pause");
         other.unpause(&key()).await.unwrap();
         let ended = resumed(&world, &runtime, &graph).await;
         assert!(matches!(ended, Outcome::Completed(_)), "{ended:?}");
@@ -412,7 +415,7 @@ async fn a_failure_that_was_told_can_be_retried() {
     }
 }
 
-/// With checkpoints disabled, a node that is declared to be recorded when it has ended was recorded only where something else had been.
+/// A node with its own `Checkpoint` setting is recorded at its end under every policy, also with checkpoints disabled.
 #[tokio::test]
 async fn checkpoint_after_node_overrides_every_policy() {
     for policy in policies() {
@@ -447,7 +450,7 @@ async fn old_node_end_never_enters_restarted_run() {
         let (world, work) = (World::new(), Work::default());
         let graph = work.node(Graph::<Context>::builder("g"), "work").effect(effect);
         let graph = graph.entry("work").build().unwrap();
-        // It hears nothing of the purge before it writes.
+        // The old process gets no notice of the purge before its next write.
         let old = Runtime::builder(Replicated::new(&world)).clock(Arc::clone(&world.clock) as _);
         let (old, other) = (old.build().await.unwrap(), world.process().await);
         let run = old.start(&graph, Context::new()).id("r").await.unwrap();
@@ -461,18 +464,22 @@ async fn old_node_end_never_enters_restarted_run() {
         drop(next);
         let before = old.head(&key()).await.unwrap().unwrap();
         assert_eq!(before.owner, None);
-        // Both wait for it: the one of the first life is the only one left.
+        // Two nodes may wait for this signal, and only the old one is still running.
         work.may_end.notify_one();
         work.may_end.notify_one();
         let stopped = world.pass(run.wait()).await.unwrap_err();
         assert_eq!(stopped.kind(), ErrorKind::Fenced, "{effect:?}: {stopped}");
         assert!(stopped.to_string().contains("started again"), "{stopped}");
         let after = old.head(&key()).await.unwrap().unwrap();
-        assert_eq!((after.seq, after.id), (before.seq, before.id), "{effect:?}: the new life is as it was");
+        assert_eq!(
+            (after.seq, after.id),
+            (before.seq, before.id),
+            "{effect:?}: the restarted run must be unchanged"
+        );
     }
 }
 
-/// The handle of a run that was purged and started anew came back with what the other run had come to.
+/// A handle of a run that was purged and started again must not return the result of the new run.
 #[tokio::test]
 async fn handle_ignores_restarted_run_with_same_id() {
     let (world, work) = (World::new(), Work::default());

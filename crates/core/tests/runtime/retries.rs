@@ -37,8 +37,7 @@ fn ids(outcome: &Outcome<Context>) -> Vec<&str> {
     questions.iter().map(|question| &*question.id).collect()
 }
 
-/// Only the gate that failed the run was asked again: the other kept its rejection, failed the run at once after the retry, and again
-/// after the next.
+/// A retry asks every rejected gate again, not only the gate that failed the run.
 ///
 /// Guarantees: CONTROL-4.
 #[tokio::test]
@@ -61,7 +60,7 @@ async fn retry_repeats_only_rejected_questions() {
     let runtime = runtime().await;
     let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
     assert_eq!(ids(&run.wait().await.unwrap()), ["a@1:gate", "b@1:gate", "c@1:gate", "asks@1:kept"]);
-    // While it rests: nobody drives it.
+    // The run is idle, and no process drives it.
     for (gate, answer) in [
         ("a", Answer::reject("no")),
         ("b", Answer::reject("nor that")),
@@ -83,7 +82,7 @@ async fn retry_repeats_only_rejected_questions() {
 struct Beside {
     graph: Graph<Context>,
     let_go: Arc<Notify>,
-    /// Whether the branch was told to stop when it ran for the second time.
+    /// Whether the node was asked to stop in its second execution.
     told: Arc<AtomicBool>,
     pays: Arc<AtomicU32>,
 }
@@ -118,7 +117,7 @@ impl Beside {
         Self { graph, let_go, told, pays }
     }
 
-    /// Has the run fail while the payment is under way here.
+    /// Starts a run that fails while the payment is running in this process.
     async fn failed(&self, runtime: &Runtime) -> RunHandle<Context> {
         let run = runtime.start(&self.graph, Context::new()).id("r").await.unwrap();
         while runtime.head(&key()).await.unwrap().unwrap().status != RunStatus::Failed {
@@ -127,10 +126,10 @@ impl Beside {
         run
     }
 
-    /// Has the run fail, and retried while the payment is under way here.
+    /// Starts a run that fails, and retries it while the payment is running in this process.
     async fn retried(&self, runtime: &Runtime) -> RunHandle<Context> {
         let run = self.failed(runtime).await;
-        // The page says yes for a failed run; it was refused as long as a payment was under way.
+        // A failed run accepts an edit while a payment is running.
         let patch = Patch::from_ops(&[Op::Set("edited".into(), true.into())]).unwrap();
         runtime.edit(&key(), patch).check_with(&self.graph).await.unwrap();
         runtime.retry(&key()).await.unwrap();
@@ -146,7 +145,7 @@ async fn retry_during_running_payment_continues_locally() {
         let (beside, runtime) = (Beside::new(pay), runtime().await);
         let run = beside.retried(&runtime).await;
         let outcome = run.wait().await.unwrap();
-        assert!(!beside.told.load(Ordering::SeqCst), "the second attempt was told to stop");
+        assert!(!beside.told.load(Ordering::SeqCst), "the second attempt must not be asked to stop");
         (beside, runtime, outcome)
     };
     let (beside, _, outcome) = runtime_of(|_error| None).await;
@@ -156,7 +155,7 @@ async fn retry_during_running_payment_continues_locally() {
 
     let (beside, _, outcome) = runtime_of(|error| Some(error.not_done())).await;
     assert!(matches!(outcome, Outcome::Completed(_)), "{outcome:?}");
-    assert_eq!(beside.pays.load(Ordering::SeqCst), 2, "nothing was done, so it is begun again");
+    assert_eq!(beside.pays.load(Ordering::SeqCst), 2, "nothing was done, so the node starts again");
 
     let (beside, runtime, outcome) = runtime_of(Some).await;
     let Outcome::Interrupted(questions) = &outcome else { panic!("{outcome:?}") };
@@ -185,13 +184,17 @@ async fn payment_result_survives_failure_and_write_conflict() {
         beside.let_go.notify_one();
         assert!(matches!(run.wait().await.unwrap(), Outcome::Failed { .. }));
         let failed = other.checkpoint(&key(), At::Latest).await.unwrap();
-        assert_eq!(failed.state["edited"], true, "the other writer did not come first");
+        assert_eq!(failed.state["edited"], true, "the other writer must write first");
         other.retry(&key()).await.unwrap();
         let questions = other.checkpoint(&key(), At::Latest).await.unwrap().questions;
         (beside, runtime, questions)
     };
     let (beside, runtime, questions) = beaten(Some).await;
-    assert_eq!(questions.len(), 1, "the doubt is recorded, so that it is asked at once");
+    assert_eq!(
+        questions.len(),
+        1,
+        "the unknown outcome must be recorded, so that the question comes at once"
+    );
     assert_eq!((questions[0].kind, &*questions[0].id), (QuestionKind::Doubt, "pay@1"));
     assert_eq!(ids(&resumed(&runtime, &beside.graph).await), ["pay@1"]);
     assert_eq!(beside.pays.load(Ordering::SeqCst), 1);
@@ -199,7 +202,7 @@ async fn payment_result_survives_failure_and_write_conflict() {
     let (beside, runtime, questions) = beaten(|error| Some(error.not_done())).await;
     assert_eq!(questions, []);
     assert!(matches!(resumed(&runtime, &beside.graph).await, Outcome::Completed(_)));
-    assert_eq!(beside.pays.load(Ordering::SeqCst), 2, "nothing was done, so it is begun again");
+    assert_eq!(beside.pays.load(Ordering::SeqCst), 2, "nothing was done, so the node starts again");
 }
 
 /// A retryable failure in a run that another branch has failed must not set a wake-up time, because nothing wakes a failed run.
@@ -225,7 +228,7 @@ async fn a_failed_run_is_not_to_be_woken() {
     assert_eq!((head.status, head.wake_at), (RunStatus::Failed, None));
 }
 
-/// The delay followed from node and visit alone, so all runs that a service had failed came back to it at the same moment.
+/// Retry delays differ between runs, so that runs that failed at the same time are not retried at the same time.
 #[tokio::test]
 async fn retry_delays_of_failed_runs_spread_out() {
     let hour = Duration::from_secs(3_600);
@@ -288,7 +291,7 @@ async fn checkpoint_shows_failure_and_later_success() {
     assert!(now.history[0].index < now.history[1].index);
 }
 
-/// Returns were counted for each node that failed: two with one target made twenty.
+/// Returns to a retry target are counted per target, not per failed node: two nodes with one target share the limit.
 ///
 /// Guarantees: CONTROL-12.
 #[tokio::test]
@@ -314,7 +317,7 @@ async fn retry_target_limit_counts_all_failing_nodes() {
     assert_eq!(begun.load(Ordering::SeqCst), 11);
 }
 
-/// The page lists the fallback behind the retry target; it was not looked at where there was a target, used up or not.
+/// The fallback applies after the retry target is used up, as the page lists them.
 ///
 /// Guarantees: CONTROL-12.
 #[tokio::test]
@@ -336,7 +339,7 @@ async fn fallback_follows_exhausted_retry_target() {
     assert_eq!(state.get::<Vec<String>>("path").unwrap().unwrap(), ["once", "rescue"]);
 }
 
-/// A goal that is not met leads somewhere, and the interrupt behind the node was not asked there.
+/// If a missed goal sends the run back, the interrupt after the node asks first.
 #[tokio::test]
 async fn interrupt_after_node_precedes_missed_goal_return() {
     let graph = Graph::<Context>::builder("goal")
@@ -358,6 +361,6 @@ async fn interrupt_after_node_precedes_missed_goal_return() {
     assert_eq!(
         state.get::<Vec<String>>("path").unwrap().unwrap().len(),
         4,
-        "the second review leads nowhere"
+        "after the second review there must be no further node"
     );
 }

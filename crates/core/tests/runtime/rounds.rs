@@ -7,20 +7,20 @@ use ferrata_core::runtime::Runtime;
 use ferrata_core::state::{Context, Reducer};
 use ferrata_core::store::MemoryStore;
 
-/// What else there is in the loop beside the votes of `a` and `b`.
+/// The third node of the loop, next to the voters `a` and `b`.
 #[derive(Clone, Copy, Debug)]
 enum Third {
-    /// Nothing: the last vote that comes is the one that is needed.
+    /// No third node: the last vote is the one that completes the join.
     Nobody,
-    /// A vote that may come late.
+    /// A voter whose vote may come late.
     Votes,
-    /// A vote that comes late, behind a node more, and ends the round.
+    /// A voter whose vote comes late, after another node, and ends the round.
     VotesLate,
     /// A node that does not vote, and ends the round.
     EndsTheRound,
 }
 
-/// Votes three times; two votes are enough.
+/// A loop of three rounds with a join that needs two votes.
 fn votes(third: Third) -> Graph<Context> {
     let mut builder = Graph::<Context>::builder("votes").channel("notes", Reducer::Append);
     for node in ["open", "a", "b"] {

@@ -101,7 +101,7 @@ async fn repeated_start_without_checkpoints_returns_same_run() {
     run.wait().await.unwrap();
     let disabled = CheckpointPolicy::default().with_frequency(CheckpointFrequency::Disabled);
     let again = runtime.start(&graph, Context::new()).id("r").checkpoints(disabled).await.unwrap();
-    assert!(!again.is_driven_here(), "it has ended");
+    assert!(!again.is_driven_here(), "the run has ended");
     assert_eq!(path(&again.wait().await.unwrap().completed().unwrap()).len(), 3);
     let mut other = Context::new();
     other.set("more", 1).unwrap();
@@ -211,7 +211,7 @@ fn something(s: &mut Context) -> ferrata_core::Result<()> {
     s.set("marks", json!({ "z": 1 }))
 }
 
-/// Runs two nodes beside each other, of which the second ends after the first.
+/// Runs two nodes concurrently. The second ends after the first.
 async fn side_by_side(first: Edit, second: Edit) -> Value {
     let store = MemoryStore::new();
     let runtime = runtime(&store).await;
@@ -264,7 +264,7 @@ async fn replacing_value_discards_concurrent_appends() {
     assert_eq!(side_by_side(something, replaces).await["notes"], "whole");
 }
 
-/// The items that had waited at the node were not counted, so the limit held only if the node that they waited for ended first.
+/// The limits count items that wait at a node, in whichever order the nodes end.
 #[tokio::test]
 async fn items_that_waited_count_towards_the_limits() {
     for (visits, steps) in [(3, 100), (100, 8)] {
@@ -315,7 +315,7 @@ async fn items_that_waited_count_towards_the_limits() {
     }
 }
 
-/// Each edge was counted, although one activation follows from both.
+/// An activation that two edges join counts once.
 #[tokio::test]
 async fn joined_edges_count_once_toward_limits() {
     let graph = Graph::<Context>::builder("twice")

@@ -1,4 +1,4 @@
-//! Statements of the documentation that were once too strong or too weak, each as a test.
+//! Statements of the documentation, each as a test.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
@@ -62,14 +62,14 @@ async fn failed_paused_run_needs_retry_and_unpause() {
     runtime.retry(&key()).await.unwrap();
     let run = runtime.resume(&graph, key()).await.unwrap();
     let outcome = world.pass(run.wait()).await.unwrap();
-    assert!(matches!(outcome, Outcome::Paused { .. }), "the retry alone leaves it paused: {outcome:?}");
+    assert!(matches!(outcome, Outcome::Paused { .. }), "a retry must leave the run paused: {outcome:?}");
     runtime.unpause(&key()).await.unwrap();
     let run = runtime.resume(&graph, key()).await.unwrap();
     let outcome = world.pass(run.wait()).await.unwrap();
     assert!(matches!(outcome, Outcome::Completed(_)), "{outcome:?}");
 }
 
-/// control.md: a retry asks what was rejected again, "except those behind a node (`interrupt_after`)".
+/// control.md: a retry asks rejected questions again, "except those behind a node (`interrupt_after`)".
 ///
 /// Guarantees: CONTROL-4.
 #[tokio::test]
@@ -87,7 +87,7 @@ async fn retry_confirms_interrupt_after_node_not_before() {
         let open = runtime.questions(&key()).await.unwrap();
         runtime.respond(&key(), &open[0].id, Answer::reject("no")).await.unwrap();
         if !behind {
-            // Who passes the rejection on is the node, once the run goes on; behind a node there is nobody to do so.
+            // Before a node, the continued node passes the rejection on. After a node, there is no node to do so.
             world.pass(runtime.resume(&graph, key()).await.unwrap().wait()).await.unwrap();
         }
         assert_eq!(status(&runtime).await, RunStatus::Failed, "behind: {behind}");
@@ -95,9 +95,9 @@ async fn retry_confirms_interrupt_after_node_not_before() {
         runtime.retry(&key()).await.unwrap();
         let run = runtime.resume(&graph, key()).await.unwrap();
         match world.pass(run.wait()).await.unwrap() {
-            Outcome::Completed(_) => assert!(behind, "asked before the node, it is asked again"),
-            Outcome::Interrupted(_) => assert!(!behind, "the retry is the leave to go on behind the node"),
-            other => panic!("behind: {behind}: {other:?}"),
+            Outcome::Completed(_) => assert!(behind, "the question before the node must be asked again"),
+            Outcome::Interrupted(_) => assert!(!behind, "after the node, the retry must not ask"),
+            other => panic!("after the node: {behind}: {other:?}"),
         }
     }
 }
@@ -141,7 +141,7 @@ async fn retry_after_deadline_fails_before_any_start() {
         let loaded = world.store.load(&key(), At::Latest).await.unwrap().unwrap();
         assert_eq!(loaded.last().unwrap().header.status, RunStatus::Failed);
     }
-    assert!(!begun.load(Ordering::SeqCst), "nothing started behind the deadline");
+    assert!(!begun.load(Ordering::SeqCst), "no node must start after the deadline");
 }
 
 /// conversations.md: "A message to a run at rest in which a node receives makes it `InProgress` without an owner; where nodes only ask or
@@ -193,13 +193,13 @@ async fn message_readies_only_receiving_run() {
         runtime.send(&key(), 7_u32).await.unwrap();
         let head = runtime.head(&key()).await.unwrap().unwrap();
         assert_eq!(head.status, after, "after {rest:?}");
-        assert_eq!(head.owner, None, "nobody has it");
+        assert_eq!(head.owner, None, "the run must have no owner");
         let sleeps = matches!(rest, Outcome::Sleeping { .. });
-        assert_eq!(head.wake_at.is_some(), sleeps, "what only sleeps still has its time");
+        assert_eq!(head.wake_at.is_some(), sleeps, "a sleeping run must keep its wake-up time");
     }
 }
 
-/// questions.md: a run that sleeps goes on before its time if a question of it is answered.
+/// questions.md: an idle run that sleeps continues before its time if a question of it is answered.
 ///
 /// Guarantees: QUESTION-13.
 #[tokio::test]
@@ -267,7 +267,7 @@ async fn repeated_answer_is_refused_as_already_existing() {
             Ok(s)
         })
     };
-    // At work for good: the question before is answered, and the run has not ended.
+    // The node never ends, so the earlier question is answered and the run stays active.
     let stays = |graph: GraphBuilder<Context>| {
         graph.node("then", async |_cx, s: Draft<Context>| {
             std::future::pending::<()>().await;
@@ -332,7 +332,7 @@ async fn run_in_progress_refuses_only_retry_and_unpause() {
     assert!(matches!(outcome, Outcome::Cancelled { .. }), "{outcome:?}");
 }
 
-/// control.md: "unless it was a goal that was not met": also when an edit has met it by then.
+/// control.md: "unless it was a goal that was not met". A retry is also refused if an edit has met the goal since.
 ///
 /// Guarantees: CONTROL-6.
 #[tokio::test]
@@ -355,7 +355,7 @@ async fn missed_goal_cannot_retry_after_edit() {
     assert_eq!(runtime.retry(&key()).await.unwrap_err().kind(), ErrorKind::WrongStatus);
 }
 
-/// control.md: a signaller who decided on what it saw says it to that run alone, and not to the next one of its name.
+/// control.md: a signaller can address the run that it read by its generation. A newer run with the same id gets nothing.
 ///
 /// Guarantees: CONTROL-7.
 #[tokio::test]
@@ -373,7 +373,11 @@ async fn conditional_signal_skips_restarted_run() {
     }
     let refused = runtime.unpause(&key()).at(heads[0]).await.unwrap_err();
     assert_eq!((refused.kind(), refused.actual_head()), (ErrorKind::Conflict, Some(Some(heads[1]))));
-    assert_eq!(runtime.head(&key()).await.unwrap().unwrap().head(), heads[1], "nothing was said");
+    assert_eq!(
+        runtime.head(&key()).await.unwrap().unwrap().head(),
+        heads[1],
+        "the newer run must get no signal"
+    );
     runtime.unpause(&key()).at(heads[1]).await.unwrap();
     assert_ne!(runtime.head(&key()).await.unwrap().unwrap().head(), heads[1]);
 }

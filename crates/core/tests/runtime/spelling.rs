@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 
 use super::world::World;
 
-/// JSON in another spelling than that of `serde_json`, and numbers that no float and no integer of 64 bits holds.
+/// JSON in another spelling than that of `serde_json`, with numbers that fit neither a float nor a 64-bit integer.
 const ODD: &str = r#" { "\u0066\/\ud83d\ude00" : [ "\u0022" , 123456789012345678901234567890.10 ] } "#;
 const NORMAL: &str = r#"{"f/😀":["\"",123456789012345678901234567890.10]}"#;
 
@@ -25,7 +25,7 @@ fn odd() -> Box<RawValue> {
     RawValue::from_string(ODD.trim().to_owned()).unwrap()
 }
 
-/// JSON that is nested too deep to be read back within a record.
+/// JSON that is nested too deeply to be read back from a record.
 fn deep() -> Box<RawValue> {
     RawValue::from_string(format!("{}{}", "[".repeat(126), "]".repeat(126))).unwrap()
 }
@@ -34,7 +34,7 @@ fn key() -> RunKey {
     RunKey::try_from("r").unwrap()
 }
 
-/// Checks that every token of JSON is as `serde_json` writes it.
+/// Checks that every token of a JSON text is spelled as by `serde_json`.
 fn is_normal(body: &str) -> bool {
     let mut rest = body;
     while let Some(at) = rest.find(['"', ' ', '\t', '\n', '\r']) {
@@ -50,7 +50,7 @@ fn is_normal(body: &str) -> bool {
     true
 }
 
-/// Returns all bodies of a run, which must be in the one spelling.
+/// Returns the bodies of a run's records, and checks that all use the canonical spelling.
 async fn bodies(store: &dyn CheckpointStore, run: &RunKey) -> Vec<String> {
     let (mut all, mut at) = (Vec::new(), At::Latest);
     loop {
@@ -67,7 +67,7 @@ async fn bodies(store: &dyn CheckpointStore, run: &RunKey) -> Vec<String> {
     all
 }
 
-/// Answers every question with the same text.
+/// An answerer that gives the same text to every question.
 #[derive(Debug)]
 struct Says(fn() -> Box<RawValue>);
 
@@ -82,7 +82,7 @@ impl Answerer for Says {
     }
 }
 
-/// A node that brings JSON along wherever a node may, and asks for more.
+/// A graph with a node that returns JSON wherever a node can, and asks for more.
 fn graph() -> Graph<Context> {
     Graph::<Context>::builder("odd")
         .node("all", async |cx: NodeContext, _s: Draft<Context>| {
@@ -101,7 +101,7 @@ fn graph() -> Graph<Context> {
         .unwrap()
 }
 
-/// Wherever raw JSON enters, records hold it once, in the spelling of all other JSON, and with the digits that it came with.
+/// Wherever raw JSON enters, records store it in the canonical spelling and with its original digits.
 #[tokio::test]
 async fn raw_json_is_recorded_in_one_spelling() {
     let world = World::new();
@@ -109,13 +109,14 @@ async fn raw_json_is_recorded_in_one_spelling() {
     let run = runtime.start(&graph(), Context::new()).id("r").config(odd()).message(odd()).await.unwrap();
     world.pass(run.wait()).await.unwrap();
     runtime.send(&key(), &*odd()).key("k").await.unwrap();
-    // The same message, in one more spelling.
+    // The same message in another spelling.
     let same = RawValue::from_string(NORMAL.to_owned()).unwrap();
     runtime.send(&key(), &*same).key("k").await.unwrap();
     runtime.respond(&key(), "all", Answer::Accept(odd())).await.unwrap();
     world.pass(runtime.resume(&graph(), "r").await.unwrap().completed()).await.unwrap();
     let all = bodies(&world.store, &key()).await.join("\n");
-    // Configuration, first message, step, progress, letter, question, second message, answer, output and item: each of them.
+    // There is one match each for the configuration, first message, step, progress, outbox message, question, second message, answer, output and
+    // item.
     assert!(all.matches(NORMAL).count() >= 10, "{all}");
 }
 
@@ -130,7 +131,7 @@ async fn answerer_json_is_recorded_in_one_spelling() {
     assert!(all.contains(&format!("\"accept\":{NORMAL}")), "{all}");
 }
 
-/// A run whose `External` node is in doubt, and that can be edited.
+/// A run with an `External` node of unknown outcome, which can be edited.
 async fn in_doubt(world: &World) -> Runtime {
     let graph = Graph::<Context>::builder("pay")
         .node("pay", async |_cx: NodeContext, _s: Draft<Context>| {
@@ -156,7 +157,7 @@ fn patch(value: &RawValue) -> Patch {
     serde_json::from_str(&format!(r#" [ {{ "set" : [ "\u006bey" , {} ] }} ] "#, value.get())).unwrap()
 }
 
-/// A patch that a service read out of a request is text as it came.
+/// A patch that a service takes from a request is stored in the canonical spelling.
 #[tokio::test]
 async fn patches_are_recorded_in_one_spelling() {
     let world = World::new();
@@ -170,10 +171,10 @@ async fn patches_are_recorded_in_one_spelling() {
     runtime.respond(&key(), "pay", Resolution::Supply(patch(&odd()))).await.unwrap();
     let all = bodies(&world.store, &key()).await.join("\n");
     let count = all.matches(&format!(r#"{{"set":["key",{NORMAL}]}}"#)).count();
-    assert!(count >= 4, "{count} times: {all}");
+    assert!(count >= 4, "{count} matches: {all}");
 }
 
-/// Of JSON that is nested deeper than a record can hold, a log was made that no process could read any more.
+/// JSON that is nested deeper than a record allows is refused by every call, because no process could read the log.
 #[tokio::test]
 async fn json_too_deep_is_refused_everywhere() {
     let world = World::new();

@@ -24,7 +24,7 @@ fn told(cx: &NodeContext) -> Result<String, NodeError> {
     Ok(format!("{} {:?} {:?} {config}", cx.node(), cx.labels().get("team"), cx.user()))
 }
 
-/// Says what it was given, waits for a message, fails once, and says it again.
+/// A node that returns its start options, waits for a message, fails once, and returns them again.
 fn graph() -> Graph<Context> {
     Graph::<Context>::builder("given")
         .channel("said", Reducer::Append)
@@ -47,7 +47,7 @@ async fn said(runtime: &Runtime, run: &str) -> Vec<String> {
     state.get("said").unwrap().unwrap()
 }
 
-/// What a node had to know of its run was put into its state, where any node could change it.
+/// Every attempt of a node reads the run's configuration, also after a restart, a retry and a fork.
 #[tokio::test]
 async fn configuration_survives_restarts_retries_and_forks() {
     let world = World::new();
@@ -58,7 +58,7 @@ async fn configuration_survives_restarts_retries_and_forks() {
     };
     let run = start(&one, 7).await.unwrap();
     assert!(matches!(run.wait().await.unwrap(), Outcome::AwaitingInput));
-    // The same start is the same run; with another configuration, or none, it is another.
+    // The same start returns the same run. A start with another configuration, or none, is refused.
     start(&one, 7).await.unwrap();
     assert_eq!(start(&one, 8).await.unwrap_err().kind(), ErrorKind::AlreadyExists);
     let bare = one.start(&graph(), Context::new()).id("r").await;
@@ -66,7 +66,7 @@ async fn configuration_survives_restarts_retries_and_forks() {
     assert_eq!(one.checkpoint(&key("r"), Position::Latest).await.unwrap().config, Some(json!(7)));
     drop((run, one));
 
-    // Another process; the forks begin with a base, and have no other record of it.
+    // The forks start from a base in another process, and have no other record of the configuration.
     let two = world.process().await;
     let forked = two.fork(&key("r"), Position::Latest).id("fork").await.unwrap();
     two.fork(&key("r"), Position::Latest).id("other").config(9).await.unwrap();
@@ -88,7 +88,7 @@ async fn configuration_survives_restarts_retries_and_forks() {
     }
 }
 
-/// A child of whatever depth would be configured by an ancestor that it knows nothing of.
+/// A child does not inherit the configuration of its ancestors.
 #[tokio::test]
 async fn child_gets_only_its_own_configuration() {
     let child = Graph::<Context>::builder("child")
@@ -143,7 +143,7 @@ async fn absent_wrong_or_large_configuration_fails() {
     };
     assert_eq!(got(one.start(&graph, Context::new())).await, "Err(NotFound)");
     assert_eq!(got(one.start(&graph, Context::new()).config("seven")).await, "Err(Invalid)");
-    // A value that is null is one.
+    // A null configuration counts as a configuration.
     assert_eq!(got(one.start(&graph, Context::new()).config(())).await, "Ok(None)");
     let small = Runtime::builder(world.store.clone()).max_body(100).build().await.unwrap();
     for (start, what) in [
@@ -157,7 +157,7 @@ async fn absent_wrong_or_large_configuration_fails() {
     assert!(world.store.head(&key("large")).await.unwrap().is_none());
 }
 
-/// Whoever started a run and then sent it a message lost the message to a crash between the two.
+/// First messages are part of the start, so a crash between the start and a send cannot lose them.
 ///
 /// Guarantees: MESSAGE-6.
 #[tokio::test]
@@ -187,7 +187,7 @@ async fn start_records_run_with_first_messages() {
     }
     let one = world.process().await;
     let run = start(&one).await.unwrap();
-    // A start that is repeated sends nothing again, and one with another message is another.
+    // A repeated start sends no message again. A start with another message is refused.
     start(&one).await.unwrap();
     assert_eq!(start(&one).message(3).await.unwrap_err().kind(), ErrorKind::AlreadyExists);
     assert!(matches!(run.wait().await.unwrap(), Outcome::AwaitingInput));

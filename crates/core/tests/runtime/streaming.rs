@@ -17,7 +17,7 @@ use super::dice::Dice;
 use super::watching::{all, key};
 use super::world::World;
 
-/// The chunks of a watch, each as its attempt, its number and its text.
+/// The chunks of a watch: attempt, number and text of each.
 fn chunks(events: &[WatchEvent]) -> Vec<(u32, u64, String)> {
     let all = events.iter().flat_map(WatchEvent::chunks);
     all.map(|chunk| (chunk.attempt, chunk.number, chunk.read().unwrap())).collect()
@@ -27,7 +27,7 @@ fn expected(attempt: u32, count: u64) -> Vec<(u32, u64, String)> {
     (0..count).map(|number| (attempt, number, format!("t{number}"))).collect()
 }
 
-/// A node that sends so many chunks, and pauses now and then as dice fall.
+/// A node that sends a number of chunks, and yields at random.
 fn speaker(
     count: u64,
     durable: bool,
@@ -74,7 +74,7 @@ async fn chunks_arrive_in_order_before_node_end() {
     let chunk = events[last].chunks().next().unwrap();
     assert_eq!((chunk.stream, chunk.node.as_str(), chunk.visit.get()), ("tokens", "speak", 1));
     assert_eq!(chunk.read::<u32>().unwrap_err().kind(), ErrorKind::Invalid);
-    // Nothing is stored, so who comes later hears nothing.
+    // A live chunk is not stored, so a later watcher gets none.
     assert_eq!(chunks(&all(&mut run.events().await.unwrap()).await), []);
 }
 
@@ -92,12 +92,12 @@ async fn watchers_do_not_slow_node() {
         .sum();
     let heard = chunks(&events);
     assert!(missed > 0 && heard.len() <= 1_024);
-    // Attempt and chunks: the gap shows in the numbers as well.
+    // A gap also shows in the chunk numbers.
     assert_eq!(missed + heard.len() as u64, 20_001);
     assert_eq!(heard.last().unwrap().1, 19_999);
 }
 
-/// Takes what a watch tells, dropping out as dice fall; what is kept is the text of the cursor.
+/// Reads the events of a run, and reconnects at random with the text of the cursor.
 async fn dropping_out(runtime: &Runtime, dice: &Dice) -> Vec<WatchEvent> {
     let (mut told, mut cursor) = (Vec::new(), WatchCursor::default());
     loop {
@@ -130,7 +130,10 @@ async fn durable_stream_reaches_any_watcher_once() {
         let late = all(&mut other.watch(&key()).await.unwrap()).await;
         for (who, events) in [("here", &here), ("elsewhere", &there), ("later", &late)] {
             assert_eq!(chunks(events), expected(1, count), "{who}, seed {seed}, {effect:?}");
-            assert!(events.iter().all(|event| event.kind() != WatchKind::Chunk), "not told live as well");
+            assert!(
+                events.iter().all(|event| event.kind() != WatchKind::Chunk),
+                "recorded chunks must not arrive live as well"
+            );
         }
         let batches = late.iter().filter(|event| event.kind() == WatchKind::Chunks).count() as u64;
         assert!(batches <= count, "{batches}");
@@ -183,7 +186,7 @@ async fn an_attempt_that_follows_begins_the_stream_anew() {
         let of = |attempt| {
             events.iter().position(|event| event.chunks().any(|chunk| chunk.attempt == attempt)).unwrap()
         };
-        // What is only heard is in its own order, and so is what is recorded.
+        // Live events keep their own order, and so do recorded events.
         let turn = events.iter().position(|event| match &event.what {
             WatchEventKind::Live(LiveEvent::AttemptStarted { attempt, .. }) => !durable && *attempt == 2,
             WatchEventKind::Recorded(RecordedEvent::AttemptFailed { failed, .. }) => durable && *failed == 1,
@@ -193,7 +196,7 @@ async fn an_attempt_that_follows_begins_the_stream_anew() {
     }
 }
 
-/// How an attempt ends that leaves chunks of a durable stream unrecorded.
+/// The ways in which an attempt ends and leaves chunks of a durable stream unrecorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unfinished {
     Fails,
@@ -265,7 +268,10 @@ async fn failed_attempt_chunks_precede_next_attempt_chunks() {
         assert_eq!(of(attempts), expected(attempts, 3), "{how:?}");
         for attempt in 1..attempts {
             let said = if how == FailsLater { 3 } else { 1 };
-            assert!(of(attempt).len() >= said, "what was recorded before its end stays: {how:?}: {told:?}");
+            assert!(
+                of(attempt).len() >= said,
+                "chunks that were recorded before the end of the attempt stay: {how:?}: {told:?}"
+            );
         }
         runtime.check_log(&key()).await.unwrap();
     }
@@ -319,7 +325,7 @@ async fn repeated_activation_after_crash_restarts_stream() {
         })
         .collect();
     assert!(!rounds.is_empty() && rounds.iter().all(|round| *round == 2), "{rounds:?}");
-    assert_eq!(chunks(&rest), expected(1, 2), "from the first chunk on, by its number");
+    assert_eq!(chunks(&rest), expected(1, 2), "the stream must continue from the first chunk, by its number");
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ use tokio::sync::{Notify, Semaphore};
 use super::watching::{all, key};
 use super::world::World;
 
-/// A node that sends so many chunks, each as `text` makes it.
+/// A node that sends `count` chunks, each with the text that `text` returns.
 fn speaker(count: u64, text: fn(u64) -> String) -> Graph<Context> {
     let speak = move |cx: NodeContext, s: Draft<Context>| async move {
         let mut tokens = cx.stream("tokens")?;
@@ -35,7 +35,7 @@ fn short(number: u64) -> String {
     format!("t{number}")
 }
 
-/// Every tenth is larger than any notice, and has all that a text may have.
+/// Every tenth text is larger than any notice, and contains every kind of character.
 fn mixed(number: u64) -> String {
     match number % 10 {
         3 => format!("{number} \u{1f6a2} \"quoted\" \\ $1 \0 {}", "'\n".repeat(5_000)),
@@ -44,7 +44,7 @@ fn mixed(number: u64) -> String {
     }
 }
 
-/// The numbers of the chunks. The function checks that each chunk is as it was sent.
+/// Returns the numbers of the chunks. Checks that each chunk has its original text.
 fn numbers(events: &[WatchEvent], text: fn(u64) -> String) -> Vec<u64> {
     let chunks = events.iter().flat_map(WatchEvent::chunks);
     chunks
@@ -62,14 +62,14 @@ fn missed(events: &[WatchEvent]) -> u64 {
         .sum()
 }
 
-/// Has a process know what is watched elsewhere: with its first stream, it asks.
+/// Runs a first stream, so that this process asks which runs other processes watch.
 async fn warmed(world: &World, runtime: &Runtime) {
     let run = runtime.start(&speaker(1, short), Context::new()).id("warm").await.unwrap();
     world.pass(run.completed()).await.unwrap();
     world.pass(world.clock.sleep(Duration::from_secs(1))).await;
 }
 
-/// Runs a graph in one process; two watchers of the run are in others, and one is in the same.
+/// Runs a graph in one process, with one watcher in the same process and two watchers in others.
 async fn heard(world: &World, graph: &Graph<Context>) -> [Vec<WatchEvent>; 3] {
     let (runtime, one, two) = (world.process().await, world.process().await, world.process().await);
     warmed(world, &runtime).await;
@@ -88,13 +88,13 @@ async fn heard(world: &World, graph: &Graph<Context>) -> [Vec<WatchEvent>; 3] {
 #[tokio::test]
 async fn remote_watcher_gets_whole_chunks_in_order() {
     let world = World::new();
-    // What a stranger says on the channel harms nothing.
+    // Invalid texts on the channel must do no harm.
     let strange = ["", "f1", "f1 x 0 0 1 {}", "\u{1f6a2} ' $1"].map(String::from).to_vec();
     world.store.relay().unwrap().publish(strange).await.unwrap();
     for events in heard(&world, &speaker(100, mixed)).await {
         assert_eq!(numbers(&events, mixed), (0..100).collect::<Vec<_>>());
         assert_eq!(missed(&events), 0);
-        // The end of the stream waits until it is said.
+        // The end of the stream comes before the record of the node.
         let last = events.iter().rposition(|event| event.kind() == WatchKind::Chunk).unwrap();
         let end = events.iter().position(|event| event.kind() == WatchKind::NodeCompleted).unwrap();
         assert!(last < end, "chunk {last}, end {end}");
@@ -103,7 +103,7 @@ async fn remote_watcher_gets_whole_chunks_in_order() {
 
 #[tokio::test]
 async fn what_does_not_reach_other_processes_is_counted() {
-    // More than waits at all is lost, and nothing else is.
+    // Only a chunk that exceeds the buffer is lost.
     let text = |number| if number == 4 { "x".repeat(300_000) } else { short(number) };
     let [a, b, here] = heard(&World::new(), &speaker(9, text)).await;
     for events in [a, b] {
@@ -114,7 +114,7 @@ async fn what_does_not_reach_other_processes_is_counted() {
 
 #[tokio::test]
 async fn node_outpacing_store_drops_and_counts_chunks() {
-    // The node lets others go on after each 128, and that is more than may wait.
+    // The node yields after each 128 chunks, which is more than the buffer holds.
     let text = |number: u64| format!("{number:04000}");
     let [a, b, ..] = heard(&World::new(), &speaker(600, text)).await;
     for events in [a, b] {
@@ -124,7 +124,7 @@ async fn node_outpacing_store_drops_and_counts_chunks() {
     }
 }
 
-/// A node that sends a chunk for each permit.
+/// A node that sends one chunk per permit.
 fn paced(pace: &Arc<Semaphore>, count: u64) -> Graph<Context> {
     let pace = Arc::clone(pace);
     let speak = move |cx: NodeContext, s: Draft<Context>| {
@@ -142,7 +142,7 @@ fn paced(pace: &Arc<Semaphore>, count: u64) -> Graph<Context> {
     Graph::<Context>::builder("paced").node("speak", speak).entry("speak").build().unwrap()
 }
 
-/// Takes what a watch tells until so many chunks were heard.
+/// Reads events until `count` chunks have arrived.
 async fn until(watch: &mut Watch, count: usize) -> Vec<WatchEvent> {
     let mut events = Vec::new();
     while numbers(&events, short).len() < count {
@@ -161,7 +161,7 @@ async fn late_watcher_gets_new_chunks_without_loss() {
     pace.add_permits(3);
     let early = world.pass(until(&mut first, 3)).await;
     drop(first);
-    // Nobody watches meanwhile, for longer than a watch counts.
+    // No process watches for longer than a registration of a watch lasts.
     world.pass(world.clock.sleep(Duration::from_secs(60))).await;
     pace.add_permits(3);
     world.pass(world.clock.sleep(Duration::from_secs(1))).await;
@@ -256,7 +256,7 @@ async fn restarted_stream_with_same_attempt_is_read_entirely() {
         };
         events.iter().filter(begins).count()
     };
-    assert_eq!((began.load(Ordering::Relaxed), begun(&after.0)), (2, 0), "the same claim goes on");
+    assert_eq!((began.load(Ordering::Relaxed), begun(&after.0)), (2, 0), "the claim must be the same");
     for (who, before, after) in [("here", before.0, after.0), ("elsewhere", before.1, after.1)] {
         let attempts = || before.iter().chain(&after).flat_map(WatchEvent::chunks).map(|chunk| chunk.attempt);
         assert!(attempts().all(|attempt| attempt == 1), "{who}");
@@ -265,7 +265,7 @@ async fn restarted_stream_with_same_attempt_is_read_entirely() {
     }
 }
 
-/// Counts the texts that were said since the last time, and those of them that hold chunks.
+/// Counts the texts published since the last call, and the texts among them that contain chunks.
 async fn counted(texts: &mut RelayTexts) -> (usize, usize) {
     let (mut all, mut chunks) = (0, 0);
     loop {
@@ -293,28 +293,36 @@ async fn what_nobody_watches_elsewhere_is_not_said() {
         world.pass(world.clock.sleep(Duration::from_secs(1))).await;
     };
     run("a").await;
-    assert_eq!(counted(&mut texts).await, (1, 0), "the first stream of a process asks what is watched");
+    assert_eq!(
+        counted(&mut texts).await,
+        (1, 0),
+        "the first stream of a process publishes one text, which asks for watches"
+    );
     let here = runtime.watch(&"b".try_into().unwrap()).before_start().await.unwrap();
     let elsewhere = other.watch(&"x".try_into().unwrap()).before_start().await.unwrap();
     let others = [WatchKind::NodeCompleted, WatchKind::Status];
     let kinds = other.watch(&"b".try_into().unwrap()).before_start().kinds(others).await.unwrap();
-    assert_eq!(counted(&mut texts).await, (2, 0), "a watch is said once, if it wants chunks");
+    assert_eq!(
+        counted(&mut texts).await,
+        (2, 0),
+        "only a watch that wants chunks is announced, and only once"
+    );
     run("b").await;
     assert_eq!(
         counted(&mut texts).await,
         (0, 0),
-        "it is of another run, or of the same process, or wants no chunks"
+        "the watches are of another run, in the same process, or want no chunks"
     );
     let watched = other.watch(&"c".try_into().unwrap()).before_start().await.unwrap();
     run("c").await;
     let (all, chunks) = counted(&mut texts).await;
-    assert!(chunks > 0 && all < 8, "{all}: chunks are said together");
+    assert!(chunks > 0 && all < 8, "{all} texts: chunks must be batched");
     drop((here, elsewhere, kinds, watched));
     world.pass(world.clock.sleep(Duration::from_secs(60))).await;
     counted(&mut texts).await;
     run("d").await;
     world.pass(world.clock.sleep(Duration::from_secs(60))).await;
-    assert_eq!(counted(&mut texts).await, (0, 0), "it costs nothing again");
+    assert_eq!(counted(&mut texts).await, (0, 0), "without watchers, a run must publish nothing");
 }
 
 #[tokio::test]
@@ -325,7 +333,7 @@ async fn relay_tasks_end_with_runtime() {
     let watch = runtime.watch(&key()).before_start().await.unwrap();
     let run = runtime.start(&speaker(3, short), Context::new()).id("r").await.unwrap();
     world.pass(run.completed()).await.unwrap();
-    // The tasks are idle by then.
+    // After one second the tasks are idle.
     world.pass(world.clock.sleep(Duration::from_secs(1))).await;
     drop((watch, run));
     world.pass(runtime.shutdown(Duration::ZERO)).await.unwrap();
@@ -334,7 +342,7 @@ async fn relay_tasks_end_with_runtime() {
         if tokio::runtime::Handle::current().metrics().num_alive_tasks() <= before {
             return;
         }
-        // A notice is what the tasks that hear of runs wait for.
+        // The tasks wait for a notice, and a poll of the store replaces it.
         world.clock.advance(Duration::from_secs(60));
         tokio::task::yield_now().await;
     }

@@ -18,13 +18,13 @@ use tokio::sync::Semaphore;
 use super::watching::{all, key};
 use super::world::World;
 
-/// A store that passes chunks on when it is let, or not at all.
+/// A store that publishes chunks when the test allows it, or never.
 #[derive(Clone, Debug)]
 struct Slow {
     inner: MemoryStore,
     permits: Arc<Semaphore>,
     refuses: Arc<AtomicBool>,
-    /// How often it was to pass chunks on.
+    /// Number of calls that asked to publish chunks.
     asked: Arc<AtomicUsize>,
 }
 
@@ -64,7 +64,7 @@ impl CheckpointStore for Slow {
     }
 }
 
-/// A process that streams over such a store, and knows what is watched elsewhere.
+/// A process that streams over such a store, and knows which runs other processes watch.
 async fn slow(world: &World) -> (Slow, Runtime) {
     let slow = Slow {
         inner: world.store.clone(),
@@ -89,8 +89,7 @@ async fn turns() {
     }
 }
 
-/// A watcher elsewhere saw the node end before the last chunks had come. Other tests saw nothing of it, as a store that passes chunks on at once
-/// has done so before the end of the node is recorded.
+/// A watcher in another process gets the last chunks before the end of the node, even if the store publishes slowly.
 ///
 /// Guarantees: EVENT-5.
 #[tokio::test]
@@ -120,8 +119,8 @@ async fn node_end_waits_briefly_for_relayed_chunks() {
         turns().await;
         world.clock.advance(Duration::from_millis(450));
         turns().await;
-        assert!(sent.load(Ordering::SeqCst), "sending never waits");
-        assert!(!ended.load(Ordering::SeqCst), "the end waits");
+        assert!(sent.load(Ordering::SeqCst), "sending a chunk must not wait");
+        assert!(!ended.load(Ordering::SeqCst), "the end of the stream must wait");
         assert_eq!(store.asked.load(Ordering::SeqCst), 1);
         if opens {
             store.permits.add_permits(1_000);

@@ -14,7 +14,7 @@ use ferrata_core::state::{Context, Draft, Reducer, Update};
 use ferrata_core::store::MemoryStore;
 use ferrata_core::{ErrorKind, RunKey};
 
-/// Says in the channel `notes` that it ran, and where the tokens came from.
+/// A node that appends its name and the origin of its tokens to the channel `notes`.
 async fn note(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
     let from: Vec<&str> = cx.inputs().iter().map(|input| input.from.as_str()).collect();
     let text = format!("{}@{}<{}", cx.node(), cx.visit(), from.join(","));
@@ -29,7 +29,7 @@ fn graph(name: &str) -> GraphBuilder<Context> {
     Graph::<Context>::builder(name).channel("notes", Reducer::Append)
 }
 
-/// Two branches of unequal length.
+/// A graph with two branches of unequal length.
 fn review() -> Graph<Context> {
     let graph =
         graph("review").node("split", note).node("lint", note).node("facts", note).node("sources", note);
@@ -76,7 +76,7 @@ async fn successor_of_subgraph_runs_once() {
     );
 }
 
-/// A route behind a subgraph was asked where each branch ended, and the state differs there: both ways were taken.
+/// A route after a subgraph is evaluated once, after all branches inside have ended. So only one of its targets runs.
 ///
 /// Guarantees: COMPOSE-4.
 #[tokio::test]
@@ -91,7 +91,7 @@ async fn route_after_subgraph_runs_once() {
     assert!(!noted.iter().any(|note| note.contains("early")), "{noted:?}");
 }
 
-/// Two ends of one subgraph were two votes.
+/// A subgraph with two ends counts as one vote.
 ///
 /// Guarantees: COMPOSE-4.
 #[tokio::test]
@@ -110,7 +110,7 @@ async fn counting_join_counts_subgraph_as_one() {
     assert_eq!(noted.last().unwrap(), "close@1<one,two");
 }
 
-/// A branch that a route ended inside of a subgraph was lost, and what followed the subgraph never ran (langgraph 1676).
+/// If a route inside a subgraph ends a branch, the node after the subgraph still runs (langgraph 1676).
 ///
 /// Guarantees: COMPOSE-3.
 #[tokio::test]
@@ -136,7 +136,7 @@ async fn branch_ended_by_route_leaves_subgraph() {
     );
 }
 
-/// One graph used twice side by side: each use has names and a state of its own, and neither sees the other's.
+/// A graph that is used twice side by side has separate names and a separate state for each use.
 ///
 /// Guarantees: COMPOSE-7.
 #[tokio::test]
@@ -158,7 +158,7 @@ async fn one_graph_twice_side_by_side_shares_nothing() {
     }
 }
 
-/// A subgraph wrote back all of what it was given, and clashed with a sibling over a channel that it had only read (langgraph 6446).
+/// A subgraph writes back only the channels that it changed, so a channel that it only read does not conflict with a sibling (langgraph 6446).
 ///
 /// Guarantees: COMPOSE-5.
 #[tokio::test]
@@ -196,7 +196,7 @@ async fn read_only_subgraph_channel_never_conflicts_with_sibling() {
     assert_eq!(state.get::<String>("seen").unwrap().unwrap(), "old");
 }
 
-/// Two uses that write one channel without a reducer at the same time are an error that names both by path, and never the loss of one.
+/// Two uses that write one channel without a reducer at the same time cause an error, which names both by path.
 ///
 /// Guarantees: COMPOSE-6.
 #[tokio::test]
@@ -222,7 +222,7 @@ async fn concurrent_subgraph_overwrites_fail_with_both_paths() {
     );
 }
 
-/// A question inside of a subgraph had what ran before it run again with the answer (langgraph 4796, 6792).
+/// After an answer inside a subgraph, nodes that ran before the question do not run again (langgraph 4796, 6792).
 ///
 /// Guarantees: COMPOSE-12.
 #[tokio::test]
@@ -260,7 +260,7 @@ async fn nested_question_resumes_at_its_node() {
     assert_eq!(RAN.load(Ordering::SeqCst), 1);
 }
 
-/// A failure inside goes first where its own graph says, then where the graph around it says.
+/// A failure inside follows the failure edge of its own graph first, and then that of the surrounding graph.
 ///
 /// Guarantees: COMPOSE-8.
 #[tokio::test]
@@ -276,7 +276,7 @@ async fn inner_failure_edge_precedes_outer_one() {
     );
 }
 
-/// Without an edge that takes it, the failure of a node inside is the run's, with its path.
+/// Without a failure edge, a failed inner node fails the run, and the failure has the path of the node.
 #[tokio::test]
 async fn unhandled_inner_failure_fails_run_with_path() {
     let part = graph("part").node("try", fail).retry(RetryPolicy::none()).entry("try").build().unwrap();
@@ -287,7 +287,7 @@ async fn unhandled_inner_failure_fails_run_with_path() {
     assert_eq!(failure.message, "broken");
 }
 
-/// Visits are those of the run, as they are in one graph: a subgraph in a loop does not begin to count anew.
+/// Visits count per run, as in one graph: a subgraph in a loop does not start again at 1.
 ///
 /// Guarantees: COMPOSE-9.
 #[tokio::test]
@@ -299,7 +299,7 @@ async fn visits_count_over_run_across_subgraph_passes() {
     assert_eq!((failure.kind, failure.node.unwrap().as_str()), (FailureKind::MaxVisits, "part/only"));
 }
 
-/// A route of a subgraph asks for nodes of its own graph by their own names, at any depth.
+/// A route of a subgraph names the nodes of its own graph by their local names, at any depth.
 #[tokio::test]
 async fn inner_route_uses_local_node_names() {
     let part = graph("part")
@@ -323,7 +323,7 @@ async fn inner_route_uses_local_node_names() {
     assert_eq!(notes(&state, "notes"), ["out@1<mid/in/check"]);
 }
 
-/// Items for a subgraph would share one state; they are refused by name, and not joined in silence (langgraph 2581).
+/// Items for a subgraph are refused with an error that names it, because they would share one state (langgraph 2581).
 ///
 /// Guarantees: COMPOSE-17.
 #[tokio::test]
@@ -334,7 +334,7 @@ async fn items_are_not_sent_to_a_subgraph() {
     assert!(failure.message.contains("items for `review`: a subgraph has one state"), "{}", failure.message);
 }
 
-/// The only branch that comes to the end passes its output on, also through the node at which the branches meet.
+/// If only one branch reaches the end, its output is passed on, also through the join of the branches.
 #[tokio::test]
 async fn leaving_branch_passes_its_output_on() {
     let part = graph("part").node("choose", note).node("a", note).node("b", note).entry("choose");
@@ -350,7 +350,7 @@ async fn leaving_branch_passes_its_output_on() {
 #[derive(Default)]
 struct Charged(AtomicU32);
 
-/// Keys of two uses differ, so a service that is called with them takes both calls.
+/// The idempotency keys of two uses differ, so an external service accepts the calls of both.
 ///
 /// Guarantees: COMPOSE-7.
 #[tokio::test]
@@ -375,7 +375,7 @@ async fn two_uses_have_idempotency_keys_of_their_own() {
     assert_eq!(charged.0.load(Ordering::SeqCst), 2);
 }
 
-/// Goals hold at the end of the run, and their own graph says where it goes back to.
+/// Goals are checked at the end of the run, and the goal's own graph decides where the run goes back to.
 #[tokio::test]
 async fn a_goal_inside_sends_the_run_back_inside() {
     let part = graph("part")
@@ -390,10 +390,10 @@ async fn a_goal_inside_sends_the_run_back_inside() {
         panic!("failed")
     };
     assert_eq!(notes(&state, "p.notes").len(), 3);
-    assert_eq!(notes(&state, "notes").len(), 3, "what follows runs in each round");
+    assert_eq!(notes(&state, "notes").len(), 3, "the node after the subgraph must run in each round");
 }
 
-/// A revisit of a subgraph goes to its entry, and is counted under the name of the subgraph.
+/// A revisit of a subgraph starts at its entry, and counts under the name of the subgraph.
 ///
 /// Guarantees: COMPOSE-9.
 #[tokio::test]
@@ -408,7 +408,7 @@ async fn revisit_of_subgraph_counts_by_its_name() {
         .node("judge", note)
         .entry("part");
     let whole = whole.edge("part", "judge").route("judge", ["part"], |_s, cx| match cx.replans("part") {
-        // The subgraph itself went back once.
+        // The subgraph itself goes back once.
         1 => Route::revisit("part", "again"),
         _ => Route::none(),
     });
@@ -417,7 +417,7 @@ async fn revisit_of_subgraph_counts_by_its_name() {
     assert_eq!((times("part/deep/split"), times("judge")), (3, 2), "{noted:?}");
 }
 
-/// A run that stopped inside of a subgraph does not go on unasked with another graph in its place.
+/// A run that stopped inside a subgraph does not continue with a changed inner graph unless the caller allows it.
 ///
 /// Guarantees: COMPOSE-11.
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! A graph with subgraphs behaves like the same graph written flat, and writes the same log except for names.
 //!
-//! Random nested graphs are built twice: with `subgraph`, and flat, by separate rules in this module. The flat names have a dot for each slash of the
-//! paths, so the records must be equal byte for byte.
+//! Random nested graphs are built twice: with `subgraph`, and flat, by separate rules in this module. The flat names contain a dot instead of each
+//! slash of the paths. The records must be equal byte for byte.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
@@ -18,10 +18,10 @@ use ferrata_testing::{ManualClock, SeqIds};
 
 use crate::dice::Dice;
 
-/// How many random graphs are tried.
+/// Number of random graphs.
 const CASES: u64 = 120;
 
-/// A graph as it is drawn: the first unit is the entry.
+/// A random graph. Its first unit is the entry.
 #[derive(Clone, Debug)]
 struct Level {
     units: Vec<Unit>,
@@ -31,7 +31,7 @@ struct Level {
 struct Unit {
     what: What,
     out: Out,
-    /// The unit that takes its failures.
+    /// The unit that its failures lead to.
     caught: Option<usize>,
 }
 
@@ -41,7 +41,7 @@ enum What {
         join: Join,
         fails: bool,
     },
-    /// A subgraph, and whether its state is the keys with a prefix.
+    /// A subgraph, and whether its state is a prefix of the keys.
     Sub(Level, Part),
 }
 
@@ -52,7 +52,7 @@ enum Part {
     Keys,
 }
 
-/// How a unit leads on. What is chosen depends on the length of the trace, `salt` and `modulus`.
+/// The exit of a unit. The choice depends on the length of the trace, `salt` and `modulus`.
 #[derive(Clone, Debug)]
 enum Out {
     Ends,
@@ -62,7 +62,7 @@ enum Out {
         to: Vec<usize>,
         otherwise: Vec<usize>,
     },
-    /// One of them or, if it is beyond the last, none; with items for the first if it is a node.
+    /// A route to one of the targets, or to none if the index is out of range. A node as the first target gets items.
     Route {
         salt: usize,
         to: Vec<usize>,
@@ -115,7 +115,7 @@ async fn work(cx: NodeContext, channel: Arc<str>, fails: bool) -> NodeResult<Con
     let said =
         |input: &ferrata_core::node::Input| format!("{}={:?}", input.from, input.output::<String>().ok());
     let mut from: Vec<String> = cx.inputs().iter().map(said).collect();
-    // For the reason that `strip` sorts what was bypassed.
+    // `strip` sorts the bypassed names, so the order of the inputs may differ, too.
     from.sort_unstable();
     let item = cx.item::<u32>().ok();
     let text = format!("{}@{} {item:?} {}", cx.node(), cx.visit(), from.join(","));
@@ -133,7 +133,7 @@ fn node(
     builder.node(name, move |cx, _s| work(cx, Arc::clone(&channel), fails)).join(join)
 }
 
-/// What a route chooses, by the names that it is to say.
+/// The choice of a route, with the names that the route uses for its targets.
 fn choose(state: &Context, channel: &str, visit: u32, salt: usize, to: &[String], items: bool) -> Route {
     let at = (length(state, channel) + salt) % (to.len() + 1);
     match to.get(at) {
@@ -173,7 +173,7 @@ fn composed(level: &Level, top: bool) -> Result<Graph<Context>, ferrata_core::gr
                 };
                 let inner = composed(inner, false)?;
                 if *part == Part::Made {
-                    // What such a lens writes, the graph around it declares by itself.
+                    // The surrounding graph declares the channels that such a lens writes.
                     for channel in
                         inner.schema().channels().iter().filter(|own| declared.insert(own.name.to_string()))
                     {
@@ -217,7 +217,7 @@ struct FlatNode {
     fails: bool,
     gathers: bool,
     route: Option<FlatRoute>,
-    /// The `when` edges that leave it: if one fires, the branch goes on.
+    /// The conditional edges of the node: if one fires, the branch continues.
     conditions: Vec<(String, usize)>,
 }
 
@@ -227,7 +227,7 @@ struct FlatRoute {
     salt: usize,
     to: Vec<String>,
     items: bool,
-    /// Where it leads if nothing else is chosen.
+    /// The targets if no other target is chosen.
     instead: Vec<String>,
 }
 
@@ -252,7 +252,7 @@ struct Flat {
     edges: Vec<(String, String, FlatKind)>,
 }
 
-/// What a level became: where its branches end, and which of its nodes no edge of its own catches.
+/// The result of a level: the ends of its branches, and its nodes without a failure edge of their own.
 struct Done {
     exits: Vec<(String, How)>,
     uncaught: Vec<String>,
@@ -281,7 +281,7 @@ impl Flat {
         self.edges.push((from.to_owned(), to.to_owned(), kind));
     }
 
-    /// Leads the ends of a part to nodes.
+    /// Connects the ends of a part to nodes.
     fn lead(&mut self, exits: &[(String, How)], to: &[String]) {
         for (exit, how) in exits {
             match how {
@@ -317,7 +317,7 @@ impl Flat {
                 continue;
             };
             let below = if *part == Part::Keys { format!("{}:", name(at)) } else { String::new() };
-            // The prefixes of parts within parts stand one before the other.
+            // The prefixes of nested parts are concatenated.
             let prefix = channel.strip_suffix("trace").unwrap();
             let done = self.level(inner, &format!("{own}."), &format!("{prefix}{below}trace"));
             let sole = match &done.exits[..] {
@@ -389,7 +389,7 @@ impl Flat {
                     self.node(node).route = Some(route);
                     exits.push((node.clone(), How::Unrouted));
                 }
-                (Out::When { .. } | Out::Route { .. }, None) => unreachable!("they are gathered"),
+                (Out::When { .. } | Out::Route { .. }, None) => unreachable!("failures must be collected"),
             }
             let fallible = match &parts[at] {
                 Some(part) => {
@@ -404,7 +404,7 @@ impl Flat {
                 None => uncaught.extend(fallible),
             }
         }
-        // In the order of the nodes, whichever unit they are of.
+        // Sort by the order of the nodes, whichever unit they belong to.
         let place = |name: &String| self.nodes.iter().position(|node| node.name == *name);
         uncaught.sort_by_key(place);
         exits.sort_by_key(|(name, _)| place(name));
@@ -481,13 +481,13 @@ impl Flat {
     }
 }
 
-/// Takes the fingerprints out, which are taken of the names.
+/// Removes the fingerprints, because they depend on the names.
 fn strip(value: &mut serde_json::Value) {
     match value {
         serde_json::Value::Object(map) => {
             ["print", "graph"].iter().for_each(|key| drop(map.remove(*key)));
             map.values_mut().for_each(strip);
-            // The targets of one route stand together in a flat graph, and in a graph of subgraphs where each part declares its own.
+            // A flat graph lists the targets of one route together, and a graph with subgraphs lists them by part.
             if let Some(serde_json::Value::Array(names)) = map.get_mut("bypassed") {
                 names.sort_by_key(ToString::to_string);
             }
@@ -497,7 +497,7 @@ fn strip(value: &mut serde_json::Value) {
     }
 }
 
-/// The records of a run, with the names of the flat graph, without the fingerprints.
+/// The records of a run with the names of the flat graph, without the fingerprints.
 async fn log(graph: &Graph<Context>) -> Vec<(RecordKind, usize, String)> {
     let clock = Arc::new(ManualClock::default());
     let store = MemoryStore::with_clock(Arc::clone(&clock) as _);
@@ -544,6 +544,6 @@ async fn subgraph_log_equals_flat_graph_log() {
         nested += u32::from(graph.node_names().any(|name| name.as_str().matches('/').count() == 2));
         long += u32::from(composed.len() > 8);
     }
-    // It is not the same because nothing happens.
+    // Check that the random graphs are interesting enough.
     assert!(ran > 80 && nested > 50 && gathered > 40 && long > 30, "{ran} {nested} {gathered} {long}");
 }

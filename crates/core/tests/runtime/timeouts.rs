@@ -15,14 +15,14 @@ use ferrata_testing::ManualClock;
 
 use super::world::World;
 
-/// The timeout of the node. A wait takes ten times as long.
+/// Timeout of the node. A wait takes ten times as long.
 const TIMEOUT: Duration = Duration::from_millis(300);
 const WAIT: Duration = Duration::from_secs(3);
 
 const SHORT: Duration = Duration::from_millis(50);
 const LONG: Duration = Duration::from_secs(2);
 
-/// A graph of one node that has [`TIMEOUT`] and does this.
+/// A graph of one node with the timeout [`TIMEOUT`].
 fn graph<F>(
     clock: &Arc<ManualClock>,
     node: impl Fn(NodeContext, Arc<ManualClock>) -> F + Send + Sync + 'static,
@@ -42,7 +42,7 @@ where
         .unwrap()
 }
 
-/// Runs the graph. Returns whether it completed; if not, its node timed out.
+/// Runs the graph. Returns whether it completed, and checks that otherwise its node timed out.
 async fn completes(world: &World, graph: &Graph<Context>) -> bool {
     let run = world.process().await.start(graph, Context::new()).await.unwrap();
     match world.pass(run.wait()).await.unwrap() {
@@ -55,8 +55,7 @@ async fn completes(world: &World, graph: &Graph<Context>) -> bool {
     }
 }
 
-/// A node that waited for a slot of a limit failed by its timeout, although it had not begun its work: the runtime could not know that it
-/// waited. After a pause the timeout counts again, in full.
+/// A node that waits for a slot or another external event can pause its timeout. After the pause the timeout starts again, in full.
 ///
 /// Guarantees: TIMER-7.
 #[tokio::test]
@@ -76,7 +75,7 @@ async fn pause_stops_timeout() {
     }
 }
 
-/// The timeout began again only when the node was polled, so work in a task that the node had spawned was not limited after a wait.
+/// After a wait, the timeout starts again at once, even if the node only waits for a task that it spawned.
 ///
 /// Guarantees: TIMER-6.
 #[tokio::test]
@@ -103,7 +102,7 @@ async fn timeout_counts_in_spawned_task() {
     }
 }
 
-/// While a step of the activation is running, the node works, whatever it waits for next to the step.
+/// While a step of the activation is running, the timeout counts, whatever else the node waits for.
 ///
 /// Guarantees: TIMER-6.
 #[tokio::test]
@@ -125,7 +124,7 @@ async fn step_counts_during_pause() {
     }
 }
 
-/// The guard keeps the run in memory: what the node waits for is known to its future alone.
+/// The guard keeps the run in memory, because only the node's future knows what it waits for.
 ///
 /// Guarantees: TIMER-7.
 #[tokio::test]

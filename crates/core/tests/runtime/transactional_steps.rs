@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 
 use super::transactions::{RUN, failure, key, nothing, process};
 
-/// A node of two steps in transactions, one after the other, beside a branch that writes records of its own.
+/// A node with two transactional steps in sequence, next to a branch that writes its own records.
 fn steps() -> Graph<Context> {
     async fn add(cx: &NodeContext, name: &'static str) -> Result<i64, NodeError> {
         cx.step_in::<LedgerDatabase, _, _, _>(name, async move |tx: &mut LedgerRows| {
@@ -82,7 +82,7 @@ async fn step_and_rows_commit_together_despite_crashes() {
     }
 }
 
-/// Whatever a node asks for is met in the turn in which it asks: on a clock that stands still, nothing else would.
+/// The driver handles a request of a node in the same turn. The clock of this test stands still, so a poll would never come.
 #[tokio::test]
 async fn no_transaction_waits_for_the_next_look() {
     let clock = Arc::new(ManualClock::new(Timestamp::from_unix_ms(1_000_000)));
@@ -104,7 +104,7 @@ async fn no_transaction_waits_for_the_next_look() {
             Ok(s)
         })
         .node("end", nothing)
-        // Now and then, so that each turn of the driver meets each moment of a transaction.
+        // Yield now and then, so that the driver's turns meet every stage of a transaction.
         .node("shift", nothing)
         .effect(Effect::Pure)
         .entry("add")
@@ -130,10 +130,10 @@ async fn no_transaction_waits_for_the_next_look() {
             () = tokio::task::yield_now() => {}
         }
     }
-    panic!("a transaction waits for time to pass, after {} were done", store.row("added").await);
+    panic!("a transaction waits for the clock, after {} transactions", store.row("added").await);
 }
 
-/// A node that ends while a transaction is open: its record waits and goes with it, also over one connection.
+/// A node that ends while a transaction is open: its record waits, and commits with the transaction, also over one connection.
 #[tokio::test]
 async fn end_during_open_transaction_is_recorded_with_it() {
     let (opened, attempts) = (Arc::new(Notify::new()), Arc::new(AtomicU32::new(0)));
@@ -218,17 +218,17 @@ async fn run_started_in_transaction_commits_with_rows() {
     let mut tx = store.transaction().await.unwrap();
     tx.add("orders", 1);
     let ticket = runtime.start(&graph, Context::new()).id(RUN).in_transaction(&mut *tx).await.unwrap();
-    assert!(store.runs().head(&key()).await.unwrap().is_none(), "not before the commit");
+    assert!(store.runs().head(&key()).await.unwrap().is_none(), "the run must not start before the commit");
     store.finish(tx).await.unwrap();
     assert_eq!((store.row("orders").await, ticket.run()), (1, &key()));
     assert!(matches!(ticket.drive().await.unwrap().wait().await.unwrap(), Outcome::Completed(_)));
 
-    // Taken again, the id is in use: the rows of the caller are not the run's.
+    // The same id is refused the second time, because the rows of this caller do not belong to the existing run.
     let mut tx = store.transaction().await.unwrap();
     let refused = runtime.start(&graph, Context::new()).id(RUN).in_transaction(&mut *tx).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::AlreadyExists);
 
-    // Nobody follows: a process that serves the workflow finds it.
+    // Drop the handle, so that a process that serves the workflow must find the run.
     let mut tx = store.transaction().await.unwrap();
     drop(runtime.start(&graph, Context::new()).id("found").in_transaction(&mut *tx).await.unwrap());
     store.finish(tx).await.unwrap();
@@ -246,7 +246,7 @@ async fn run_started_in_transaction_commits_with_rows() {
     panic!("no process found the run");
 }
 
-/// `&mut tx` instead of `&mut *tx` compiled, and was refused as a transaction of another kind of store.
+/// A caller that passes `&mut tx` instead of `&mut *tx` gets an error that names the mistake.
 #[tokio::test]
 async fn wrong_connection_is_named() {
     let store = LedgerStore::new();

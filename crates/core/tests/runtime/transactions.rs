@@ -24,7 +24,7 @@ pub(super) fn key() -> RunKey {
     RunKey::try_from(RUN).unwrap()
 }
 
-/// What the log says of each node: how often it completed.
+/// How often each node completed, by the log.
 async fn ends(store: &LedgerStore) -> BTreeMap<String, u32> {
     let (mut seq, mut ends) = (None, BTreeMap::new());
     loop {
@@ -59,7 +59,7 @@ fn count(value: &Value, ends: &mut BTreeMap<String, u32>) {
     }
 }
 
-/// Moves one from `ann` to `bob`, and counts itself.
+/// Moves one unit from `ann` to `bob`, and counts the transfer.
 async fn transfer(cx: NodeContext, mut s: Draft<Context>) -> NodeResult<Context> {
     let mut tx = cx.transaction::<LedgerDatabase>().await?;
     tx.add("ann", -1);
@@ -69,7 +69,7 @@ async fn transfer(cx: NodeContext, mut s: Draft<Context>) -> NodeResult<Context>
     s.commit_with(tx)
 }
 
-/// The same without a transaction: what the checks must find.
+/// The same without a transaction, so that the checks must find errors.
 async fn careless(cx: NodeContext, mut s: Draft<Context>) -> NodeResult<Context> {
     let store = cx.resource::<LedgerStore>();
     let mut tx = store.transaction().await?;
@@ -85,7 +85,7 @@ pub(super) async fn nothing(_cx: NodeContext, s: Draft<Context>) -> NodeResult<C
     Ok(s.into())
 }
 
-/// Two transfers in a row, two beside each other and beside nodes of other effects, and one after all of them.
+/// Two transfers in sequence, two concurrent ones next to nodes with other effects, and one after all of them.
 fn graph(transactional: bool) -> Graph<Context> {
     let mut builder = Graph::<Context>::builder("bank").node("begin", nothing).effect(Effect::Pure);
     for name in ["first", "second", "left", "right", "last"] {
@@ -108,7 +108,7 @@ fn graph(transactional: bool) -> Graph<Context> {
         .unwrap()
 }
 
-/// Whether each row says what the log does, and the sum is right.
+/// Compares the rows with the log, and checks the sum. Returns the first mismatch.
 async fn mismatch(store: &LedgerStore) -> Option<String> {
     let ends = ends(store).await;
     let mut moved = 0;
@@ -133,7 +133,8 @@ pub(super) async fn process(store: Arc<dyn CheckpointStore>, ledger: &LedgerStor
         .unwrap()
 }
 
-/// Lives until it dies of its faults, then once more without any. Returns how many writes the first life had.
+/// Runs the graph with the planned faults until it ends or its process crashes, and then once more without faults. Returns the number of writes of
+/// the first process.
 async fn lives(
     graph: &Graph<Context>,
     policy: CheckpointPolicy,
@@ -187,11 +188,11 @@ fn policies() -> [CheckpointPolicy; 3] {
 async fn node_rows_and_record_commit_together() {
     for policy in policies() {
         let writes = lives(&graph(true), policy, FaultPlan::new(), 8).await.unwrap();
-        assert!(writes >= 5, "each transfer is a commit of its own: {writes}");
+        assert!(writes >= 5, "each transfer needs its own commit: {writes}");
     }
 }
 
-/// Whatever write a process dies at, before, in or after the commit of a transaction, each transfer is there exactly once.
+/// A process that crashes at any write, before, during or after a commit, executes each transfer exactly once.
 ///
 /// Guarantees: ONCE-1.
 #[tokio::test]
@@ -210,7 +211,7 @@ async fn crash_at_every_write_keeps_rows_with_records() {
     }
 }
 
-/// The check finds what nodes do that write without a transaction.
+/// The check finds nodes that write without a transaction.
 #[tokio::test]
 async fn nodes_without_a_transaction_fail_the_same_check() {
     let (graph, policy) = (graph(false), CheckpointPolicy::default());
@@ -220,25 +221,25 @@ async fn nodes_without_a_transaction_fail_the_same_check() {
         let plan = FaultPlan::new().with_fault(at, Fault::CrashBefore);
         found += u32::from(lives(&graph, policy, plan, 8).await.is_err());
     }
-    assert!(found > 0, "the check would not notice a transfer that is made twice");
+    assert!(found > 0, "the check must notice a transfer that happens twice");
 }
 
-/// With one connection for everything, transactions, appends and heartbeats wait for each other and never for ever.
+/// With a single connection, transactions, appends and heartbeats wait for each other without a deadlock.
 ///
 /// Guarantees: ONCE-4.
 #[tokio::test]
 async fn one_connection_is_enough() {
     for policy in policies() {
         let graph = graph(true);
-        // Whatever waits for ever is given up by the bound of the store's calls, which is much later.
+        // The timeout of store calls would end a deadlock only much later.
         tokio::select! {
             done = lives(&graph, policy, FaultPlan::new(), 1) => drop(done.unwrap()),
-            () = SystemClock::new().sleep(Duration::from_secs(40)) => panic!("something waits for what waits for it"),
+            () = SystemClock::new().sleep(Duration::from_secs(40)) => panic!("the calls wait for each other"),
         }
     }
 }
 
-/// A node that waits with its transaction open until the test says so; each attempt counts.
+/// A node that keeps its transaction open until the test releases it. Each attempt is counted.
 struct Gate {
     attempts: AtomicU32,
     reached: Notify,
@@ -272,7 +273,7 @@ impl Gate {
     }
 }
 
-/// Of a writer from outside and a transaction, one is first; the other meets it, and the node runs again.
+/// An outside writer and a transaction conflict: the one that commits later fails, and the node then runs again.
 ///
 /// Guarantees: ONCE-5.
 #[tokio::test]
@@ -289,7 +290,7 @@ async fn another_writer_makes_the_node_run_again() {
     assert_eq!((gate.attempts.load(Ordering::SeqCst), store.row("moved").await), (2, 1));
 }
 
-/// A signal in the same process does not wait for the node: it aborts the transaction.
+/// A signal in the same process does not wait for the node, and aborts its transaction.
 ///
 /// Guarantees: ONCE-5.
 #[tokio::test]
@@ -318,7 +319,7 @@ async fn a_cancelled_run_rolls_its_transaction_back() {
     assert_eq!(ends(&store).await.get("move"), None);
 }
 
-/// Another process takes the run over while a transaction is open: the owner's commit is refused.
+/// Another process claims the run while a transaction is open: the commit of the old owner is refused.
 ///
 /// Guarantees: ONCE-11.
 #[tokio::test]
@@ -332,13 +333,13 @@ async fn takeover_refuses_commit_of_previous_owner() {
     let taken = after.resume(&graph, RUN).take_over().await.unwrap();
     assert!(matches!(taken.wait().await.unwrap(), Outcome::Completed(_)));
     gate.open.notify_one();
-    // The end may be learned from the log, or by being refused.
+    // The old owner learns of the claim from the log, or from its refused commit.
     let _ = run.wait().await;
     assert_eq!((gate.attempts.load(Ordering::SeqCst), store.row("moved").await), (2, 1));
     assert_eq!(ends(&store).await.get("move"), Some(&1));
 }
 
-/// What ends an attempt otherwise rolls its rows back, and the retry policy goes on as always.
+/// Every other end of an attempt rolls its rows back, and the retry policy applies as usual.
 ///
 /// Guarantees: ONCE-1.
 #[tokio::test]
@@ -355,7 +356,7 @@ async fn a_dropped_transaction_is_rolled_back() {
                     0 => Err(NodeError::new(std::io::Error::other("refused"))),
                     1 => panic!("a bug"),
                     2 => std::future::pending().await,
-                    // Handed in, and then an error after all.
+                    // The node returns an error after `commit_with`.
                     3 => {
                         drop(s.commit_with(tx));
                         Err(NodeError::new(std::io::Error::other("refused")))
@@ -370,7 +371,7 @@ async fn a_dropped_transaction_is_rolled_back() {
         .entry("move")
         .build()
         .unwrap();
-    // Its clock moves where nothing else can: the timeout meets the attempt that never ends, and no other on a busy machine.
+    // The clock advances only when no task can run. So the timeout ends only the attempt that never ends, also on a busy machine.
     let world = World::new();
     let store = LedgerStore::with_connections(1).with_runs(world.store().clone());
     let builder = Runtime::builder(store.clone()).clock(Arc::new(world.clock().clone()));
@@ -380,7 +381,7 @@ async fn a_dropped_transaction_is_rolled_back() {
     assert_eq!((tries.load(Ordering::SeqCst), store.row("moved").await), (5, 1));
 }
 
-/// Conflicting transactions restart without a retry policy, and no addition is lost.
+/// Conflicting transactions restart without a retry policy, and every addition takes effect.
 ///
 /// Guarantees: ONCE-6.
 #[tokio::test]
@@ -410,7 +411,7 @@ async fn transactions_in_each_others_way_all_come_through() {
     assert_eq!(store.row("count").await, 6);
 }
 
-/// A statement that fails because another transaction was in the way is no failure of the node; any other is.
+/// A statement that fails because of a conflicting transaction is no failure of the node. Any other failed statement is.
 ///
 /// Guarantees: ONCE-6.
 #[tokio::test]
@@ -422,7 +423,7 @@ async fn transient_statement_failure_restarts_without_counting() {
         .node("move", move |cx: NodeContext, s: Draft<Context>| {
             let count = Arc::clone(&count);
             async move {
-                assert_eq!(cx.attempt(), 1, "what gave way counts as no attempt");
+                assert_eq!(cx.attempt(), 1, "an attempt that lost a conflict must not count");
                 let mut tx = cx.transaction::<LedgerDatabase>().await?;
                 tx.add("moved", 1);
                 if count.fetch_add(1, Ordering::SeqCst) < 3 {
@@ -442,7 +443,7 @@ async fn transient_statement_failure_restarts_without_counting() {
     assert_eq!((tries.load(Ordering::SeqCst), store.row("moved").await), (4, 1));
 }
 
-/// A database that no store is in.
+/// A database type that no store provides.
 enum Elsewhere {}
 
 struct ElsewhereTransaction(LedgerTransaction);
@@ -474,7 +475,7 @@ pub(super) async fn failure(effect: Effect, node: fn(NodeContext, Draft<Context>
     let runtime = Runtime::builder(store.clone()).build().await.unwrap();
     let outcome = runtime.start(&graph, Context::new()).await.unwrap().wait().await.unwrap();
     let Outcome::Failed { failure, .. } = outcome else { panic!("{outcome:?}") };
-    assert_eq!(store.row("moved").await, 0, "nothing was committed");
+    assert_eq!(store.row("moved").await, 0, "nothing must be committed");
     failure.message
 }
 
@@ -518,7 +519,7 @@ async fn transaction_misuse_returns_typed_error_with_remedy() {
     assert!(waits.await.contains("do this before `cx.transaction()`"));
 }
 
-/// The work was done first, and its result refused.
+/// A step during an open transaction fails before its work begins.
 #[tokio::test]
 async fn step_during_open_transaction_fails_before_work() {
     static DONE: AtomicU32 = AtomicU32::new(0);
@@ -551,7 +552,7 @@ async fn store_without_transactions_is_refused_at_start() {
     }
 }
 
-/// Steps and questions go before the transaction.
+/// Steps and questions before the transaction are not repeated.
 #[tokio::test]
 async fn a_step_before_the_transaction_is_done_once() {
     let store = LedgerStore::with_connections(1);

@@ -11,7 +11,7 @@ use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::store::MemoryStore;
 
-/// A node that breaks off when it is told to, and the second time ends at once.
+/// A node that stops in its first execution when it is asked to, and ends at once in its second.
 fn graph(begun: &Arc<AtomicU32>) -> Graph<Context> {
     let begun = Arc::clone(begun);
     Graph::<Context>::builder("long")
@@ -62,7 +62,7 @@ async fn resuming_released_run_restarts_node() {
     let second = Runtime::builder(store).build().await.unwrap();
     let run = second.resume(&graph(&begun), "r").await.unwrap();
     let state = run.wait().await.unwrap().completed().unwrap();
-    assert_eq!(state.get::<u32>("attempt").unwrap(), Some(1), "nothing of the first time is recorded");
+    assert_eq!(state.get::<u32>("attempt").unwrap(), Some(1), "the first execution must record nothing");
 }
 
 #[tokio::test]

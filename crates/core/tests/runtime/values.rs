@@ -17,8 +17,7 @@ use serde_json::value::RawValue;
 
 use super::world::World;
 
-/// A node returned `None` as its output, another got `None` as its item, and the process ended: for the next one the node had
-/// attached no output, and the activation had no item. An absent field and one that holds `null` were read alike.
+/// The output `None` of a node and the item `None` of an activation survive a restart. A field that holds `null` differs from an absent field.
 #[tokio::test]
 async fn null_output_and_item_survive_restart() {
     let graph = Graph::<Context>::builder("nulls")
@@ -62,7 +61,7 @@ fn key(id: &str) -> RunKey {
     RunKey::try_from(id).unwrap()
 }
 
-/// A graph of a node that never ends by itself, and must not be repeated.
+/// A graph with an `External` node that never ends by itself.
 fn pays() -> GraphBuilder<Context> {
     Graph::<Context>::builder("pays")
         .node("pay", async |_cx, _s| pending::<Result<(), _>>().await)
@@ -133,7 +132,7 @@ async fn asks(runtime: &Runtime) -> (Graph<Context>, String) {
     (graph, text)
 }
 
-/// The epoch tells a claim from the one before. A file could bring one that could not be counted on: two claims were one.
+/// An import of a log with the largest possible epoch is refused, because the next claim could not increase it.
 #[tokio::test]
 async fn a_claim_that_cannot_be_counted_is_refused() {
     let world = World::new();
@@ -173,7 +172,7 @@ async fn endless_loop_fails_at_step_limit() {
     assert!(failure.message.contains("raise `max_steps`"), "{}", failure.message);
 }
 
-/// Any text of an operator or a sender is rejected by the call, or can be read with the run.
+/// Any text of an operator or a sender is either rejected by the call, or can be read back with the run.
 #[tokio::test]
 async fn text_input_is_refused_or_readable() {
     let deep = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
@@ -217,7 +216,7 @@ async fn text_input_is_refused_or_readable() {
         }
         runtime.state_at(&graph, &key("r"), Position::Latest).await.unwrap();
     }
-    assert!(taken > 30, "{taken} edits were taken");
+    assert!(taken > 30, "{taken} edits were accepted");
     runtime.check_log(&key("r")).await.unwrap();
     let text = runtime.export(&key("r")).await.unwrap();
     runtime.import(&text, Some(key("copy"))).await.unwrap();
@@ -227,7 +226,7 @@ async fn text_input_is_refused_or_readable() {
 }
 
 trait Refused {
-    /// Whether it is no error, or one of this kind.
+    /// Whether the result is no error, or an error of this kind.
     fn is_taken_or(&self, kind: ErrorKind) -> bool;
 }
 

@@ -13,8 +13,7 @@ use ferrata_core::state::{Context, Draft};
 use super::family::*;
 use super::world::World;
 
-/// A second wait told of the past for ever: a loop that waited until its run had ended never stopped, because the run was always
-/// `Interrupted` by a question that had long been answered.
+/// A second `wait` waits for the next event, and does not return the same answered question again.
 ///
 /// Guarantees: CONTROL-18.
 #[tokio::test]
@@ -35,7 +34,7 @@ async fn second_wait_tells_later_outcome() {
     }
 }
 
-/// So did one that was called for the first time after the run had gone on.
+/// The same for a first `wait` that is called after the run continued.
 ///
 /// Guarantees: CONTROL-18.
 #[tokio::test]
@@ -50,7 +49,7 @@ async fn late_first_wait_tells_later_outcome() {
     assert!(matches!(world.pass(run.wait()).await.unwrap(), Outcome::Completed(_)));
 }
 
-/// The error of a driver that lost its run is told once; then the run is watched where it goes on.
+/// The error of a driver that lost its run is returned once. After that, the handle watches the run in its new process.
 ///
 /// Guarantees: CONTROL-18.
 #[tokio::test]
@@ -73,8 +72,7 @@ async fn wait_after_fenced_watches_run() {
     drop(there);
 }
 
-/// A child's deadline did not go by the wall clock while its parent was in memory, as all other waits do: a machine that slept for an hour
-/// waited for the rest of it.
+/// A child's deadline follows the wall clock, also while its parent is in memory. So it expires at once after the machine slept for an hour.
 ///
 /// Guarantees: CHILD-9.
 #[tokio::test]

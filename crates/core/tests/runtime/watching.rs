@@ -31,7 +31,7 @@ pub(crate) fn key() -> RunKey {
     RunKey::try_from("r").unwrap()
 }
 
-/// An event without what differs from run to run.
+/// An event without the fields that differ from run to run.
 pub(crate) fn shown(event: &WatchEvent) -> String {
     let seq = event.seq.map_or_else(|| "live".to_owned(), |seq| seq.to_string());
     let node = event.what.activation().map(|(node, visit)| format!(" {node}@{visit}")).unwrap_or_default();
@@ -39,7 +39,7 @@ pub(crate) fn shown(event: &WatchEvent) -> String {
     format!("{path}{seq} {}{node}", event.kind())
 }
 
-/// Takes what a watch tells until it ends.
+/// Reads all events of a watch.
 pub(crate) async fn all(watch: &mut Watch) -> Vec<WatchEvent> {
     let mut events = Vec::new();
     while let Some(event) = watch.next().await.unwrap() {
@@ -52,7 +52,7 @@ fn recorded(events: &[WatchEvent]) -> Vec<String> {
     events.iter().filter(|event| event.seq.is_some()).map(shown).collect()
 }
 
-/// A run of random length in which everything happens: loops, failures, steps, messages, questions.
+/// A run of random length with loops, failures, steps, messages and questions.
 fn busy(dice: &Dice) -> Graph<Context> {
     let rounds = 1 + dice.below(6);
     let (fails, steps) = (dice.below(3), dice.below(4));
@@ -96,7 +96,7 @@ async fn drive(world: &World, runtime: &Runtime, dice: &Dice) {
     to_its_end(world, runtime, "r", &busy).await;
 }
 
-/// Drives such a run until it asks.
+/// Drives such a run until it asks a question.
 pub(crate) async fn to_its_question(
     world: &World,
     runtime: &Runtime,
@@ -116,7 +116,7 @@ pub(crate) async fn to_its_question(
     (graph, policy)
 }
 
-/// Answers its question, and drives it to its end.
+/// Answers the question, and drives the run to its end.
 pub(crate) async fn to_its_end(
     world: &World,
     runtime: &Runtime,
@@ -129,7 +129,7 @@ pub(crate) async fn to_its_end(
     world.pass(run.completed()).await.unwrap();
 }
 
-/// Checks what was told of a run against the headers of its log, which know nothing of events.
+/// Compares the events of a run with the headers of its log.
 async fn agrees_with_the_log(store: &MemoryStore, events: &[WatchEvent]) {
     let headers = store.headers(&key(), HeaderRange::oldest(1_000)).await.unwrap().items;
     let mut by_record: BTreeMap<Seq, Vec<WatchKind>> = BTreeMap::new();
@@ -155,17 +155,17 @@ async fn agrees_with_the_log(store: &MemoryStore, events: &[WatchEvent]) {
         };
         assert!(
             expected.is_empty() || is_told(expected),
-            "{:?} {} is told as {told:?}",
+            "{:?} {} arrives as {told:?}",
             header.kind,
             header.seq
         );
         assert_eq!(is_told(&[WatchKind::Status]), before != Some(header.status), "{}: {told:?}", header.seq);
         before = Some(header.status);
     }
-    assert_eq!(by_record, BTreeMap::new(), "told of no record");
+    assert_eq!(by_record, BTreeMap::new(), "an event without a record");
 }
 
-/// Polls a future a few times and then drops it, as a client does that goes away.
+/// Polls a future at most `times` times and then drops it, like a client that disconnects.
 pub(crate) async fn poll_some<T>(future: impl Future<Output = T>, times: u64) -> Option<T> {
     let mut future = std::pin::pin!(future);
     for _ in 0..=times {
@@ -189,7 +189,7 @@ async fn reconnecting_watcher_gets_each_event_once() {
         let whole = all(&mut runtime.watch(&key()).await.unwrap()).await;
         agrees_with_the_log(&world.store, &whole).await;
         let whole = recorded(&whole);
-        // Another process, which drives nothing; each time it drops out, all that it keeps is the text of its cursor.
+        // Another process that drives no run. Each time it disconnects, it keeps only the text of its cursor.
         let other = Runtime::builder(world.store.clone()).clock(Arc::clone(&world.clock) as _).operator();
         let (mut told, mut cursor) = (Vec::new(), WatchCursor::default().to_string());
         loop {
@@ -233,7 +233,7 @@ async fn live_watcher_and_later_reader_see_same_events() {
         assert_eq!(
             there.iter().map(shown).collect::<Vec<_>>(),
             later,
-            "seed {seed}: elsewhere nothing is live"
+            "seed {seed}: another process must get no live events"
         );
     }
 }
@@ -292,7 +292,7 @@ async fn watcher_resumes_inside_record_with_several_events() {
         let rest = recorded(&all(&mut begin(Some(cursor)).await.unwrap()).await);
         assert_eq!(rest, whole[at..], "after {at}");
     }
-    // What is not wanted is no reason to be told again.
+    // Events that the filter excludes must not cause others to be repeated.
     let only = || runtime.watch(&key()).kinds([WatchKind::NodeCompleted]).node("b");
     let mut first = only().await.unwrap();
     assert_eq!(shown(&first.next().await.unwrap().unwrap()), "1 node_completed b@1");
@@ -329,12 +329,12 @@ async fn reconnecting_browser_gets_each_event_once() {
     for at in 0..whole.len() {
         let mut again = connect(at.checked_sub(1).and_then(|last| whole[last].0.as_deref())).await;
         for frame in &whole[at..] {
-            assert_eq!(parsed(&again.next().await.unwrap().unwrap()), *frame, "connected again after {at}");
+            assert_eq!(parsed(&again.next().await.unwrap().unwrap()), *frame, "reconnected after {at}");
         }
         assert_eq!(parsed(&again.next().await.unwrap().unwrap()).1, "end");
         assert!(again.next().await.unwrap().is_none());
     }
-    // The connection is kept open while nothing happens, and the place moves on with what is not wanted.
+    // The stream sends keep-alives while nothing happens, and its cursor advances past excluded events.
     let graph = Graph::<Context>::builder("asks")
         .gate("ok", |_s: &Context| Ask::<bool>::new("?"), |s, yes| s.set("ok", yes))
         .entry("ok")
@@ -358,7 +358,7 @@ async fn watcher_behind_pruned_records_is_notified_and_continues() {
     let last_four = RetentionPolicy::keep_all().keep_last(4);
     let dropped = runtime.apply_retention(&key(), &last_four).await.unwrap().0;
     assert!(dropped > 4, "{dropped}");
-    // Nobody has read what is kept: so the text of the cursor, and another process.
+    // Nothing has read the retained events in this process. So use the text of the cursor, and another process.
     let other = world.process().await;
     for after in [WatchCursor::default(), early.cursor()] {
         let mut watch = other.watch(&key()).after(after).values().await.unwrap();
@@ -367,7 +367,7 @@ async fn watcher_behind_pruned_records_is_notified_and_continues() {
         assert_eq!(first, other.head(&key()).await.unwrap().unwrap().first);
         let rest = all(&mut watch).await;
         let kept: Vec<_> = recorded(&rest).into_iter().filter(|event| !event.ends_with("value")).collect();
-        // The status is said anew, as the one before is not known.
+        // The status comes again, because the previous status is unknown.
         let from = whole.len() - kept.len();
         assert_eq!(kept[kept.len() - 4..], whole[whole.len() - 4..], "{from}");
         assert_eq!(rest[0].seq, Some(first));
@@ -397,7 +397,7 @@ async fn watch_rejects_other_generation_of_run() {
     assert!(error.to_string().contains("its id started again"), "{error}");
     let beyond = runtime.watch(&key()).after(Seq::new(99)).await.unwrap().next().await.unwrap_err();
     assert_eq!(beyond.kind(), ErrorKind::NotFound);
-    // One that was open when it happened has read a part, and reads no more of another.
+    // The watch that was open has read a part of the old run, and must not read any of the new one.
     let rest = loop {
         match open.next().await {
             Ok(Some(event)) => assert_ne!(event.kind(), WatchKind::Started),
@@ -454,7 +454,7 @@ async fn updates_connect_consecutive_past_states() {
                             state.apply(&patch).unwrap();
                         }
                     }
-                    other => panic!("{other:?} was not asked for"),
+                    other => panic!("{other:?} was not requested"),
                 }
             }
         }

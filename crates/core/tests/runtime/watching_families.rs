@@ -18,7 +18,7 @@ use super::dice::Dice;
 use super::family::*;
 use super::world::World;
 
-/// A node with two children at once, `a` and `b`.
+/// A node with two concurrent children, `a` and `b`.
 fn two_of(name: &str, child: &Graph<Context>) -> Graph<Context> {
     let child = child.clone();
     Graph::<Context>::builder(name)
@@ -43,7 +43,7 @@ async fn all(watch: &mut Watch) -> Vec<WatchEvent> {
     events
 }
 
-/// The events of each run, by its path.
+/// The events of each run, by the run's path.
 fn by_path(events: &[WatchEvent]) -> BTreeMap<String, Vec<(u64, WatchKind)>> {
     let mut found: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for event in events {
@@ -54,7 +54,7 @@ fn by_path(events: &[WatchEvent]) -> BTreeMap<String, Vec<(u64, WatchKind)>> {
     found
 }
 
-/// Checks the order between the runs of a family.
+/// Checks the order of events between the runs of a tree.
 fn is_in_order(events: &[WatchEvent]) {
     let place = |path: &str, kind: WatchKind| {
         events.iter().position(|event| *event.path == *path && event.kind() == kind)
@@ -73,7 +73,7 @@ fn is_in_order(events: &[WatchEvent]) {
             WatchKind::ChildStarted => assert!(place(&path, WatchKind::Started).unwrap() > at, "{path}"),
             _ => {
                 let last = events.iter().rposition(|event| *event.path == *path).unwrap();
-                assert!(last < at, "{path} is told to its end before");
+                assert!(last < at, "the events of {path} must end before");
             }
         }
     }
@@ -123,14 +123,14 @@ async fn root_watcher_gets_child_events_with_path() {
             "wait@1:b/wait@1:b"
         ]
     );
-    // Each is told as who watches it alone is told.
+    // Each run has the same events as in a watch of this run alone.
     let runs: BTreeMap<_, _> =
         events.iter().map(|event| (event.path.to_string(), event.run.clone())).collect();
     for (path, run) in runs {
         let alone = all(&mut runtime.watch(&run).await.unwrap()).await;
         assert_eq!(by_path(&alone)[""], found[&path], "{path}");
     }
-    // A part of the family.
+    // Watch a part of the run tree.
     let part = all(&mut runtime.watch(&key("p")).children().under("wait@1:b").await.unwrap()).await;
     assert_eq!(
         by_path(&part).into_keys().collect::<Vec<_>>(),

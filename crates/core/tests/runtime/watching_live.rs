@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use super::watching::{all, key, shown};
 use super::world::World;
 
-/// A node that waits to be let go on, and says something of its own.
+/// A node that waits for permission to continue, and sends live events.
 pub(crate) fn speaker(says: u32, may: &Arc<Notify>) -> Graph<Context> {
     let may = Arc::clone(may);
     Graph::<Context>::builder("speaker")
@@ -53,8 +53,8 @@ async fn slow_watcher_loses_only_counted_live_events() {
         })
         .sum();
     let live = events.iter().filter(|event| matches!(event.what, WatchEventKind::Live(_))).count();
-    assert!(missed > 0 && live <= 1_024, "memory is bounded: {live} were kept");
-    // What each node said, and that it began.
+    assert!(missed > 0 && live <= 1_024, "memory must be bounded: {live} were kept");
+    // The live events are those of each node, and one for its start.
     assert_eq!(missed + live as u64, 5_002);
     let nodes = events.iter().filter(|event| event.kind() == WatchKind::NodeCompleted).count();
     assert_eq!(nodes, 2);
@@ -156,7 +156,7 @@ async fn unrecorded_run_is_watched_live_in_process() {
     let policy = CheckpointPolicy::default().with_frequency(CheckpointFrequency::Disabled);
     let mut watch = runtime.watch(&key()).before_start().await.unwrap();
     let run = runtime.start(&speaker(2, &may), Context::new()).id("r").checkpoints(policy).await.unwrap();
-    // While it goes on it is found by others, too.
+    // While the run is active, other watchers find it, too.
     drop(run.events().await.unwrap());
     may.notify_one();
     let events = world.pass(all(&mut watch)).await;

@@ -21,28 +21,28 @@ impl World {
         Self { store: MemoryStore::with_clock(Arc::clone(&clock) as _), clock }
     }
 
-    /// Makes the next process.
+    /// Creates the next process.
     pub(crate) async fn process(&self) -> Runtime {
         Runtime::builder(self.store.clone()).clock(Arc::clone(&self.clock) as _).build().await.unwrap()
     }
 
-    /// Makes a process for a test on several threads: the test moves the clock while a loaded machine holds up the thread of the heartbeats.
+    /// Creates a process for a multi-threaded test. There, the test may advance the clock while a loaded machine delays the heartbeat thread.
     pub(crate) async fn patient_process(&self) -> Runtime {
         let builder = Runtime::builder(self.store.clone()).clock(Arc::clone(&self.clock) as _);
         builder.heartbeat_ttl(Duration::from_secs(86_400)).build().await.unwrap()
     }
 
-    /// Makes a process that can die: the store hears nothing of it from then on, not even its heart.
+    /// Creates a process that can die. After its death, the store gets no call of it, not even a heartbeat.
     pub(crate) async fn mortal(&self) -> (Arc<FaultStore<MemoryStore>>, Runtime) {
         let store = Arc::new(FaultStore::new(self.store.clone(), FaultPlan::new()));
         let runtime = Runtime::builder_with(Arc::clone(&store) as _).clock(Arc::clone(&self.clock) as _);
         (store, runtime.build().await.unwrap())
     }
 
-    /// Advances the clock, in steps smaller than any interval of the runtime, until `done` is ready.
+    /// Advances the clock until `done` is ready, in steps smaller than any interval of the runtime.
     ///
-    /// The limit only ends a test that hangs. It is far above what any test needs: where a runtime has several threads, a loaded machine can
-    /// hold up those that the test waits for, while this loop advances the clock.
+    /// The limit only ends a test that hangs, and is far above the needs of any test. On a multi-threaded runtime of a loaded machine, this loop can
+    /// advance the clock while the awaited threads are delayed.
     pub(crate) async fn pass<T>(&self, done: impl Future<Output = T>) -> T {
         let mut done = std::pin::pin!(done);
         for _ in 0..1_000_000 {

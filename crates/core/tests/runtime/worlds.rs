@@ -15,7 +15,7 @@ use ferrata_testing::{Fault, ScriptedAnswers, World, assert_replays};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// Waits three days, asks, and pays.
+/// A graph that waits three days, asks, and pays.
 fn graph(paid: &Arc<AtomicU32>) -> Graph<Context> {
     let paid = Arc::clone(paid);
     Graph::<Context>::builder("pay")
@@ -43,7 +43,7 @@ fn script() -> ScriptedAnswers {
     ScriptedAnswers::new().answer("approve", Answer::accept(true).unwrap())
 }
 
-/// A jump of the clock lost the heartbeat, and a store with a clock of its own never woke the run.
+/// A jump of three days does not lose the heartbeat, and wakes the run, also in a store with its own clock.
 #[tokio::test]
 async fn three_days_are_over_at_once() {
     let (world, paid, script) = (World::new(), Arc::default(), script());
@@ -78,7 +78,7 @@ async fn a_crash_at_each_write_loses_nothing() {
             let run = world.pass(process.start(&graph, Context::new()).id("r")).await.unwrap();
             match world.pass(run.wait()).await.unwrap() {
                 Outcome::Completed(_) => assert_eq!(paid.load(Ordering::SeqCst), 1, "{fault:?} at write {n}"),
-                // Nobody knows whether it was paid, so nobody pays again.
+                // The outcome of the payment is unknown, so it must not be repeated.
                 _ => assert!(paid.load(Ordering::SeqCst) <= 1, "{fault:?} at write {n}"),
             }
         }
@@ -120,7 +120,7 @@ async fn a_node_has_other_work_by_its_name() {
     assert!(error.to_string().contains("did you mean `pay`?"), "{error}");
 }
 
-/// Its patience by the clock of the machine would be half a minute of the test, and could end before what it waits for on a busy one.
+/// A wait of the test follows the clock of the world, so a busy machine cannot end it early.
 #[tokio::test]
 async fn a_node_has_the_clock_of_the_world() {
     let graph = Graph::<Context>::builder("patience")
@@ -165,7 +165,7 @@ async fn saved_log_replays_against_current_graph() {
     world.pass(run.completed()).await.unwrap();
     let log = process.export(run.run()).await.unwrap();
     assert_replays(&log, &graph).await;
-    assert_eq!(paid.load(Ordering::SeqCst), 1, "no node is run");
+    assert_eq!(paid.load(Ordering::SeqCst), 1, "no node must run");
     let other = Graph::<Context>::builder("pay")
         .node("wait", async |_cx, s| Ok(s))
         .node("pay", async |_cx, s| Ok(s))
@@ -177,7 +177,7 @@ async fn saved_log_replays_against_current_graph() {
     assert!(told.contains("diverges from the log"), "{told}");
 }
 
-/// Waits for a future that panics, and returns what it says.
+/// Awaits a future that panics, and returns the panic message.
 pub(crate) async fn panic_of<T>(future: impl Future<Output = T>) -> String {
     let mut future = Box::pin(future);
     let caught = std::future::poll_fn(|cx| {
@@ -192,7 +192,7 @@ pub(crate) async fn panic_of<T>(future: impl Future<Output = T>) -> String {
     panic.downcast_ref::<String>().cloned().unwrap_or_default()
 }
 
-/// Asks, and waits for a message.
+/// A graph that asks, and waits for a message.
 fn asks_and_hears() -> Graph<Context> {
     Graph::<Context>::builder("talk")
         .gate("approve", |_s: &Context| Ask::<bool>::new("Go on?"), |s, yes| s.set("approved", yes))
@@ -206,7 +206,7 @@ fn asks_and_hears() -> Graph<Context> {
         .unwrap()
 }
 
-/// The mistake of each newcomer, found after 20 seconds of processor time.
+/// A test that waits for a run that no process serves fails at once, with an explanation.
 #[tokio::test]
 async fn unserved_run_is_told_at_once() {
     let (world, graph) = (World::new(), asks_and_hears());
@@ -218,7 +218,7 @@ async fn unserved_run_is_told_at_once() {
         "{told}"
     );
     assert!(world.clock().monotonic() < DAY / 2, "{:?}", world.clock().monotonic());
-    // Answered, only the other half is left to say.
+    // After the answer, only the other hint is left.
     process.respond(run.run(), "approve", Answer::accept(true).unwrap()).await.unwrap();
     let told = panic_of(async { drop(world.pass(run.completed()).await) }).await;
     assert!(
@@ -234,7 +234,7 @@ async fn unserved_run_is_told_at_once() {
     assert!(world.clock().monotonic() < 2 * DAY, "{:?}", world.clock().monotonic());
 }
 
-/// A test may let time pass over runs that wait for it, by the clock of the world or of a process, and for a long time in a node.
+/// A test may let time pass while runs wait: by the clock of the world, by that of a process, or within a long node.
 #[tokio::test]
 async fn waiting_test_is_no_standstill() {
     let (world, graph) = (World::new(), asks_and_hears());
@@ -254,7 +254,7 @@ async fn waiting_test_is_no_standstill() {
     assert!(matches!(outcome, Outcome::Interrupted(_)), "{outcome}");
 }
 
-/// A runtime that a test builds itself may serve any run, so the world does not say that nothing will.
+/// A runtime that the test builds itself may serve any run, so the world does not report a standstill.
 #[tokio::test]
 async fn foreign_runtime_is_no_standstill() {
     let (world, graph) = (World::new(), asks_and_hears());
@@ -267,7 +267,7 @@ async fn foreign_runtime_is_no_standstill() {
     assert!(told.contains("is not ready after"), "{told}");
 }
 
-/// An hour was 3,599.993 s on the wall of the world, so a tick at the end of it was missed.
+/// An hour of the world is exactly 3,600 s on its wall clock, so a tick at its end fires.
 #[tokio::test]
 async fn hours_of_the_world_are_whole() {
     let world = World::new();
@@ -279,7 +279,7 @@ async fn hours_of_the_world_are_whole() {
         world.pass_for(Duration::from_secs(3_600)).await;
         assert_eq!(world.clock().now().since(began), hour * Duration::from_secs(3_600));
     }
-    // Something is due exactly at the end of an hour, by the wall clock.
+    // An event is due exactly at the end of an hour of the wall clock.
     let graph = Graph::<Context>::builder("due")
         .node("due", async |cx: NodeContext, s: Draft<Context>| {
             cx.sleep(Duration::from_secs(3_600)).await?;
@@ -301,8 +301,7 @@ async fn pass_panics_on_future_that_never_completes() {
     world.pass(std::future::pending::<()>()).await;
 }
 
-/// The end of a run that rested was looked for five times a second, however long it rested: the world had no patience for that, and a
-/// store no need of it.
+/// The deadline of a question of an idle run passes at once in the test world. The world does not poll the run for its end.
 #[tokio::test]
 async fn unanswered_question_expires_at_deadline_at_once() {
     let graph = Graph::<Context>::builder("ask")

@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 use super::data_loss::Replicated;
 use super::world::World;
 
-/// The policies that keep nothing of what nodes returned.
+/// The policies that record no result of a node.
 const COARSE: [CheckpointFrequency; 2] =
     [CheckpointFrequency::StatusChangeOnly, CheckpointFrequency::Disabled];
 
@@ -46,7 +46,7 @@ impl Beside {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// Sends a message to the run of a node, as a stranger, and counts.
+    /// Sends a message to the run of a node from another process, and counts it.
     async fn send(&self, cx: &NodeContext, message: u32) {
         self.count.fetch_add(1, Ordering::SeqCst);
         self.other.send(cx.run(), message).await.unwrap();
@@ -61,7 +61,7 @@ async fn step(cx: &NodeContext, name: &str) -> Result<u32, NodeError> {
     cx.step(name, async || Ok::<_, NodeError>(7)).await
 }
 
-/// What nodes say to each other and to the test.
+/// Signals between the nodes and the test.
 #[derive(Default)]
 struct Gates {
     begun: Notify,
@@ -90,13 +90,13 @@ async fn fails(runtime: &Runtime) {
     panic!("the run did not fail");
 }
 
-/// Makes a process with these gates that takes bodies of so many bytes.
+/// Creates a process with these gates and this maximum body size.
 async fn process_of(store: impl CheckpointStore, gates: &Arc<Gates>, max_body: usize) -> Runtime {
     let builder = Runtime::builder(store).max_body(max_body);
     builder.resource(Arc::clone(gates)).build().await.unwrap()
 }
 
-/// Makes a process that hears of nothing before its next write, or its next look.
+/// Creates a process that gets no notices: it sees other writes only at its next write or poll.
 async fn process(world: &World) -> (Arc<FaultStore<Replicated>>, Arc<Beside>, Runtime) {
     let (other, clock) = (world.process().await, Arc::clone(&world.clock));
     let beside = Arc::new(Beside { other, clock, count: AtomicU32::new(0) });
@@ -137,7 +137,7 @@ async fn message_conflict_does_not_repeat_external_node() {
 async fn hears_twice(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
     cx.checkpoint().await?;
     beside(&cx).send(&cx, 1).await;
-    // The driver has not seen the first one yet: its next record meets it.
+    // The driver has not read the first message, so its next record conflicts with it.
     step(&cx, "between").await?;
     beside(&cx).send(&cx, 2).await;
     let one: u32 = cx.receive().await?;
@@ -145,7 +145,7 @@ async fn hears_twice(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context>
     Ok(Context::update().append("said", [one, two]).into())
 }
 
-/// The second message met the record that took the first: the node was given the first one twice, and nobody read the second.
+/// A second message that conflicts with the receipt of the first is received next. The first is not received twice.
 #[tokio::test]
 async fn message_conflicting_with_receipt_is_received_next() {
     for frequency in COARSE {
@@ -165,7 +165,7 @@ async fn message_conflicting_with_receipt_is_received_next() {
     }
 }
 
-/// A step whose record was refused came back as if it were on record.
+/// A step returns only after its result is recorded, also if the first write of the record conflicts.
 #[tokio::test]
 async fn step_returns_after_its_result_is_recorded() {
     for frequency in COARSE {
@@ -179,7 +179,7 @@ async fn step_returns_after_its_result_is_recorded() {
                     Ok::<_, NodeError>(7)
                 };
                 assert_eq!(cx.step("once", once).await?, 7);
-                // The second attempt finds the step.
+                // The second attempt finds the recorded step.
                 if cx.attempt() == 1 { Err("once more".into()) } else { Ok(s) }
             })
             .retry(RetryPolicy::none().with_attempts(2))
@@ -196,7 +196,7 @@ async fn step_returns_after_its_result_is_recorded() {
     }
 }
 
-/// A message met the record that the deadline was over. The status was not decided again, and the run had no deadline any more.
+/// A message conflicts with the record of the expired deadline. The driver decides the status again, so the run still fails by its deadline.
 #[tokio::test]
 async fn write_conflict_does_not_lose_deadline() {
     for frequency in [CheckpointFrequency::EveryNode, CheckpointFrequency::StatusChangeOnly] {
@@ -214,7 +214,7 @@ async fn write_conflict_does_not_lose_deadline() {
             .unwrap();
         let start = runtime.start(&graph, Context::new()).id("r").checkpoints(policy(frequency));
         let run = start.await.unwrap();
-        // Just before the next append of the run, which is that of its end.
+        // Write just before the run's next append, which is the record of its end.
         for _ in 0..10_000 {
             if runtime.head(&key()).await.unwrap().is_some_and(|head| head.seq.get() >= 1) {
                 break;
@@ -229,7 +229,7 @@ async fn write_conflict_does_not_lose_deadline() {
         let outcome = world.pass(run.wait()).await.unwrap();
         let Outcome::Failed { failure, .. } = outcome else { panic!("{frequency:?}: {outcome:?}") };
         assert_eq!(failure.kind, FailureKind::Deadline, "{frequency:?}");
-        assert_eq!(seen.count(), 1, "nobody wrote at that moment");
+        assert_eq!(seen.count(), 1, "no message was sent at that moment");
     }
 }
 
@@ -280,8 +280,8 @@ async fn oversized_final_state_fails_run_with_valid_log() {
         assert_eq!(failure.kind, FailureKind::Update, "{id}");
         assert!(failure.message.contains("`text`"), "{id}: {failure}");
         assert_eq!(runtime.head(run.run()).await.unwrap().unwrap().status, RunStatus::Failed, "{id}");
-        assert_eq!(gates_here.count(), 0, "{id}: it was told that something is on record");
-        // With room for the state it goes on from the last checkpoint.
+        assert_eq!(gates_here.count(), 0, "{id}: the node must not learn that its record is durable");
+        // With a larger limit, the run continues from its last checkpoint.
         let larger = world.process().await;
         larger.retry(run.run()).await.unwrap();
         let resumed = larger.resume(&graph, id).await.unwrap();
@@ -290,8 +290,8 @@ async fn oversized_final_state_fails_run_with_valid_log() {
     }
 }
 
-/// What its nodes had come to was in no record, and the run went on from it: retried in the same process, it wrote what did not follow from
-/// its log.
+/// A run that failed because of an oversized state has no record of its last nodes. A retry in the same process continues from the log, not from
+/// memory.
 #[tokio::test]
 async fn run_with_oversized_state_retries_from_its_log() {
     let world = World::new();
@@ -307,7 +307,7 @@ async fn run_with_oversized_state_retries_from_its_log() {
         })
         .effect(Effect::External)
         .node("grow", async |cx, mut s| {
-            // Not before the intent of the payment is on record.
+            // Continue only after the intent of the payment is recorded.
             cx.checkpoint().await?;
             s.set("text", "x".repeat(5_000))?;
             Ok(s)
@@ -324,7 +324,7 @@ async fn run_with_oversized_state_retries_from_its_log() {
     let start = runtime.start(&graph, Context::new()).id("r");
     let run = start.checkpoints(policy(CheckpointFrequency::Disabled)).await.unwrap();
     fails(&runtime).await;
-    // The payment is let finish meanwhile.
+    // The payment may finish now.
     runtime.retry(&key()).await.unwrap();
     fails(&runtime).await;
     gates_here.open.notify_one();
@@ -338,7 +338,8 @@ async fn run_with_oversized_state_retries_from_its_log() {
     assert_eq!(gates_here.count(), 1);
 }
 
-/// Of a node that must not be repeated, the log says no more than that it was to begin: retried in the same process, it does not begin again.
+/// The log has only the intent of an `External` node whose state was too large. A retry in the same process asks about it, and does not start it
+/// again.
 #[tokio::test]
 async fn external_node_with_oversized_state_has_unknown_outcome() {
     let gates_here = Arc::new(Gates::default());
@@ -363,7 +364,7 @@ async fn external_node_with_oversized_state_has_unknown_outcome() {
     let start = runtime.start(&graph, Context::new()).id("r");
     let run = start.checkpoints(policy(CheckpointFrequency::Disabled)).await.unwrap();
     fails(&runtime).await;
-    // Another such node is still at work here.
+    // Another such node is still running in this process.
     runtime.retry(&key()).await.unwrap();
     gates_here.open.notify_one();
     let outcome = run.wait().await;
@@ -372,11 +373,11 @@ async fn external_node_with_oversized_state_has_unknown_outcome() {
     runtime.check_log(&key()).await.unwrap();
 }
 
-/// With checkpoints disabled, its record is a base. That was left out, and the rows were to stay without it: also where another node that
-/// ended beside the transaction had made the state too large.
+/// With checkpoints disabled, the record of a transactional node is a base. If the state is too large for it, the transaction leaves no rows. A
+/// concurrent node may be the one that enlarged the state.
 #[tokio::test]
 async fn transactional_node_with_oversized_state_leaves_no_rows() {
-    // What makes it too large: what the node itself writes, or one beside it.
+    // The node itself enlarges the state, or another node does so concurrently.
     for id in ["beside", "own"] {
         let (store, gates_here) = (LedgerStore::new(), Arc::new(Gates::default()));
         let runtime = process_of(store.clone(), &gates_here, 2_000).await;
@@ -400,7 +401,7 @@ async fn transactional_node_with_oversized_state_leaves_no_rows() {
                 }
                 Ok::<_, NodeError>(s)
             })
-            // Once `grow` has ended. It waits for no record, for those go with the transaction.
+            // This node ends after `grow`. It waits for no record, because records wait for the transaction.
             .node("grown", async |cx, s| {
                 gates(&cx).open.notify_one();
                 Ok(s)
@@ -417,7 +418,7 @@ async fn transactional_node_with_oversized_state_leaves_no_rows() {
         assert_eq!(store.row("moved").await, 0, "{id}: {outcome:?}");
         assert!(matches!(outcome, Ok(Outcome::Failed { .. })), "{id}: {outcome:?}");
         runtime.check_log(run.run()).await.unwrap();
-        // With room for it, the run goes on.
+        // With a larger limit, the run continues.
         let larger = process_of(store.clone(), &gates_here, 20_000).await;
         larger.retry(run.run()).await.unwrap();
         larger.resume(&graph, id).await.unwrap().completed().await.unwrap();
@@ -425,7 +426,7 @@ async fn transactional_node_with_oversized_state_leaves_no_rows() {
     }
 }
 
-/// A ledger whose next commit finds a constraint broken.
+/// A ledger whose next commit violates a constraint.
 struct Refuses {
     ledger: LedgerStore,
     refuses: AtomicBool,
@@ -476,8 +477,7 @@ impl CheckpointStore for Refuses {
     delegate! { |this| this.ledger; setup, append, load, headers, head, runs, prune, purge, heartbeat }
 }
 
-/// An edit gave the item another value while the transaction for the former one was open. That its commit was refused was recorded for the new
-/// one, which never ran.
+/// An edit changes the item while a transaction for the old item is open. The rejected commit must not be recorded as an attempt for the new item.
 ///
 /// Guarantees: DURABLE-5.
 #[tokio::test]
@@ -508,7 +508,7 @@ async fn refused_commit_does_not_fail_another_item() {
         .unwrap();
     let mut input = Context::new();
     input.set("items", ["old"]).unwrap();
-    // So the record of the fan-out goes with the commit.
+    // The record of the fan-out commits together with the transaction.
     let rarely = policy(CheckpointFrequency::EveryNth(NonZeroU32::new(10).unwrap()));
     let run = runtime.start(&graph, input).id("r").checkpoints(rarely).await.unwrap();
     let outcome = run.wait().await.unwrap();

@@ -19,7 +19,7 @@ impl SkewedClock {
         Self { truth, off_ms: AtomicI64::new(off_ms), began }
     }
 
-    /// Steps the wall time, as a time server does; the monotonic time goes on.
+    /// Steps the wall time, as a time server does. The monotonic time is unaffected.
     pub(crate) fn step(&self, off_ms: i64) {
         self.off_ms.store(off_ms, Ordering::Relaxed);
     }

@@ -32,7 +32,7 @@ pub(crate) enum Deed {
     Sweep,
 }
 
-/// The operation and its result; no result if the process died first.
+/// An operation and its result. There is no result if the process died first.
 pub(crate) struct Told {
     pub(crate) run: RunKey,
     pub(crate) deed: Deed,
@@ -68,7 +68,7 @@ impl Deed {
         }
     }
 
-    /// The operation that a waiting run needs; none if it waits for nobody.
+    /// The operation that a waiting run needs, or none if it waits for no person.
     pub(crate) fn needed(head: Option<&RunHead>) -> Option<Self> {
         match head.map(|head| head.status) {
             None => Some(Self::Start),
@@ -82,7 +82,7 @@ impl Deed {
 }
 
 impl Hands {
-    /// Does something, and keeps what came of it.
+    /// Performs an operation and stores its result.
     pub(crate) async fn act(self: Arc<Self>, runtime: Runtime, run: RunKey, deed: Deed) {
         let number = {
             let mut told = self.told.lock().unwrap();
@@ -98,7 +98,7 @@ impl Hands {
     }
 
     async fn try_to(&self, runtime: &Runtime, run: &RunKey, deed: Deed, by: &str) -> Result<()> {
-        // Of these, also to a child, which has no graph of its own here.
+        // These operations also apply to a child, whose graph is not known here.
         match deed {
             Deed::Unpause => return runtime.unpause(run).by(by).await,
             Deed::RetryLetters => return runtime.retry_outbox(run, &[]).by(by).await,
@@ -133,7 +133,7 @@ impl Hands {
         }
     }
 
-    /// Drops what is old of all runs, and those that have ended.
+    /// Prunes all runs, and purges those that have ended.
     async fn sweep(&self, runtime: &Runtime) -> Result<()> {
         let age = Duration::from_secs(5);
         let ended = [RunStatus::Completed, RunStatus::Cancelled];
@@ -148,14 +148,14 @@ impl Hands {
         Ok(())
     }
 
-    /// Answers one of the questions; a run that asks nothing was paused.
+    /// Answers one of the questions. A run without a question is paused, and gets an unpause.
     async fn answer(&self, runtime: &Runtime, run: &RunKey, by: &str) -> Result<()> {
         let questions = runtime.questions(run).await?;
         if questions.is_empty() {
             return runtime.unpause(run).by(by).await;
         }
         let question = self.dice.pick(&questions);
-        // By the time of the answer it may have another life.
+        // The run may be purged and restarted before the answer arrives.
         let place = self.place(run, &question.id);
         let answer = match question.kind {
             QuestionKind::Doubt => self.resolve(place.clone(), question.node.as_str()),
@@ -167,23 +167,23 @@ impl Hands {
             self.ledger.lock().unwrap().retried.entry(place).and_modify(|times| *times -= 1);
         }
         match result {
-            // It is paused besides.
+            // The run is also paused.
             Err(error) if error.kind() == ErrorKind::WrongStatus => runtime.unpause(run).by(by).await,
             answered => answered,
         }
     }
 
-    /// Where an activation of the run as it is now stands in the ledger.
+    /// The key of an activation of the current run in the ledger.
     fn place(&self, run: &RunKey, at: &str) -> Place {
         let life = self.rules.seen().logs.get(run).map_or_else(String::new, |log| log.life.clone());
         (run.clone(), life, at.to_owned())
     }
 
-    /// Decides what became of an effect by looking into the ledger, as a careful operator does.
+    /// Resolves an unknown outcome by the ledger, as a careful operator does.
     fn resolve(&self, place: Place, node: &str) -> Answer {
         let mut ledger = self.ledger.lock().unwrap();
         if !ledger.has(&place) {
-            // A process that is stopped between intent and effect may still do it: whoever retries takes that into account.
+            // A process that is suspended between intent and effect may still perform the effect. The operator accepts this with a retry.
             *ledger.retried.entry(place).or_default() += 1;
             return Resolution::Retry.into();
         }

@@ -21,20 +21,20 @@ mod world;
 use self::workload::Mix;
 use self::world::{Report, World};
 
-/// How many seeds each of the tests tries.
+/// Number of seeds of each test.
 const SEEDS: u64 = 65;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}: {text}")))
 }
 
-/// Whether what happens is to be shown.
+/// Whether the events are printed.
 fn is_shown() -> bool {
     static SHOWN: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
     *SHOWN.get_or_init(|| number("FERRATA_SIM_SEED").is_some())
 }
 
-/// Tries a share of the seeds: the tests of this file run beside each other.
+/// Runs a share of the seeds, because the tests of this file run concurrently.
 fn simulate(mix: Mix, share: u64, of: u64) {
     let seeds = match number("FERRATA_SIM_SEED") {
         Some(seed) => seed..seed + 1,
@@ -100,7 +100,7 @@ fn pruned() {
     simulate(Mix::Pruned, 0, 1);
 }
 
-/// Courses of events in which faults were found, beyond the seeds that are always tried.
+/// Seeds that once found faults, in addition to the usual seeds.
 #[test]
 fn seeds_that_found_faults_find_none() {
     for seed in [1_311, 5_828, 8_129, 12_120] {

@@ -20,16 +20,16 @@ use super::nodes::Seat;
 use super::rules::Rules;
 use crate::support::dice::Dice;
 
-/// What becomes of a call.
+/// The fate of a call.
 enum Fate {
     Done,
-    /// Nothing is done, and the caller learns it.
+    /// The call is not executed, and the caller gets an error.
     Refused,
-    /// It is done, and the caller does not learn it.
+    /// The call is executed, and the caller gets an unknown outcome.
     ReplyLost,
     /// The caller gets an unknown outcome, and then the call runs.
     Late,
-    /// The caller is told nothing, ever; it is done or not.
+    /// The caller never gets a reply. The call is executed or not.
     Silent,
 }
 
@@ -45,9 +45,9 @@ pub(crate) struct Net {
     clock: ManualClock,
     dice: Arc<Dice>,
     under_way: Mutex<Vec<Envelope>>,
-    /// How many of a thousand calls go wrong.
+    /// Number of faulty calls per thousand.
     faults: Mutex<u64>,
-    /// Whether the store tells of changes.
+    /// Whether the store sends notices.
     tells: bool,
 }
 
@@ -58,7 +58,7 @@ impl Net {
         Self { store, rules, clock, dice, under_way, faults, tells }
     }
 
-    /// Lets every call come through from now on.
+    /// Turns off all faults.
     pub(crate) fn calm(&self) {
         *self.faults.lock().unwrap() = 0;
     }
@@ -80,7 +80,7 @@ impl Net {
         self.under_way.lock().unwrap().push(Envelope { from, not_before, open: Box::new(open) });
     }
 
-    /// Delivers one of the messages that may arrive by now. Returns whether there was one.
+    /// Delivers one of the messages that are due. Returns whether there was one.
     pub(crate) fn deliver(&self) -> bool {
         let now = self.clock.monotonic();
         let envelope = {
@@ -96,14 +96,14 @@ impl Net {
         true
     }
 
-    /// Returns how long it is until a message may arrive; none if nothing is under way.
+    /// Time until the next message is due, or none if none is in flight.
     pub(crate) fn next(&self) -> Option<Duration> {
         let under_way = self.under_way.lock().unwrap();
         let next = under_way.iter().map(|letter| letter.not_before).min()?;
         Some(next.saturating_sub(self.clock.monotonic()))
     }
 
-    /// Loses some of what a process that died had sent.
+    /// Loses some of the messages that a dead process had sent.
     pub(crate) fn forget(&self, process: u64) {
         let mut under_way = self.under_way.lock().unwrap();
         under_way.retain(|letter| letter.from != process || self.dice.below(2) == 0);
@@ -133,7 +133,7 @@ impl Remote {
         let (net, from) = (&self.net, self.seat.process);
         let (reply, answer) = oneshot::channel();
         let delay = net.delay();
-        // Whoever has gone meanwhile misses the reply.
+        // The caller may be gone when the reply arrives.
         let send = move |result: T| drop(reply.send(result));
         match net.fate() {
             Fate::Done => {
@@ -164,7 +164,7 @@ impl Remote {
                         drop(work());
                     }
                 });
-                // Nobody ever hears of it: the way back stays open, and nothing comes.
+                // Keep the reply channel open, so that the caller waits forever.
                 let _open = send;
                 return std::future::pending().await;
             }
@@ -185,11 +185,11 @@ fn failed(kind: ErrorKind) -> Error {
     Error::new(kind, "the simulation lost it on the way")
 }
 
-/// The result of a call of the memory store, which never waits.
+/// Returns the result of a call of the memory store, which is always ready.
 pub(crate) fn now<T>(call: impl Future<Output = T>) -> T {
     match pin!(call).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(result) => result,
-        Poll::Pending => panic!("the memory store waited"),
+        Poll::Pending => panic!("the memory store was not ready at once"),
     }
 }
 
@@ -257,7 +257,7 @@ impl CheckpointStore for Remote {
     async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
         let (net, run) = (Arc::clone(&self.net), run.clone());
         let work = move || {
-            // A sharded store keeps signposts under the names of runs of other shards.
+            // A sharded store writes markers under the ids of runs in other shards.
             let is_run = |head: RunHead| !head.facts.workflow.is_reserved();
             let was_there = now(net.store.head(&run)).is_ok_and(|head| head.is_some_and(is_run));
             let purged = now(net.store.purge(&run, expected));

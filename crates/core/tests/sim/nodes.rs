@@ -18,21 +18,21 @@ use crate::support::dice::Dice;
 use crate::support::letters::{Received, TOPIC};
 use crate::support::log::Log;
 
-/// How long a hazard may take.
+/// Maximum duration of a hazard.
 pub(crate) const HAZARD: Duration = Duration::from_secs(2);
 
 /// External effects, by run, generation and activation.
 #[derive(Default)]
 pub(crate) struct Ledger {
-    /// How often each activation began, and under which key.
+    /// Number of starts of each activation, and its idempotency key.
     began: BTreeMap<Place, (u64, String)>,
-    /// How often each effect that must not be repeated was allowed to happen once more: by an answer, or by itself, not done.
+    /// Number of permitted repetitions of each `External` effect: by an answer, or because the node reported no effect.
     pub(crate) retried: BTreeMap<Place, u64>,
-    /// The letters that came.
+    /// The received outbox messages.
     pub(crate) received: Received,
 }
 
-/// A run, which life of it, and an activation.
+/// A run, its generation, and an activation.
 pub(crate) type Place = (RunKey, String, String);
 
 impl Ledger {
@@ -41,7 +41,7 @@ impl Ledger {
     }
 }
 
-/// A process, as its nodes see it.
+/// A process, as seen by its nodes.
 pub(crate) struct Seat {
     pub(crate) process: u64,
     pub(crate) clock: Arc<SkewedClock>,
@@ -49,7 +49,7 @@ pub(crate) struct Seat {
     pub(crate) rules: Arc<Rules>,
     pub(crate) ledger: Arc<Mutex<Ledger>>,
     kid: Graph<Context>,
-    /// Whether nodes send letters out of their runs.
+    /// Whether nodes send outbox messages.
     sends: bool,
     executor: Mutex<Option<ExecutorId>>,
 }
@@ -80,13 +80,13 @@ impl Seat {
         self.rules.seen().broken.push(what);
     }
 
-    /// Whether the run was taken from this process, or purged, which goes on until it notices.
+    /// Whether the run was claimed by another process or purged, and this process continues until it notices.
     fn is_zombie(&self, cx: &NodeContext) -> bool {
         let seen = self.rules.seen();
         seen.logs.get(cx.run()).is_none_or(|log| log.holder != self.executor() || log.life != life(cx))
     }
 
-    /// Works for a while: between what others do, and sometimes for longer than others wait.
+    /// Works for a random time, sometimes longer than the timeouts of others.
     async fn work(&self) {
         self.dice.give_way(6).await;
         if self.dice.below(4) == 0 {
@@ -100,7 +100,7 @@ fn at(cx: &NodeContext) -> String {
     format!("{}@{}", cx.node(), cx.visit())
 }
 
-/// Which life of the run the node is of.
+/// The generation of the node's run.
 fn life(cx: &NodeContext) -> String {
     cx.idempotency_key().split(':').next().unwrap().to_owned()
 }
@@ -109,7 +109,7 @@ fn seat(cx: &NodeContext) -> Arc<Seat> {
     Arc::clone(cx.resource::<Arc<Seat>>())
 }
 
-/// Says that a node begins, and checks that it may.
+/// Records that a node starts, and checks that it may.
 async fn begin(cx: &NodeContext, effect: Effect) -> Arc<Seat> {
     let seat = seat(cx);
     seat.rules.note(&format!("process {} begins {} of {}", seat.process, at(cx), cx.run()));
@@ -159,7 +159,7 @@ fn done(cx: &NodeContext) -> Update<Context> {
     if seat(cx).sends { update.send_out(TOPIC, format!("{} ends", at(cx))) } else { update }
 }
 
-/// Takes letters for a process, and fails before, in and after that.
+/// A sink that fails before, during and after the receipt of a message.
 pub(crate) struct Mail(pub(crate) Arc<Seat>);
 
 #[async_trait]
@@ -171,7 +171,7 @@ impl OutboxSink for Mail {
             match chance {
                 0 => return Err(SinkError::new("it is down").after(place)),
                 1 => return Err(SinkError::new("no such address").after(place).refused()),
-                // Longer than it may, now and then.
+                // Sometimes longer than the sink's timeout.
                 2 => clock.sleep(Duration::from_millis(*dice.pick(&[40, 3_000, 25_000]))).await,
                 _ => dice.give_way(3).await,
             }
@@ -197,7 +197,7 @@ pub(crate) async fn work(cx: NodeContext, effect: Effect) -> NodeResult<Context>
     Ok(done(&cx))
 }
 
-/// Does what must not be repeated, and ends in one of the ways in which that can go wrong.
+/// Performs an `External` effect, and ends in one of the ways in which it can go wrong.
 pub(crate) async fn hazard(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
     let seat = begin(&cx, Effect::External).await;
     match seat.dice.below(8) {
@@ -209,7 +209,7 @@ pub(crate) async fn hazard(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Co
         }
         2 => Err(NodeError::new("the line broke")),
         3 => Err(NodeError::new("the line broke for good").fatal()),
-        // Without the hook, which would print.
+        // Skip the panic hook, which would print.
         4 => std::panic::resume_unwind(Box::new("a panic")),
         5 => {
             seat.clock.sleep(2 * HAZARD).await;
@@ -281,7 +281,7 @@ pub(crate) async fn naps(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Cont
     Ok(done(&cx))
 }
 
-/// Waits for some children, and checks that what came of them is on record with them.
+/// Waits for children, and checks that their results are recorded.
 pub(crate) async fn family(cx: NodeContext, children: usize) -> NodeResult<Context> {
     let seat = begin(&cx, Effect::Write).await;
     wait_for(&cx, &seat, children, |_| false).await?;
@@ -306,7 +306,7 @@ async fn wait_for(
     }
     let start = format!("{}:{}:{}:", life(cx), cx.node(), cx.visit());
     let found = seat.rules.children_of(&start);
-    // A child may be swept once its parent has noted what came of it.
+    // A child may be purged after its parent has noted its result.
     let is_swept = |status: &Option<RunStatus>| status.is_none() && seat.rules.are_swept();
     let is_well = |status: &Option<RunStatus>| *status == Some(RunStatus::Completed) || is_swept(status);
     let is_whole = found.len() == children && found.iter().all(is_well);
@@ -316,7 +316,7 @@ async fn wait_for(
     Ok(())
 }
 
-/// Checks that what a node heard of a child is no failure: no child fails by itself, and no process ends one that its parent waits for.
+/// Checks that a child's result is no failure: no child fails by itself, and no process cancels a child that its parent waits for.
 fn heard<T>(cx: &NodeContext, seat: &Seat, of: Result<T, ChildError>) -> Result<T, ChildError> {
     if let Err(error) = &of
         && !seat.is_zombie(cx)
@@ -326,7 +326,7 @@ fn heard<T>(cx: &NodeContext, seat: &Seat, of: Result<T, ChildError>) -> Result<
     of
 }
 
-/// Checks that what a node computes is what an attempt before has computed, as far as that is on record.
+/// Checks that a node computes the same value as its earlier attempts, to the extent that it is recorded.
 async fn same(cx: &NodeContext, seat: &Seat, what: String) -> Result<(), NodeError> {
     let kept: String = cx.step("same", async || Ok::<_, NodeError>(what.clone())).await?;
     if kept != what && !seat.is_zombie(cx) {
@@ -335,10 +335,10 @@ async fn same(cx: &NodeContext, seat: &Seat, what: String) -> Result<(), NodeErr
     Ok(())
 }
 
-/// Waits for a child for so long, and leaves it then.
+/// Waits for a child for `time`, and then abandons it.
 pub(crate) async fn race(cx: NodeContext, time: Duration, left: OnParentEnd) -> NodeResult<Context> {
     let seat = begin(&cx, Effect::Write).await;
-    // In this order, for the order of chance is not drawn from the seed.
+    // Use a fixed order, because the random order of `select!` does not come from the seed.
     let first = tokio::select! {
         biased;
         child = cx.child(&seat.kid, Context::new()).on_parent_end(left) => {
@@ -354,7 +354,7 @@ pub(crate) async fn race(cx: NodeContext, time: Duration, left: OnParentEnd) -> 
     Ok(done(&cx))
 }
 
-/// Waits for the first of some children.
+/// Waits for the first of several children.
 pub(crate) async fn enough(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
     let seat = begin(&cx, Effect::Write).await;
     let inputs = (0..3).map(|_| Context::new());
@@ -367,18 +367,18 @@ pub(crate) async fn enough(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Co
     Ok(done(&cx))
 }
 
-/// Waits for children, and fails where they take long. After some attempts it does without them.
+/// Waits for children, and fails if they take long. After some attempts it needs no children.
 pub(crate) async fn hasty(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
     let seat = begin(&cx, Effect::Write).await;
     let place = (cx.run().clone(), life(&cx), at(&cx));
     let times = seat.ledger.lock().unwrap().began[&place].0;
-    // Its process ended after it had ended the children of the last attempt, and before that was on record: so the attempt runs again.
+    // The process crashed after it had stopped the children of the last attempt, and before this was recorded. So the attempt runs again.
     let is_ended = |error: &ChildError| matches!(error, ChildError::Cancelled { run, .. } if seat.rules.is_stopped_since_retry(run, cx.run()));
     if times <= 4 {
         tokio::select! {
             biased;
             waited = wait_for(&cx, &seat, 2, is_ended) => waited?,
-            // By the clock of the process: a time limit of the node leaves out the time in which it waits.
+            // Use the process clock, because the node's timeout does not count waits.
             () = seat.clock.sleep(Duration::from_secs(3)) => return Err(NodeError::new("they take too long")),
         }
     }

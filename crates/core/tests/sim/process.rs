@@ -14,21 +14,21 @@ use super::tasks::Tasks;
 use super::workload::Workload;
 use crate::support::letters::TOPIC;
 
-/// How long a process counts as alive after a heartbeat.
+/// Validity of a heartbeat.
 pub(crate) const TTL: Duration = Duration::from_secs(6);
 
 pub(crate) struct Process {
     pub(crate) number: u64,
     tasks: Tasks,
     pub(crate) clock: Arc<SkewedClock>,
-    /// Set once the runtime has come up.
+    /// Set once the runtime is built.
     runtime: Arc<OnceLock<Runtime>>,
-    /// Until when it is stopped, as by SIGSTOP.
+    /// End of a suspension, as by SIGSTOP.
     pub(crate) frozen_until: Option<Duration>,
-    /// Whether it was asked to end, and whether it has let its runs go.
+    /// Whether the process was asked to shut down, and whether it has released its runs.
     pub(crate) is_leaving: bool,
     has_left: Arc<AtomicBool>,
-    /// What happened elsewhere when it last had nothing to do.
+    /// Number of outside events when the process last had nothing to do.
     pub(crate) idle_at: Option<u64>,
 }
 
@@ -95,7 +95,7 @@ impl Process {
         self.runtime.get()
     }
 
-    /// Whether it takes part: neither stopped nor about to end.
+    /// Whether the process is neither suspended nor shutting down.
     pub(crate) fn is_up(&self) -> bool {
         self.frozen_until.is_none() && !self.is_leaving && self.runtime.get().is_some()
     }
@@ -104,23 +104,23 @@ impl Process {
         self.has_left.load(Ordering::Relaxed)
     }
 
-    /// Asks it to end, as SIGTERM does.
+    /// Starts a shutdown, as SIGTERM does.
     pub(crate) fn leave(&mut self, grace: Duration) {
         self.is_leaving = true;
         let (runtime, has_left) = (self.runtime().unwrap().clone(), Arc::clone(&self.has_left));
         self.spawn(async move {
-            // Without a reply its heart is forgotten when it expires.
+            // Without a reply, the heartbeat expires later.
             let _ = runtime.shutdown(grace).await;
             has_left.store(true, Ordering::Relaxed);
         });
     }
 
-    /// Lets so many of its tasks move, or fewer if no more of them can.
+    /// Polls at most `most` of the tasks.
     pub(crate) fn slice(&self, most: u32) {
         self.tasks.slice(most);
     }
 
-    /// Lets its tasks move until none of them can.
+    /// Polls the tasks until none is ready.
     pub(crate) fn settle(&self) {
         self.tasks.settle();
     }

@@ -18,7 +18,7 @@ pub(crate) struct Rules {
     store: MemoryStore,
     clock: ManualClock,
     workload: Arc<Workload>,
-    /// Whether the wall clocks of processes never step, so that the times in records of one process can be compared.
+    /// Whether the wall clocks of processes never step, so that record times of one process can be compared.
     are_steady: bool,
     seen: Mutex<Seen>,
 }
@@ -26,20 +26,20 @@ pub(crate) struct Rules {
 #[derive(Default)]
 pub(crate) struct Seen {
     pub(crate) logs: BTreeMap<RunKey, Log>,
-    /// The lives of runs that were purged.
+    /// The logs of purged runs.
     pub(crate) past: Vec<(RunKey, Log)>,
     pub(crate) broken: Vec<String>,
     trace: DefaultHasher,
-    /// How many appends were refused because another came first.
+    /// Number of appends that were refused because of a conflict.
     pub(crate) conflicts: u64,
     pub(crate) claims: u64,
-    /// The runs that were started as children, by what their labels say of the start.
+    /// The child runs, by the label of their start.
     pub(crate) children: BTreeMap<String, RunKey>,
-    /// When each run was last told to stop, and when it was last retried: counted in signals on record, of all runs.
+    /// The last cancellation and the last retry of each run, as positions in the sequence of all recorded signals.
     stops: BTreeMap<RunKey, u64>,
     retries: BTreeMap<RunKey, u64>,
     signals: u64,
-    /// How often a child was started anew.
+    /// Number of children that were started again.
     pub(crate) anew: u64,
     /// Number of notifications to an idle parent of the child, by any process.
     pub(crate) told: u64,
@@ -55,7 +55,7 @@ impl Rules {
         Self { store, clock, workload, are_steady, seen: Mutex::default() }
     }
 
-    /// Takes in that a run was purged: what follows under its name is another life.
+    /// Records a purge. Later records under the same id belong to a new generation.
     pub(crate) fn purged(&self, run: &RunKey) {
         self.note(&format!("{run} is purged"));
         let mut seen = self.seen();
@@ -64,7 +64,7 @@ impl Rules {
         }
     }
 
-    /// Counts how often a hand is on record: at most in any life of the run, and in the one that it has now.
+    /// Counts the records of an operation: the maximum in any generation of the run, and the number in the current one.
     pub(crate) fn times(&self, run: &RunKey, by: &str) -> (u32, u32) {
         let seen = self.seen();
         let times = |log: &Log| log.hands.get(by).copied().unwrap_or_default();
@@ -73,18 +73,18 @@ impl Rules {
         (past.max().unwrap_or_default().max(now), now)
     }
 
-    /// Whether runs are removed once they have ended.
+    /// Whether ended runs are purged.
     pub(crate) fn are_swept(&self) -> bool {
         self.workload.mix == Mix::Pruned
     }
 
-    /// Whether a child was told to stop since its parent was retried last, if it ever was.
+    /// Whether a child was cancelled since the last retry of its parent, or ever if there was none.
     pub(crate) fn is_stopped_since_retry(&self, child: &RunKey, parent: &RunKey) -> bool {
         let seen = self.seen();
         seen.stops.get(child) > seen.retries.get(parent)
     }
 
-    /// Returns how the children stand whose start begins so; none of one that is not there any more.
+    /// The statuses of the children whose start label has this prefix. A purged child has none.
     pub(crate) fn children_of(&self, start: &str) -> Vec<Option<RunStatus>> {
         let seen = self.seen();
         let found = seen.children.range(start.to_owned()..).take_while(|(of, _)| of.starts_with(start));
@@ -96,7 +96,7 @@ impl Rules {
         self.seen.lock().unwrap()
     }
 
-    /// Notes something that happened, so that two courses of events can be compared.
+    /// Records an event, so that two simulations can be compared.
     pub(crate) fn note(&self, what: &str) {
         let (mut seen, now) = (self.seen(), self.clock.monotonic());
         (now, what).hash(&mut seen.trace);
@@ -105,12 +105,12 @@ impl Rules {
         }
     }
 
-    /// Returns a number that is the same for the same course of events.
+    /// A hash of all events.
     pub(crate) fn trace(&self) -> u64 {
         self.seen().trace.finish()
     }
 
-    /// Takes in what a process appended.
+    /// Records an append of a process.
     pub(crate) fn appended(
         &self,
         process: u64,
@@ -132,7 +132,7 @@ impl Rules {
             if let Some(before) = before.filter(|before| *before != append.run) {
                 let status = seen.logs.get(&before).and_then(|log| log.records.last());
                 let status = status.map(|last| last.header.status);
-                // Where each child is waited for, none is cancelled while its parent goes on, and so none is started anew.
+                // In this mix, parents wait for every child. So no child is cancelled while its parent is active, and none is started again.
                 let may_follow = self.workload.mix != Mix::Works && status == Some(RunStatus::Cancelled);
                 seen.anew += u64::from(may_follow);
                 if !may_follow {
@@ -158,7 +158,7 @@ impl Rules {
         for record in append.records {
             let at = usize::try_from(record.header.seq.get()).unwrap();
             match log.records.get(at) {
-                // The same once more, as after a lost reply.
+                // The same record again, as after a lost reply.
                 Some(before) if before.header.id == record.header.id => {}
                 Some(_) => broken.push(format!("the log is forked at {at}")),
                 None => {
@@ -179,7 +179,7 @@ impl Rules {
             .extend(broken.into_iter().map(|what| format!("{}: process {process}: {what}", append.run)));
     }
 
-    /// Checks what must hold of every run at every moment.
+    /// Checks the invariants of every run.
     pub(crate) fn check(&self) {
         let mut broken = Vec::new();
         let lists = now(Lists::of(&self.store));
@@ -197,7 +197,7 @@ impl Rules {
         self.seen().broken.extend(broken);
     }
 
-    /// Fails as soon as a rule is broken.
+    /// Fails if a rule is broken.
     pub(crate) fn hold(&self) {
         let seen = self.seen();
         if !seen.broken.is_empty() {
@@ -210,14 +210,14 @@ impl Rules {
         }
     }
 
-    /// Checks that the store's log of each run is what was acknowledged, record by record.
+    /// Compares the stored log of each run with the acknowledged records.
     pub(crate) fn compare(&self) {
         for (run, log) in &self.seen().logs {
             log.check_chain();
             let stored = now(Log::read(&self.store, run)).records;
             let kept = &log.records[log.records.len() - stored.len()..];
-            assert!(self.workload.mix == Mix::Pruned || kept.len() == log.records.len(), "{run} was cut");
-            // What is cut begins with a base in place of the record, and the rest is as it was.
+            assert!(self.workload.mix == Mix::Pruned || kept.len() == log.records.len(), "{run} was pruned");
+            // A pruned log starts with a base instead of its first record, and the rest is unchanged.
             let (first, written) = (&stored[0].header, &kept[0].header);
             let based = RecordHeader {
                 base: first.base,
@@ -225,15 +225,15 @@ impl Rules {
                 body_crc: first.body_crc,
                 ..written.clone()
             };
-            assert_eq!(*first, based, "{run}: the first record is another");
+            assert_eq!(*first, based, "{run}: the first record differs");
             assert!(first.base, "{run}: the first record is no base");
-            assert!(first.seq.get() > 0 || stored[0] == kept[0], "{run}: the start is another");
-            assert_eq!(stored[1..], kept[1..], "{run}: the stored log is another");
+            assert!(first.seq.get() > 0 || stored[0] == kept[0], "{run}: the start of the log differs");
+            assert_eq!(stored[1..], kept[1..], "{run}: the stored log differs");
         }
     }
 }
 
-/// Whether a record says of the children of a run at rest what whoever wrote it has seen.
+/// Whether a record only notes the children of an idle run, so that any process may write it.
 fn is_told_at_rest(log: &Log, record: &Record) -> bool {
     let rests = log.records.last().is_some_and(|last| last.header.owner.is_none());
     let body: serde_json::Value = serde_json::from_slice(&record.body).unwrap();
@@ -248,7 +248,7 @@ fn is_told_at_rest(log: &Log, record: &Record) -> bool {
         }
 }
 
-/// What is wrong with a record where it stands, apart from what it says.
+/// Checks the header of a record against its predecessor and the owner. Returns the first error.
 fn misplaced(log: &Log, record: &Record, by: Option<ExecutorId>) -> Option<String> {
     let (header, last) = (&record.header, log.records.last().map(|last| &last.header));
     let at = header.seq;
@@ -263,7 +263,7 @@ fn misplaced(log: &Log, record: &Record, by: Option<ExecutorId>) -> Option<Strin
     let is_progress = match header.kind {
         RecordKind::Claim | RecordKind::Signal | RecordKind::Edit => false,
         _ if is_told_at_rest(log, record) => false,
-        // Whoever stops a run that nobody drives also carries that out.
+        // A process that cancels an idle run also writes the status that follows.
         RecordKind::Status => last.kind != RecordKind::Signal,
         _ => true,
     };

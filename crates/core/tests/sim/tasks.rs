@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 
-/// Each process has an executor of its own, so that those of others cannot move it and dropping it drops all that it does.
+/// Each process has its own executor. So tasks of other processes do not poll its tasks, and dropping the executor drops all of them.
 pub(crate) struct Tasks {
     runtime: tokio::runtime::Runtime,
     idle: Arc<Idle>,
@@ -16,7 +16,7 @@ impl Tasks {
         let idle = Arc::new(Idle::default());
         let notice = Arc::clone(&idle);
         let runtime = tokio::runtime::Builder::new_current_thread()
-            // One task at a time, so that a slice of any length can be drawn.
+            // Poll one task at a time, so that a slice can have any length.
             .event_interval(1)
             .on_thread_park(move || notice.notice())
             .build()
@@ -28,7 +28,7 @@ impl Tasks {
         drop(self.runtime.spawn(task));
     }
 
-    /// Lets so many of its tasks move, or fewer if no more of them can.
+    /// Polls at most `most` tasks, or fewer if no more are ready.
     pub(crate) fn slice(&self, most: u32) {
         let mut turns = 0;
         self.runtime.block_on(poll_fn(|cx| {
@@ -41,7 +41,7 @@ impl Tasks {
         }));
     }
 
-    /// Lets its tasks move until none of them can.
+    /// Polls the tasks until none is ready.
     pub(crate) fn settle(&self) {
         self.idle.is_so.store(false, Ordering::Relaxed);
         self.runtime.block_on(poll_fn(|cx| {
@@ -54,7 +54,7 @@ impl Tasks {
     }
 }
 
-/// What tells that nothing can move.
+/// Signals that no task is ready.
 #[derive(Default)]
 struct Idle {
     is_so: AtomicBool,

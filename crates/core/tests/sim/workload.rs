@@ -14,36 +14,36 @@ use crate::support::dice::Dice;
 /// The workflows.
 const NAMES: [&str; 2] = ["one", "two"];
 
-/// What graphs are made of.
+/// The kinds of nodes in a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mix {
-    /// Nodes of every kind, which wait for each child that they start, with all the time that it takes.
+    /// Nodes of every kind, which wait for each of their children without a time limit.
     Works,
-    /// Nodes that start children, most of which are left, or waited for with an end.
+    /// Nodes that start children, most of which they leave or await with a time limit.
     Families,
-    /// Nodes of every kind, in runs that are cut, swept and edited meanwhile.
+    /// Nodes of every kind, in runs that are pruned, swept and edited concurrently.
     Pruned,
 }
 
 pub(crate) struct Workload {
     pub(crate) mix: Mix,
     pub(crate) graphs: Vec<Graph<Context>>,
-    /// What children do.
+    /// The graph of the children.
     pub(crate) kid: Graph<Context>,
-    /// What processes keep of the runs that they drive; all unless set.
+    /// The retention policy of active runs. By default, all records are kept.
     pub(crate) retention: Option<RetentionPolicy>,
-    /// How long each may take.
+    /// The deadline of each workflow.
     deadlines: Vec<Option<Duration>>,
 }
 
-/// How often checkpoints are written where it is not after each node. A run without any is no matter for a simulation of what is on record.
+/// The coarse checkpoint frequencies. `Disabled` is missing, because the simulation checks records.
 const COARSE: [CheckpointFrequency; 3] = [
     CheckpointFrequency::EveryNth(NonZeroU32::new(3).unwrap()),
     CheckpointFrequency::Interval(Duration::from_secs(2)),
     CheckpointFrequency::StatusChangeOnly,
 ];
 
-/// What a node does.
+/// The kind of a node.
 #[derive(Clone, Copy)]
 enum Kind {
     Pure,
@@ -142,8 +142,8 @@ impl Kind {
 }
 
 impl Workload {
-    /// Draws the graphs. Runs have deadlines only where no clock jumps: an owner cancels the children of an overdue run before it records the
-    /// failure, and another owner whose clock is behind would go on with a cancelled child.
+    /// Draws the graphs. Runs have deadlines only if no clock jumps. An owner cancels the children of an overdue run before it records the failure.
+    /// Another owner with a slow clock would then continue with a cancelled child.
     pub(crate) fn draw(dice: &Dice, mix: Mix, are_steady: bool) -> Self {
         let deadlines = NAMES.map(|_| match dice.below(3) {
             0 => Some(Duration::from_secs(*dice.pick(&[8, 25, 100]))).filter(|_| are_steady),
@@ -160,13 +160,13 @@ impl Workload {
         Self { mix, graphs, kid, retention, deadlines: deadlines.into() }
     }
 
-    /// How long a run may take.
+    /// The deadline of a run.
     pub(crate) fn deadline_of(&self, run: &RunKey) -> Option<Duration> {
         let at = NAMES.iter().position(|name| run.run.as_str().starts_with(name));
         at.and_then(|at| self.deadlines[at])
     }
 
-    /// Draws how often a process writes checkpoints of a run that somebody takes up.
+    /// Draws the checkpoint policy of a claimed run.
     pub(crate) fn policy(dice: &Dice) -> CheckpointPolicy {
         let frequency = match dice.below(2) {
             0 => CheckpointFrequency::EveryNode,
@@ -175,7 +175,7 @@ impl Workload {
         CheckpointPolicy::default().with_frequency(frequency)
     }
 
-    /// Names some runs, each of one of the workflows.
+    /// Draws run ids, each with one of the workflows.
     pub(crate) fn runs(dice: &Dice) -> Vec<RunKey> {
         let names = NAMES.into_iter().cycle().zip(0..1 + dice.below(3));
         names.map(|(name, at)| RunKey::try_from(&*format!("{name}-{at}")).unwrap()).collect()
@@ -186,7 +186,7 @@ impl Workload {
     }
 }
 
-/// What children do: nothing that needs a hand, and one nap at most, which takes long where clocks are far off.
+/// A child that needs no operator, and sleeps at most once. The sleep takes long if clocks differ widely.
 fn kid(dice: &Dice) -> Graph<Context> {
     let kinds = [Kind::Pure, Kind::Steps, Kind::Naps, Kind::Flaky];
     let graph = Graph::<Context>::builder("kid").channel("trace", Reducer::Append);
@@ -209,7 +209,7 @@ fn draw(dice: &Dice, mix: Mix, name: &str, deadline: Option<Duration>) -> Graph<
     let mut before = vec!["begin".to_owned()];
     for layer in layers {
         for node in &layer {
-            // Each has one way in at least; what has no way out besides is joined at the end.
+            // Each node has at least one incoming edge. Nodes without an outgoing edge are joined at the end.
             graph = graph.edge(dice.pick(&before).clone(), node.clone());
         }
         let lost: Vec<String> = before.into_iter().filter(|_| dice.below(2) == 0).collect();

@@ -19,16 +19,16 @@ use super::rules::Rules;
 use super::workload::{Mix, Workload};
 use crate::support::dice::Dice;
 
-/// How many processes there are at most, those that are stopped included.
+/// Maximum number of processes, including suspended ones.
 const PROCESSES: usize = 4;
 
-/// How long everything may take once nothing goes wrong any more, by the clock of the simulation.
+/// Maximum time until all runs end after the faults stop, by the clock of the simulation.
 const CALM: Duration = Duration::from_secs(7_200);
 
-/// How long to wait for what does not stir by itself.
+/// Step of the clock when no timer is known.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// How far a wall clock is off at most.
+/// Maximum error of a wall clock.
 const SKEW_MS: u64 = 300_000;
 
 /// Results of simulations.
@@ -43,11 +43,11 @@ pub(crate) struct Report {
     pub(crate) freezes: u64,
     pub(crate) leaves: u64,
     pub(crate) children: u64,
-    /// How often a child was started anew.
+    /// Number of children that were started again.
     pub(crate) anew: u64,
-    /// How often a parent at rest was told of its children.
+    /// Number of notifications of idle parents.
     pub(crate) told: u64,
-    /// How many letters came.
+    /// Number of received outbox messages.
     pub(crate) letters: u64,
     pub(crate) ends: BTreeMap<&'static str, u64>,
     pub(crate) deeds: BTreeMap<Deed, u64>,
@@ -70,7 +70,7 @@ impl Report {
         other.deeds.iter().for_each(|(deed, times)| *self.deeds.entry(*deed).or_default() += times);
     }
 
-    /// Checks that the simulations were not tame.
+    /// Checks that the simulations were demanding enough.
     pub(crate) fn check_coverage(&self, mix: Mix) {
         let Self { conflicts, claims, kills, freezes, leaves, children, told, letters, ends, deeds, .. } =
             self;
@@ -97,12 +97,12 @@ pub(crate) struct World {
     workload: Arc<Workload>,
     /// Whether no wall clock steps.
     are_steady: bool,
-    /// Whether nodes send letters out of their runs.
+    /// Whether nodes send outbox messages.
     sends: bool,
     processes: Vec<Process>,
     started: u64,
     runs: Vec<RunKey>,
-    /// Counts what may have given processes something to do.
+    /// Number of events that may have given processes something to do.
     stirred: u64,
     report: Report,
 }
@@ -188,7 +188,8 @@ impl World {
         self.report
     }
 
-    /// Lets everything happen that can at this moment, then time pass: faster, for when the order has been varied enough.
+    /// Executes everything that is possible at this time, and then advances the clock. This is faster than single steps, for phases that need no
+    /// random order.
     fn flow(&mut self) {
         while self.net.deliver() {}
         self.stirred += 1;
@@ -202,7 +203,7 @@ impl World {
         self.rules.hold();
     }
 
-    /// Lets something happen: a process moves, a message arrives, or, when nothing else can, time passes.
+    /// Executes one event: a process runs a task, or a message arrives. If neither is possible, the clock advances.
     fn step(&mut self) {
         self.report.steps += 1;
         let stirred = self.stirred;
@@ -236,7 +237,7 @@ impl World {
         self.rules.hold();
     }
 
-    /// Lets stopped processes go on whose time has come, and takes away those that have ended.
+    /// Resumes suspended processes that are due, and removes processes that have ended.
     fn tidy(&mut self) {
         let now = self.clock.monotonic();
         for process in &mut self.processes {
@@ -253,14 +254,14 @@ impl World {
         }
     }
 
-    /// Lets time pass until something can happen.
+    /// Advances the clock until an event is possible.
     fn pass_time(&mut self) {
         let now = self.clock.monotonic();
         let thaws = self.processes.iter().filter_map(|process| process.frozen_until);
         let next = thaws.map(|until| until.saturating_sub(now)).chain(self.net.next()).min();
         match next {
             Some(next) if next <= PATIENCE => self.clock.advance(next),
-            // A sleeper of a stopped process whose time has come does not stir.
+            // A timer of a suspended process that is due does not fire.
             _ if self.processes.iter().any(|process| process.frozen_until.is_some()) => {
                 self.clock.advance(PATIENCE);
             }
@@ -272,7 +273,7 @@ impl World {
         self.stirred += 1;
     }
 
-    /// Does what makes the life of processes hard.
+    /// Causes random disturbances: crashes, suspensions and operations.
     fn disturb(&mut self) {
         match self.dice.below(240) {
             0 => {
@@ -330,7 +331,7 @@ impl World {
         self.stirred += 1;
     }
 
-    /// Lets every run come to its end, now that nothing goes wrong any more.
+    /// Brings every run to its end after the faults stop.
     fn finish(&mut self) {
         let deadline = self.clock.monotonic() + CALM;
         let mut asked: BTreeMap<RunKey, Duration> = BTreeMap::new();
@@ -353,9 +354,9 @@ impl World {
                     Some(RunStatus::Failed) if is_overdue() => Some(Deed::RetryLetters),
                     _ => Deed::needed(head.as_ref()),
                 };
-                // Letters that no process has taken up wait for some clocks.
+                // Outbox messages without a process need some time of the clocks.
                 let pause = if needed == Some(Deed::RetryLetters) { 30 } else { 1 };
-                // One look a second at each run.
+                // Perform at most one operation per second on each run.
                 if asked.get(&run).is_none_or(|last| *last + Duration::from_secs(pause) <= time)
                     && let Some(deed) = needed
                 {
@@ -363,7 +364,7 @@ impl World {
                     self.act(&run, deed);
                 }
             }
-            // Children end, too: by themselves, or because nobody wants them any more.
+            // Children end, too, by themselves or because they were abandoned.
             let mut children: Vec<_> = self.rules.seen().logs.keys().cloned().collect();
             children.retain(|run| !self.runs.contains(run));
             let is_open = |run: &RunKey| {
@@ -371,7 +372,7 @@ impl World {
                 head.is_some_and(|head| !head.status.is_finished() || head.is_delivering())
             };
             is_over &= !children.iter().any(is_open);
-            // A parent that failed while it was paused leaves its children paused: whoever does not retry it lets them go on.
+            // A parent that failed while it was paused leaves its children paused. Without a retry of the parent, they need an unpause.
             for child in &children {
                 let head = now(self.store.head(child)).unwrap();
                 let needed = head.and_then(|head| match head.status {
@@ -401,7 +402,7 @@ impl World {
         }
     }
 
-    /// Judges what the runs came to.
+    /// Checks the results of the runs.
     fn judge(&mut self) {
         self.rules.compare();
         for told in &*self.hands.told.lock().unwrap() {
@@ -410,13 +411,13 @@ impl World {
             let ((times, now), by) = (self.rules.times(&told.run, &told.by), &told.by);
             match &told.result {
                 Some(Ok(())) => {
-                    assert!(!is_signed || times == 1, "{by} was acknowledged and is on record {times} times");
+                    assert!(!is_signed || times == 1, "{by} was acknowledged and is recorded {times} times");
                 }
                 Some(Err(error)) if error.kind() != ErrorKind::Indeterminate => {
-                    // Its reply may have been lost, and then the run with it: it is refused by the next life.
-                    assert_eq!(now, 0, "{by} was refused and is on record: {error:?}");
+                    // The reply may have been lost and then the run purged, so the restarted run refuses the repetition.
+                    assert_eq!(now, 0, "{by} was refused but is recorded: {error:?}");
                 }
-                _ => assert!(times <= 1, "{by} is on record {times} times"),
+                _ => assert!(times <= 1, "{by} is recorded {times} times"),
             }
         }
         self.judge_states();
@@ -426,7 +427,7 @@ impl World {
             if missing.is_some() {
                 log.show().iter().for_each(|line| println!("{run} {line}"));
             }
-            assert_eq!(missing, None, "{run}: letters that did not come");
+            assert_eq!(missing, None, "{run}: lost outbox messages");
         }
         self.report.letters = ledger.received.count();
         for run in &self.runs {
@@ -447,7 +448,7 @@ impl World {
             );
         }
     }
-    /// Checks that the state of each run is what its records came to, those included that are not there any more.
+    /// Compares the state of each run with the fold of its records, including records that were pruned.
     fn judge_states(&self) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let states = runtime.block_on(async {
@@ -463,8 +464,8 @@ impl World {
         for (run, state) in self.runs.iter().zip(states) {
             let log = &seen.logs[run];
             let texts = |channel: &str| state.get::<Vec<String>>(channel).unwrap().unwrap_or_default();
-            assert_eq!(texts("trace"), log.trace, "{run}: the trace");
-            assert_eq!(texts("edits"), log.edits, "{run}: the edits");
+            assert_eq!(texts("trace"), log.trace, "{run}: the trace differs");
+            assert_eq!(texts("edits"), log.edits, "{run}: the edits differ");
         }
     }
 }

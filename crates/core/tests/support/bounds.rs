@@ -10,36 +10,36 @@ use serde_json::Value;
 
 use super::log::Log;
 
-/// How many records there may be for nothing: those of the claims, retries and questions that one piece of work can need, when processes are
-/// killed over it again and again.
+/// Maximum number of records without progress: those of claims, retries and questions that one piece of work can need when its processes are killed
+/// repeatedly.
 const IDLE: u32 = 60;
 
-/// How often a run may be claimed to come to rest as it was: once because a clock stepped between.
+/// Maximum number of fruitless claims: one can follow a step of the clock.
 const FRUITLESS: u32 = 2;
 
-/// How many records a driver may still make of work after the deadline: those that were on their way.
+/// Maximum number of records of work after the deadline, which were in flight.
 const LATE: u32 = 3;
 
-/// How much was written to a run for how much work.
+/// The number of records per unit of work.
 #[derive(Debug, Default)]
 pub(crate) struct Bounds {
-    /// When the run must have ended, by any writer's clock, if the graph says so and the clocks do not step.
+    /// The time by which the run must have ended by any writer's clock, if the graph has a deadline and clocks do not step.
     pub(crate) deadline: Option<i64>,
     pub(crate) is_paused: bool,
-    /// Whether the run failed last because its time was over.
+    /// Whether the last failure of the run was its deadline.
     pub(crate) is_overdue: bool,
     is_cancelled: bool,
     last: Option<RecordKind>,
-    /// How many records of work came after the deadline in one go.
+    /// Number of consecutive records of work after the deadline.
     late: u32,
-    /// How many records there are since anything was done or said.
+    /// Number of records since the last progress or signal.
     idle: u32,
-    /// How often the run was claimed since then to come to rest again.
+    /// Number of fruitless claims since then.
     fruitless: u32,
 }
 
 impl Bounds {
-    /// Takes in the next record. Returns which bounds it breaks.
+    /// Adds the next record. Returns the bounds that it violates.
     pub(crate) fn add(&mut self, header: &RecordHeader, body: &Value) -> Vec<String> {
         let (at, status, change) = (header.seq, header.status, &body["change"]);
         let mut broken = Vec::new();
@@ -73,7 +73,7 @@ impl Bounds {
         broken
     }
 
-    /// Takes in what was said.
+    /// Applies a signal.
     fn follow(&mut self, kind: RecordKind, change: &Value) {
         self.last = Some(kind);
         if let Some(failure) = change["failed"].get("kind") {
@@ -90,7 +90,7 @@ impl Bounds {
     }
 }
 
-/// The bounds of all runs of a store, held as they are written.
+/// The bounds of all runs of a store, checked as records are written.
 #[derive(Debug, Default)]
 pub(crate) struct Watch(Mutex<Watched>);
 
@@ -110,11 +110,11 @@ impl Watch {
         for record in &append.records {
             let seq = record.header.seq.get();
             if record.header.kind == RecordKind::Start {
-                // A purged run may be started anew.
+                // A purged run may be started again.
                 runs.remove(&append.run);
             }
             let (next, bounds) = runs.entry(append.run.clone()).or_default();
-            // The same once more, as after a lost reply.
+            // The same record again, as after a lost reply.
             if seq < *next {
                 continue;
             }
@@ -126,7 +126,7 @@ impl Watch {
         }
     }
 
-    /// Fails if a bound was broken, or if nothing will ever move one of the runs that are not at rest.
+    /// Fails if a bound was violated, or if a run that is not idle can never advance.
     pub(crate) async fn hold(&self, store: &dyn CheckpointStore, now: Timestamp) {
         assert_eq!(self.0.lock().unwrap().broken, Vec::<String>::new());
         let lists = Lists::of(store).await;
@@ -136,7 +136,7 @@ impl Watch {
     }
 }
 
-/// Fails if a bound is broken by any run of a store.
+/// Fails if any run of a store violates a bound.
 pub(crate) async fn hold(store: &dyn CheckpointStore, now: Timestamp, label: &str) {
     let lists = Lists::of(store).await;
     for head in &lists.all {
@@ -147,7 +147,7 @@ pub(crate) async fn hold(store: &dyn CheckpointStore, now: Timestamp, label: &st
     }
 }
 
-/// The runs of a store, and those that it tells a sweep of.
+/// The runs of a store, and those that it lists for a sweep.
 pub(crate) struct Lists {
     all: Vec<RunHead>,
     orphaned: BTreeSet<RunKey>,
@@ -162,7 +162,7 @@ impl Lists {
         Self { all: listed(store, RunFilter::Any).await, orphaned, due }
     }
 
-    /// Tells why nothing will ever move a run that is not at rest, if that is so.
+    /// Returns why a run that is not idle can never advance, if that is so.
     pub(crate) fn stuck(&self, head: &RunHead, now: Timestamp, unread: usize) -> Option<String> {
         let moves = match head.status {
             RunStatus::InProgress if head.owner_alive => true,

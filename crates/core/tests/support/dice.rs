@@ -7,7 +7,7 @@ pub(crate) struct Dice(Mutex<u64>);
 
 impl Dice {
     pub(crate) fn new(seed: u64) -> Self {
-        // Neighbouring seeds are not to begin alike.
+        // Spread neighboring seeds.
         Self(Mutex::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0x5851_F42D_4C95_7F2D))
     }
 
@@ -26,7 +26,7 @@ impl Dice {
         &of[usize::try_from(self.below(of.len() as u64)).unwrap()]
     }
 
-    /// Gives way to others a drawn number of times, fewer than `most`.
+    /// Yields a random number of times, fewer than `most`.
     pub(crate) async fn give_way(&self, most: u64) {
         for _ in 0..self.below(most) {
             tokio::task::yield_now().await;

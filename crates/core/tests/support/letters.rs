@@ -7,17 +7,17 @@ use ferrata_core::record::RecordKind;
 use ferrata_core::runtime::OutboxMessage;
 use serde_json::Value;
 
-/// The topic of all letters of these tests: each has `node@visit` and what follows as its text.
+/// The topic of all messages of these tests. The text of each starts with its `node@visit`.
 pub(crate) const TOPIC: &str = "mail";
 
-/// The letters of a run, as its log tells of them.
+/// The outbox messages of a run, as recorded in its log.
 #[derive(Default)]
 pub(crate) struct Letters {
-    /// What was sent, in order; the first has the number 1.
+    /// The texts in order. The first message has the number 1.
     pub(crate) sent: Vec<String>,
-    /// Those that no outlet took.
+    /// The undelivered messages.
     waiting: BTreeSet<u64>,
-    /// Those that were put aside or dropped at some time: others may overtake them.
+    /// The messages that were set aside or dropped at some time, so that others may overtake them.
     aside: BTreeSet<u64>,
 }
 
@@ -26,7 +26,7 @@ impl Letters {
         !self.waiting.is_empty()
     }
 
-    /// Takes in the next record. Returns what cannot be.
+    /// Adds the next record. Returns its violations.
     pub(crate) fn add(&mut self, kind: RecordKind, body: &Value) -> Vec<String> {
         match kind {
             RecordKind::Node => {
@@ -94,14 +94,14 @@ impl Letters {
 pub(crate) struct Received(BTreeMap<(RunKey, String), BTreeSet<u64>>);
 
 impl Received {
-    /// Takes in a letter, whose log is this as far as it is on record. Returns what cannot be.
+    /// Adds a received message, with the messages in the recorded log. Returns its violation.
     pub(crate) fn add(&mut self, letter: &OutboxMessage, letters: Option<&Letters>) -> Option<String> {
         let key = letter.key();
         let (life, number) = key.split_once(':').unwrap();
         assert_eq!(number, letter.number.to_string());
         let known = self.0.entry((letter.run.clone(), life.to_owned())).or_default();
         let is_new = known.insert(letter.number);
-        // Of a run that was purged since, nothing is on record.
+        // A purged run has no log.
         let letters = letters?;
         let text: String = letter.payload().unwrap();
         let place = usize::try_from(letter.number - 1).unwrap();
@@ -114,7 +114,7 @@ impl Received {
             .map(|missing| format!("{}: letter {number} came before letter {missing}", letter.run))
     }
 
-    /// Returns the first letter of a run that has not come, and was not put aside and dropped.
+    /// The first message of a run that was neither received nor dropped.
     pub(crate) fn missing(&self, run: &RunKey, life: &str, letters: &Letters) -> Option<u64> {
         let none = BTreeSet::new();
         let known = self.0.get(&(run.clone(), life.to_owned())).unwrap_or(&none);
@@ -122,7 +122,7 @@ impl Received {
             .find(|number| !known.contains(number) && !letters.aside.contains(number))
     }
 
-    /// How many letters came.
+    /// Number of received messages.
     pub(crate) fn count(&self) -> u64 {
         self.0.values().map(|known| known.len() as u64).sum()
     }

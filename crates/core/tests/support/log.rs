@@ -14,42 +14,42 @@ use super::letters::Letters;
 #[derive(Default)]
 pub(crate) struct Log {
     pub(crate) records: Vec<Record>,
-    /// The activations that ended, as `node@visit`.
+    /// The ended activations, as `node@visit`.
     pub(crate) done: BTreeSet<String>,
-    /// Those that ended well, in order.
+    /// The successful ones, in order.
     pub(crate) trace: Vec<String>,
-    /// What was noted, as `node@visit:name`.
+    /// The notes, as `node@visit:name`.
     pub(crate) noted: BTreeSet<String>,
-    /// How often it is on record that what must not be repeated is about to be begun, by activation.
+    /// Number of recorded intents of `External` nodes, by activation.
     pub(crate) intents: BTreeMap<String, u32>,
-    /// The last answers, by question.
+    /// The last answer of each question.
     pub(crate) answers: BTreeMap<String, String>,
-    /// How often each hand is on record.
+    /// Number of records of each caller.
     pub(crate) hands: BTreeMap<String, u32>,
     pub(crate) edits: Vec<String>,
     pub(crate) messages: Vec<Value>,
-    /// The messages that were taken, in order.
+    /// The received messages, in order.
     pub(crate) taken: Vec<Value>,
     /// Their numbers.
     numbers: BTreeSet<u64>,
-    /// Whether it begins with the start of the run.
+    /// Whether it contains the start of the run.
     pub(crate) is_whole: bool,
     pub(crate) is_cancelled: bool,
     /// The generation of the run.
     pub(crate) life: String,
-    /// How much was written for how much work.
+    /// The number of records per unit of work.
     pub(crate) bounds: Bounds,
     /// Outbox messages of the nodes, and their results.
     pub(crate) letters: Letters,
-    /// Who took the run last.
+    /// The last owner.
     pub(crate) holder: Option<ExecutorId>,
-    /// What is recorded more often than it can have happened, or where it cannot have.
+    /// Contradictions: records that are repeated or out of place.
     pub(crate) broken: Vec<String>,
     open: BTreeMap<String, bool>,
 }
 
 impl Log {
-    /// Reads what there is of a log: all of it, if nothing of it was pruned.
+    /// Reads the retained log of a run.
     pub(crate) async fn read(store: &dyn CheckpointStore, run: &RunKey) -> Self {
         let mut log = Self::default();
         let mut records = store.load(run, At::Latest).await.unwrap().unwrap_or_default();
@@ -63,7 +63,7 @@ impl Log {
         log
     }
 
-    /// Takes in the next record.
+    /// Adds the next record.
     pub(crate) fn add(&mut self, record: Record) {
         let body: Value = serde_json::from_slice(&record.body).unwrap();
         let over = self.records.last().map(|last| last.header.status);
@@ -78,7 +78,7 @@ impl Log {
             self.broken.push(format!("record {} is {status} and owned", record.header.seq));
         }
         self.broken.extend(self.letters.add(record.header.kind, &body));
-        // Of a log without its beginning, letters may wait that were sent before.
+        // If the start of the log was pruned, earlier messages may still be undelivered.
         let is_delivering = self.letters.are_waiting();
         if status.is_finished() && record.header.wake_at.is_some() != is_delivering && self.is_whole {
             let has = if is_delivering { "has letters, and is not to be woken" } else { "is to be woken" };
@@ -105,7 +105,7 @@ impl Log {
                     if done.get("failure").is_none() {
                         self.trace.push(at.clone());
                     }
-                    // What failed the run is tried again as the same activation.
+                    // A retry repeats the activation that failed the run.
                     if !self.done.insert(at.clone()) {
                         self.broken.push(format!("{at} ended twice"));
                     }
@@ -121,11 +121,11 @@ impl Log {
                     if !self.numbers.insert(number) {
                         self.broken.push(format!("message {number} was taken twice"));
                     }
-                    // Of a log that was pruned, and of a fork's, not every message is there.
+                    // A pruned log and that of a fork do not contain every message.
                     let message = self.messages.get(usize::try_from(number).unwrap());
                     self.taken.extend(message.filter(|_| self.is_whole).cloned());
                 } else if body["what"].get("result").is_some()
-                    // The place of a question that is asked anew is free for another.
+                    // A question that is asked again releases its name.
                     && !note.contains(":#ended")
                     && self.noted.contains(&note)
                 {
@@ -171,13 +171,13 @@ impl Log {
         }
     }
 
-    /// The number of unread messages; none for a log without its beginning, which does not have that number.
+    /// The number of unread messages, or none for a log without its start, which does not contain that number.
     pub(crate) fn unread(&self) -> usize {
         let is_unread = |message: &&Value| !self.taken.contains(message);
         if self.is_whole { self.messages.iter().filter(is_unread).count() } else { 0 }
     }
 
-    /// Holds how the run stands against what was said before.
+    /// Compares the status of the run with the earlier records.
     fn check_status(&mut self, record: &Record, body: &Value) {
         let (at, status) = (record.header.seq, record.header.status);
         if self.is_cancelled && matches!(status, RunStatus::Completed | RunStatus::Failed) {
@@ -203,13 +203,13 @@ impl Log {
 
     fn question(&mut self, id: &str, is_answer: bool) {
         let before = self.open.insert(id.to_owned(), is_answer);
-        // A question behind a node has no record of its own.
+        // A question after a node has no record of its own.
         if before == Some(is_answer) {
             self.broken.push(format!("`{id}` was {} twice", if is_answer { "answered" } else { "asked" }));
         }
     }
 
-    /// Checks that the log is one line: dense, each record naming the one before, epochs never falling.
+    /// Checks that the log has a single history: no record is missing, each names the one before, and epochs never decrease.
     pub(crate) fn check_chain(&self) {
         let (mut before, mut epoch) = (None, None);
         for (at, record) in self.records.iter().enumerate() {
@@ -221,7 +221,7 @@ impl Log {
         }
     }
 
-    /// Shows the log, a line for each record.
+    /// The log as text, with a line for each record.
     pub(crate) fn show(&self) -> Vec<String> {
         let line = |record: &Record| {
             let header = &record.header;

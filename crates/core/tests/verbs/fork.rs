@@ -10,8 +10,8 @@ use ferrata_core::store::{CheckpointStore as _, HeaderRange};
 use super::things::Thing;
 use super::world::{Moment, Process, World, key};
 
-/// Forks a run at each of its writes, whose process has died there, and has both go on; then forks one that has ended at each of its records.
-/// `check` is given the fork and what its source was like there.
+/// Crashes a run at each of its writes, forks it there, and continues both. Then forks an ended run at each of its records. `check` gets the fork and
+/// the state of its source at that moment.
 async fn at_each_record(thing: Thing, check: impl AsyncFn(&World, &Process, &str, &Moment)) {
     let mut forks = 0;
     for write in 0.. {
@@ -53,12 +53,12 @@ async fn at_each_record(thing: Thing, check: impl AsyncFn(&World, &Process, &str
         world.settle(&process).await;
         check(&world, &process, &fork, &source).await;
     }
-    // Nothing of it touched the source, or what the source has started.
+    // The fork changed neither the source nor the source's children.
     assert_eq!(process.runtime.export(&key("r")).await.unwrap(), log);
     assert_eq!(world.started_by("r").await, started);
 }
 
-/// A fork starts a child of its own, or has what came of the one that had completed.
+/// A fork starts its own child, unless the source's child had completed. Then the fork has its result.
 ///
 /// Guarantees: CHILD-13.
 #[tokio::test]
@@ -75,7 +75,7 @@ async fn fork_starts_own_child() {
     .await;
 }
 
-/// Among the moments at which the run is forked is the one at which its child is noted and not started: else nothing is tried of it.
+/// One of the fork points must be between the note of the child and its start.
 #[tokio::test]
 async fn fork_meets_unstarted_child() {
     let mut met = 0;
@@ -92,7 +92,7 @@ async fn fork_meets_unstarted_child() {
     assert!(met > 0);
 }
 
-/// A child that is left is the child of the run that started it: a fork starts one of its own, unless the node that does so has ended.
+/// A fork starts its own left child, unless the node that starts it has ended.
 ///
 /// Guarantees: CHILD-13.
 #[tokio::test]
@@ -110,7 +110,7 @@ async fn fork_starts_own_left_child() {
     .await;
 }
 
-/// A run that its source has spawned stays spawned, once: a fork failed for good over it, because the run was not its own.
+/// A run that its source has spawned is not spawned again by a fork.
 ///
 /// Guarantees: CHILD-13.
 #[tokio::test]
@@ -132,7 +132,7 @@ async fn fork_keeps_spawned_run() {
     .await;
 }
 
-/// The source delivers what its nodes sent; a fork sends what its own nodes send, under keys of its own.
+/// The source delivers the messages of its nodes. A fork sends those of its own nodes, under its own keys.
 #[tokio::test]
 async fn fork_sends_own_letters() {
     at_each_record(Thing::Letter, async |world, _process, fork, source| {
@@ -148,7 +148,7 @@ async fn fork_sends_own_letters() {
     .await;
 }
 
-/// A fork names the values that its source had named: in its own records, so that they stay when the source is gone.
+/// A fork names the stored values in its own records, so that they stay when the source is purged.
 #[tokio::test]
 async fn fork_names_blobs_itself() {
     at_each_record(Thing::Blob, async |world, process, fork, source| {
@@ -163,7 +163,7 @@ async fn fork_names_blobs_itself() {
     .await;
 }
 
-/// A result that the process keeps is taken by a fork as by any other run.
+/// A fork uses cached results like any other run.
 #[tokio::test]
 async fn fork_takes_cached_result() {
     at_each_record(Thing::Cached, async |world, process, fork, _source| {
@@ -171,13 +171,13 @@ async fn fork_takes_cached_result() {
             let used: String = world.state(process, run).await.get("used").unwrap().unwrap();
             assert_eq!(used, "looked", "{}: {run}", world.label);
         }
-        // Once in each process, and once more where the run and its fork look at the same time.
+        // Once in each process, and once more if the run and its fork miss the cache at the same time.
         assert!(world.outside.looks.load(Ordering::SeqCst) <= 3, "{}", world.label);
     })
     .await;
 }
 
-/// A fork streams what its own attempt sends, from the start.
+/// A fork streams the chunks of its own attempt, from the start.
 #[tokio::test]
 async fn fork_streams_from_start() {
     at_each_record(Thing::Stream, async |world, process, fork, source| {

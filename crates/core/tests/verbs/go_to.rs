@@ -26,7 +26,7 @@ async fn at_each_record(thing: Thing, check: impl AsyncFn(&World, &Process, usiz
         world.serve(&process);
         world.until("r", RunStatus::Interrupted).await;
         if !move_back(&world, &process).await {
-            // A child is paused with its parent, so it does not end by itself.
+            // The child is paused with its parent, so it does not end on its own.
             let child = world.started_by("r").await.remove(0).run;
             process.runtime.cancel(&child, "its parent moves").await.unwrap();
             world.until(child.run.as_str(), RunStatus::Cancelled).await;
@@ -50,7 +50,7 @@ async fn at_each_record(thing: Thing, check: impl AsyncFn(&World, &Process, usiz
     assert!(moves[0] >= 4 && moves[1] >= 4, "{thing:?}: {moves:?} moves");
 }
 
-/// Moves the run; returns false if its child keeps it where it is.
+/// Moves the run. Returns false if its child blocks the move.
 async fn move_back(world: &World, process: &Process) -> bool {
     match process.runtime.go_to(&key("r"), ["use", "beside"], "once more").await {
         Ok(()) => true,
@@ -71,7 +71,7 @@ async fn end(world: &World, process: &Process, check: &impl AsyncFn(&World, &Pro
     check(world, process, used).await;
 }
 
-/// A child that goes on keeps its parent where it is. Once it has ended, in whatever way, the parent can be moved, and starts another.
+/// An active child blocks the move of its parent. After the child has ended in any way, the parent can be moved, and starts another child.
 ///
 /// Guarantees: CONTROL-8.
 #[tokio::test]
@@ -86,7 +86,7 @@ async fn go_to_starts_another_child() {
     .await;
 }
 
-/// The child of the activation that was dropped goes on, as it was started to.
+/// The left child of a dropped activation stays active.
 #[tokio::test]
 async fn go_to_leaves_left_child() {
     at_each_record(Thing::Left, async |world, _process, used| {
@@ -108,7 +108,7 @@ async fn go_to_spawns_another_run() {
     .await;
 }
 
-/// Each activation that ended has sent its letter, once; the one that was dropped has not.
+/// Each ended activation has sent its message once, and the dropped activation has sent none.
 #[tokio::test]
 async fn go_to_sends_letter_for_each_end() {
     at_each_record(Thing::Letter, async |world, _process, used| {
@@ -134,7 +134,7 @@ async fn go_to_takes_cached_result() {
     at_each_record(Thing::Cached, async |world, process, used| {
         let found: String = world.state(process, "r").await.get("used").unwrap().unwrap();
         assert_eq!(found, "looked", "{}", world.label);
-        // Once in each of the two processes at most, however often the node was come to.
+        // At most once in each of the two processes, whatever the number of visits.
         assert!(world.outside.looks.load(Ordering::SeqCst) <= 2, "{}: {used}", world.label);
     })
     .await;

@@ -8,8 +8,7 @@ use ferrata_core::store::RunQuery;
 use super::things::Thing;
 use super::world::{Moment, Process, World, key};
 
-/// Moves a run and all that it has started to another store, at each of its writes, whose process has died there. `check` is given the world of
-/// before, and that of afterwards.
+/// Crashes a run at each of its writes, and moves it with its children to another store. `check` gets the worlds before and after.
 async fn to_another_store(thing: Thing, check: impl AsyncFn(&World, &World, &Process)) {
     let mut imports = 0;
     for write in 0.. {
@@ -23,7 +22,7 @@ async fn to_another_store(thing: Thing, check: impl AsyncFn(&World, &World, &Pro
         let exporting = before.process().await;
         let after = World::new(thing, format!("imported as of write {write}"));
         let process = after.process().await;
-        // What it has started goes first.
+        // Import the children first.
         let mut runs = before.runs(&RunQuery::default()).await;
         runs.sort_by_key(|head| head.run == key("r"));
         for head in runs {
@@ -41,7 +40,7 @@ async fn to_another_store(thing: Thing, check: impl AsyncFn(&World, &World, &Pro
     assert!(imports >= 4, "{thing:?}: {imports} imports");
 }
 
-/// Imports a run under another id in the same store, at each of its writes, whose process has died there, and has both go on.
+/// Crashes a run at each of its writes, imports it under another id in the same store, and continues both.
 async fn under_another_id(thing: Thing, check: impl AsyncFn(&World, &Process, &Moment)) {
     let mut imports = 0;
     for write in 0.. {
@@ -79,7 +78,7 @@ async fn import_goes_on_with_child() {
     .await;
 }
 
-/// Neither shares a child with the other: the second to start it failed for good, because the run was not its own.
+/// The run and its copy do not share a child. Each starts its own.
 ///
 /// Guarantees: CHILD-13.
 #[tokio::test]
@@ -130,7 +129,7 @@ async fn import_spawns_no_second_run() {
     .await;
 }
 
-/// What was spawned at the moment of the copy stays spawned, once; what was not, each spawns for itself.
+/// A run that was spawned before the copy stays spawned, once. Otherwise the run and the copy each spawn their own.
 ///
 /// Guarantees: CHILD-13.
 #[tokio::test]
@@ -146,7 +145,7 @@ async fn copy_keeps_spawned_run() {
     .await;
 }
 
-/// Whatever had not come before comes afterwards. What came before and was not on record as delivered comes once more, under the same key.
+/// Undelivered messages are delivered afterwards. A message that was delivered without a record is delivered once more, under the same key.
 ///
 /// Guarantees: COPY-1.
 #[tokio::test]
@@ -164,7 +163,7 @@ async fn import_delivers_letters() {
     .await;
 }
 
-/// A copy is the same run as far as receivers can tell: its letters have the keys of those of the source.
+/// Receivers cannot distinguish the copy from its source: its messages have the same keys.
 ///
 /// Guarantees: COPY-1.
 #[tokio::test]
@@ -186,7 +185,7 @@ async fn import_names_same_blob() {
         let used: String = world.state(process, "r").await.get("used").unwrap().unwrap();
         let log = process.runtime.export(&key("r")).await.unwrap();
         assert!(log.contains(&used), "{}", world.label);
-        // What was named before is named still.
+        // The names of stored values are kept.
         let source = Moment::of(before, &before.process().await, None).await;
         let named = (0..before.outside.puts.load(Ordering::SeqCst)).map(|put| format!("blob-{put}"));
         assert!(named.filter(|name| source.log.contains(name)).all(|name| name == used), "{}", world.label);

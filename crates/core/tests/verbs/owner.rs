@@ -13,9 +13,9 @@ use ferrata_core::{Epoch, ErrorKind};
 use super::things::{Thing, kid};
 use super::world::{Process, World, key};
 
-/// Starts the run in a process that lives on, and returns while the run is active there.
+/// Starts the run in a process that stays alive, and returns while the run is active there.
 async fn at_work(world: &World) -> (Process, RunHandle<Context>) {
-    // The node `beside` works for as long.
+    // The node `beside` works for just as long.
     *world.outside.fails_at.lock().unwrap() = Some(u64::MAX);
     let process = world.process().await;
     let runtime = &process.runtime;
@@ -34,7 +34,7 @@ async fn noted(world: &World) -> bool {
     records.iter().any(|record| String::from_utf8_lossy(&record.body).contains("\"put\""))
 }
 
-/// A copy of a run that a living process owns has no owner: that process drives the other.
+/// A copy of a run that a living process owns has no owner.
 #[tokio::test]
 async fn copies_have_no_owner() {
     let world = World::new(Thing::Blob, "owners");
@@ -51,7 +51,7 @@ async fn copies_have_no_owner() {
     assert_eq!(world.head("r").await.unwrap(), source);
 }
 
-/// A run that was purged and started again begins in its first epoch: the process that drove the run before owns nothing of it.
+/// A run that was purged and started again begins in its first epoch. The former owner does not own it.
 #[tokio::test]
 async fn restart_begins_first_epoch() {
     let world = World::new(Thing::Blob, "epochs");
@@ -68,7 +68,7 @@ async fn restart_begins_first_epoch() {
     assert_eq!((head.epoch, head.owner), (Epoch::new(1), Some(second.runtime.executor())));
 }
 
-/// The process from which a run was taken is told so at its next write.
+/// The former owner learns of a takeover at its next write.
 #[tokio::test]
 async fn takeover_fences_owner() {
     let world = World::new(Thing::Blob, "fenced");
@@ -79,8 +79,7 @@ async fn takeover_fences_owner() {
     assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
 }
 
-/// The id of a child that the application chose is one run's: a fork of its parent is refused it, and says so. With an id made of the parent's,
-/// each has a child of its own.
+/// A child id that the application chose belongs to one run: a fork of the parent gets an error. With a derived id, each has its own child.
 ///
 /// Guarantees: CHILD-13.
 #[tokio::test]

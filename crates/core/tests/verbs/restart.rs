@@ -10,8 +10,8 @@ use ferrata_core::store::RunHead;
 use super::things::Thing;
 use super::world::{Process, World, key};
 
-/// Purges a run at each of its writes, whose process has died there, and starts its id again. A run that cannot be purged is cancelled first.
-/// `check` is given the runs that the run of before had started.
+/// Crashes a run at each of its writes, purges it, and starts its id again. A run that cannot be purged is cancelled first. `check` gets the children
+/// of the purged run.
 async fn at_each_record(thing: Thing, check: impl AsyncFn(&World, &Process, &[RunHead])) {
     let mut restarts = 0;
     for write in 0.. {
@@ -49,7 +49,7 @@ async fn at_each_record(thing: Thing, check: impl AsyncFn(&World, &Process, &[Ru
     assert!(restarts >= 4, "{thing:?}: {restarts} restarts");
 }
 
-/// The run that has the id now knows nothing of the child of the run before it. That child ends: it is cancelled, unless it had completed.
+/// The new run does not know the child of the purged run. That child is cancelled, unless it had completed.
 #[tokio::test]
 async fn restart_starts_own_child() {
     at_each_record(Thing::Child, async |world, process, before| {
@@ -83,7 +83,7 @@ async fn restart_spawns_own_run() {
     .await;
 }
 
-/// A run is not purged before its letters have come. The next run sends its own, under keys of its own.
+/// A run with undelivered messages is not purged. The next run sends its own, under its own keys.
 #[tokio::test]
 async fn restart_sends_own_letters() {
     at_each_record(Thing::Letter, async |world, _process, _before| {
@@ -102,7 +102,7 @@ async fn restart_names_new_blob() {
         let log = process.runtime.export(&key("r")).await.unwrap();
         let named = (0..world.outside.puts.load(Ordering::SeqCst)).map(|put| format!("blob-{put}"));
         let named: Vec<_> = named.filter(|name| log.contains(name)).collect();
-        assert_eq!(named, [used], "{}: what the run before had put is named by no record", world.label);
+        assert_eq!(named, [used], "{}: the records must not name a value of the purged run", world.label);
     })
     .await;
 }

@@ -7,7 +7,7 @@ use ferrata_core::record::RunStatus;
 use super::things::Thing;
 use super::world::{Process, World, key};
 
-/// Has the run fail at each of its writes, beside the node that uses the thing, and retries it: in the same process, and in another.
+/// Lets the run fail at each of its writes, next to the node that uses the resource. Retries it in the same process and in another.
 async fn at_each_record(thing: Thing, check: impl AsyncFn(&World, &Process)) {
     let mut retries = 0;
     for elsewhere in [false, true] {
@@ -63,7 +63,7 @@ async fn retry_spawns_no_second_run() {
     .await;
 }
 
-/// What a node sent before it ended well is sent once; what an attempt sent that did not end is not sent.
+/// The messages of a completed node are sent once, and those of an aborted attempt are not sent.
 #[tokio::test]
 async fn retry_sends_letters_once() {
     at_each_record(Thing::Letter, async |world, _process| {

@@ -36,7 +36,7 @@ async fn at_each_record(thing: Thing, check: impl AsyncFn(&World, &Process)) {
         let taken = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let has_taken = Arc::clone(&taken);
         first.store.after(write, async move {
-            // A run that is not there yet, has ended or rests is not taken.
+            // The takeover does nothing if the run does not exist yet, has ended, or is idle.
             let resumed = runtime.resume(&graph, "r").take_over().await;
             has_taken.store(resumed.is_ok_and(|run| run.is_driven_here()), Ordering::SeqCst);
         });

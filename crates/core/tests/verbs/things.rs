@@ -13,32 +13,32 @@ use ferrata_testing::ManualClock;
 
 use super::world::Outside;
 
-/// The topic of all letters.
+/// The topic of all messages.
 pub(crate) const TOPIC: &str = "mail";
 
-/// How long the node stays where it has used its thing: longer than a run that waits stays in memory.
+/// Duration of the node after it has used its resource: longer than a waiting run stays in memory.
 const NAP: Duration = Duration::from_secs(1);
 
-/// Something outside of a run that a node of it uses.
+/// An external resource that a node of the run uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Thing {
-    /// A child that is waited for.
+    /// A child that the node awaits.
     Child,
-    /// A child that is left to itself.
+    /// A child that the node leaves.
     Left,
-    /// A run that is spawned.
+    /// A run that the node spawns.
     Spawned,
     /// An outbox message.
     Letter,
-    /// A value beside the records, of which the state holds the name.
+    /// A stored value whose name is in the state.
     Blob,
-    /// A result that the process keeps for other runs.
+    /// A result that the process caches for other runs.
     Cached,
     /// A durable stream.
     Stream,
 }
 
-/// What children do: they nap, and double their number.
+/// A child that sleeps, and doubles its number.
 pub(crate) fn kid() -> Graph<Context> {
     Graph::<Context>::builder("kid")
         .node("double", async |cx, mut s: Draft<Context>| {
@@ -63,7 +63,7 @@ fn outside(cx: &NodeContext) -> Arc<Outside> {
 }
 
 impl Thing {
-    /// `begin` leads to `use`, which uses the thing, and to `beside`, which asks, and fails where it is told to; both lead to `end`.
+    /// `begin` leads to `use`, which uses the resource, and to `beside`, which asks, and fails on request. Both lead to `end`.
     pub(crate) fn graph(self) -> Graph<Context> {
         let graph = Graph::<Context>::builder("run").node("begin", async |_cx, s| Ok(s));
         self.add(graph)
@@ -71,7 +71,7 @@ impl Thing {
                 let (outside, clock) = (outside(&cx), Arc::clone(cx.resource::<Arc<ManualClock>>()));
                 let fails_at = *outside.fails_at.lock().unwrap();
                 if let Some(write) = fails_at {
-                    // Until the other node has come that far, or can come no further.
+                    // Wait until the other node has reached that write, or cannot continue.
                     let mut patience = 60;
                     while outside.writes() < write && patience > 0 {
                         clock.sleep(Duration::from_millis(50)).await;

@@ -15,23 +15,23 @@ use ferrata_testing::{Fault, FaultPlan, FaultStore, ManualClock, SeqIds};
 
 use super::things::{TOPIC, Thing, kid};
 
-/// How long a process counts as alive after a heartbeat, and a bit more.
+/// Slightly longer than the validity of a heartbeat.
 const DEAD: Duration = Duration::from_secs(20);
 
-/// What nodes and outlets did in the world.
+/// The actions of nodes and sinks.
 #[derive(Default)]
 pub(crate) struct Outside {
-    /// The letters that came: of which run, the key and the text.
+    /// The received messages: run, key and text.
     pub(crate) letters: Mutex<Vec<(String, String, String)>>,
-    /// How often a value was put.
+    /// Number of stored values.
     pub(crate) puts: AtomicU32,
-    /// How often the cached node worked.
+    /// Number of executions of the cached node.
     pub(crate) looks: AtomicU32,
-    /// At which write the node `beside` fails, if it is to.
+    /// The write at which the node `beside` fails, if any.
     pub(crate) fails_at: Mutex<Option<u64>>,
-    /// Whether the run did not come to that write.
+    /// Whether the run did not reach that write.
     pub(crate) is_too_late: AtomicBool,
-    /// The store of the process that runs now, which counts the writes.
+    /// The store of the current process, which counts the writes.
     store: Mutex<Option<Arc<FaultStore<MemoryStore>>>>,
 }
 
@@ -41,7 +41,7 @@ impl Outside {
     }
 }
 
-/// Takes every letter.
+/// A sink that accepts every message.
 struct Mail(Arc<Outside>);
 
 #[async_trait]
@@ -86,7 +86,7 @@ impl World {
         }
     }
 
-    /// Makes a process that serves nothing yet, and dies at its fault.
+    /// Creates a process that serves no workflow yet, and crashes at its fault.
     pub(crate) async fn process_with(&self, plan: FaultPlan) -> Process {
         let store = Arc::new(FaultStore::new(self.store.clone(), plan));
         *self.outside.store.lock().unwrap() = Some(Arc::clone(&store));
@@ -111,7 +111,7 @@ impl World {
         process.runtime.serve(&kid()).unwrap();
     }
 
-    /// Starts the run in a process that dies after this write. Returns false if the run had ended before.
+    /// Starts the run in a process that crashes after this write. Returns false if the run ended before.
     pub(crate) async fn live_until(&self, write: u64) -> bool {
         let process = self.process_with(FaultPlan::new().with_fault(write, Fault::CrashAfter)).await;
         self.serve(&process);
@@ -121,8 +121,8 @@ impl World {
         !ended
     }
 
-    /// Starts the run in a process of its own, and has it fail beside the node that uses the thing, at this write. Returns nothing if the run
-    /// does not come to that write.
+    /// Starts the run in its own process, and lets it fail at this write, next to the node that uses the resource. Returns none if the run does not
+    /// reach that write.
     pub(crate) async fn fail_at(&self, write: u64) -> Option<Process> {
         *self.outside.fails_at.lock().unwrap() = Some(write);
         let process = self.process().await;
@@ -132,7 +132,7 @@ impl World {
         (!self.outside.is_too_late.load(Ordering::SeqCst)).then_some(process)
     }
 
-    /// Starts the run, and goes on with it until it has ended, or its process. Returns whether the run has.
+    /// Starts the run, and continues it until it has ended or its process has crashed. Returns whether the run has ended.
     pub(crate) async fn live(&self, process: &Process) -> bool {
         let ended = async {
             let _run = process.runtime.start(&self.thing.graph(), Context::new()).id("r").await;
@@ -148,7 +148,7 @@ impl World {
         self.pass(ended).await
     }
 
-    /// Lets time pass until this is done.
+    /// Advances the clock until `done` is ready.
     pub(crate) async fn pass<T>(&self, done: impl Future<Output = T>) -> T {
         let mut done = std::pin::pin!(done);
         for _ in 0..40_000 {
@@ -158,10 +158,10 @@ impl World {
                 () = tokio::task::yield_now() => self.clock.advance(Duration::from_millis(50)),
             }
         }
-        panic!("{}: nothing came of it in 2,000 seconds of the test's clock", self.label);
+        panic!("{}: the future is not ready after 2,000 s of the test's clock", self.label);
     }
 
-    /// Answers what a run asks.
+    /// Answers the questions of a run.
     async fn answer(&self, process: &Process, run: &str) {
         let Ok(questions) = process.runtime.questions(&key(run)).await else { return };
         for question in questions {
@@ -183,7 +183,7 @@ impl World {
         }
     }
 
-    /// Waits until a run stands like this.
+    /// Waits until a run has this status.
     pub(crate) async fn until(&self, run: &str, wanted: RunStatus) {
         let there = async {
             while self.head(run).await.is_none_or(|head| head.status != wanted) {
@@ -193,7 +193,7 @@ impl World {
         self.pass(there).await;
     }
 
-    /// Goes on with a run until it is completed. Returns its state.
+    /// Continues a run until it has completed. Returns its state.
     pub(crate) async fn finish(&self, process: &Process, run: &str) -> Context {
         let ended = async {
             loop {
@@ -218,7 +218,7 @@ impl World {
         process.runtime.state_at(&self.thing.graph(), &key(run), head.seq).await.unwrap()
     }
 
-    /// Waits until every run has ended and every letter has come, and checks that nothing is left over.
+    /// Waits until every run has ended and every message was delivered. Checks that nothing is left over.
     pub(crate) async fn settle(&self, process: &Process) {
         let settled = async {
             let is_open = |head: &RunHead| !head.status.is_finished() || head.is_delivering();
@@ -249,14 +249,14 @@ impl World {
         self.store.runs(query, Page::first(1_000)).await.unwrap().items
     }
 
-    /// The runs that a run started, as their labels say.
+    /// The runs that a run started, by their labels.
     pub(crate) async fn started_by(&self, run: &str) -> Vec<RunHead> {
         let mut query = RunQuery::default();
         query.labels.push(("ferrata.parent".to_owned(), run.to_owned()));
         self.runs(&query).await
     }
 
-    /// The texts of the letters of a run, each key once.
+    /// The texts of a run's messages, without duplicates by key.
     pub(crate) fn letters_of(&self, run: &str) -> Vec<String> {
         let letters = self.outside.letters.lock().unwrap();
         let mut by_key = std::collections::BTreeMap::new();
@@ -264,7 +264,7 @@ impl World {
             let before = by_key.insert(key.clone(), text.clone());
             assert!(
                 before.is_none_or(|before| before == *text),
-                "{}: {of}: {key} is two letters",
+                "{}: {of}: {key} belongs to two messages",
                 self.label
             );
         }
@@ -273,7 +273,7 @@ impl World {
         texts
     }
 
-    /// What the stream of a run says to who reads it from its start.
+    /// The stream of a run for a watcher that reads from its start.
     pub(crate) async fn stream_of(&self, process: &Process, run: &str) -> String {
         let mut events = process.runtime.watch(&key(run)).await.unwrap();
         let mut text = String::new();
@@ -289,11 +289,11 @@ impl World {
     }
 }
 
-/// How a run stands at a moment, as its log tells.
+/// The state of a run at a moment, by its log.
 pub(crate) struct Moment {
-    /// Its log, as one text.
+    /// Its exported log.
     pub(crate) log: String,
-    /// Whether the node that uses the thing has ended.
+    /// Whether the node that uses the resource has ended.
     pub(crate) used: bool,
 }
 
@@ -302,7 +302,7 @@ impl Moment {
         self.log.contains(&format!("\"{what}\""))
     }
 
-    /// Reads a run as it stands, or as it stood before a record.
+    /// Reads a run in its current state, or in that before a record.
     pub(crate) async fn of(world: &World, process: &Process, before: Option<u64>) -> Self {
         let run = key("r");
         let log = match before {

@@ -271,7 +271,12 @@ impl Life {
         let machine = &self.machine;
         for &(node, visit) in &self.fresh {
             let before = self.visits.insert(node, visit.get()).unwrap_or(0);
-            assert_eq!(visit.get(), before + 1, "visits of `{}` are dense", machine.name(node));
+            assert_eq!(
+                visit.get(),
+                before + 1,
+                "visits of `{}` are numbered without gaps",
+                machine.name(node)
+            );
             assert!(!self.skipped.contains(&node), "`{}` was skipped and runs", machine.name(node));
             self.check_join((node, visit));
         }

@@ -57,7 +57,10 @@ fn each_cap_holds_for_itself() {
     assert!(take("c", "v", &[]).is_none(), "four in all");
     let clone = first.clone();
     drop(first);
-    assert!(take("a", "w", &[("c", "1")]).is_none(), "the room is held as long as a clone is");
+    assert!(
+        take("a", "w", &[("c", "1")]).is_none(),
+        "a slot is held as long as a clone of its permit exists"
+    );
     drop(clone);
     assert!(take("a", "w", &[("c", "1")]).is_some());
 }
@@ -76,11 +79,11 @@ fn admission_keys_alternate_oldest_first() {
     ] {
         admission.line_up(&run(tenant, id), &facts(workflow, created, &[]), nothing());
     }
-    assert!(admission.pop().is_none(), "there is no room");
+    assert!(admission.pop().is_none(), "no slot is free");
     drop(busy);
     assert_eq!(order(&admission), ["a1", "b9", "c7", "a2", "c8", "a3"]);
     assert_eq!((admission.waiting(), admission.lock().line.len()), (0, 0));
-    assert!(admission.lock().tenants.is_empty(), "nothing is kept of tenants that have no runs");
+    assert!(admission.lock().tenants.is_empty(), "tenants without runs use no memory");
 }
 
 #[test]
@@ -92,10 +95,10 @@ fn full_key_blocks_no_other_key() {
     assert!(other.is_some());
     admission.line_up(&run("b", "b1"), &facts("w", 3, &[]), nothing());
     drop(other);
-    assert!(admission.try_admit(&run("b", "b2"), &facts("w", 4, &[])).is_none(), "b1 is before it");
+    assert!(admission.try_admit(&run("b", "b2"), &facts("w", 4, &[])).is_none(), "b1 comes first");
     assert!(
         admission.try_admit(&run("c", "c0"), &facts("w", 5, &[])).is_none(),
-        "b1 can go on, and is before it"
+        "b1 can start, and comes first"
     );
     assert_eq!(order(&admission), ["b1"]);
     assert!(admission.is_waiting(&run("a", "a1")));

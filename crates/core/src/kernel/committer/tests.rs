@@ -63,13 +63,13 @@ async fn turns() {
 async fn dropped_append_still_completes() {
     let world = World::new();
     let mut sending = world.committer.begin(first("a"), None);
-    assert!(sending.try_here().is_none(), "it waits at the gate");
+    assert!(sending.try_here().is_none(), "the append waits at the gate");
     drop(sending);
     assert!(!world.has("a").await);
     world.gate.add_permits(1);
-    assert!(world.has("a").await, "it was dropped half-way");
+    assert!(world.has("a").await, "the append was dropped midway");
     let mut next = world.committer.begin(first("b"), None);
-    assert!(next.try_here().is_some(), "the lane is free again: nothing else is under way");
+    assert!(next.try_here().is_some(), "the lane is free again, because no append is in flight");
 }
 
 /// The caller received the append for execution and never started.
@@ -103,7 +103,7 @@ async fn append_waits_for_heartbeat_of_late_process() {
     turns().await;
     assert_eq!((world.store.operations(), owner.try_here().is_none()), (0, true));
     let mut signaller = world.committer.begin(first("b"), None);
-    assert!(signaller.try_here().is_some_and(|answer| answer.is_ok()), "it owns nothing");
+    assert!(signaller.try_here().is_some_and(|answer| answer.is_ok()), "this append needs no heartbeat");
     let executor = ExecutorId::from_uuid(Uuid::from_u128(1));
     world.heartbeat.try_once(world.store.inner(), &executor).await;
     assert!(owner.answer().await.is_ok());

@@ -12,12 +12,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{HOUR, MINUTE, Outside, begin, hear, once_more, paid, pay, step, work};
 
-/// Begins a graph with a node from which branches go.
+/// Starts a graph with a node that has several branches.
 fn forked(name: &str, revision: &str) -> GraphBuilder<Context> {
     begin(name, revision).node("fork", async |_cx, _s| Ok(())).revision(revision).entry("fork")
 }
 
-/// Adds a node in which branches meet.
+/// Adds a node that joins the branches.
 fn joined(graph: GraphBuilder<Context>, branches: &[&str], revision: &str) -> GraphBuilder<Context> {
     let branches: Vec<String> = branches.iter().map(|&branch| branch.to_owned()).collect();
     graph
@@ -27,7 +27,7 @@ fn joined(graph: GraphBuilder<Context>, branches: &[&str], revision: &str) -> Gr
         .edge(branches, "end")
 }
 
-/// Adds a node that asks, and one that listens.
+/// Adds a node that asks, and one that receives a message.
 fn waiting(graph: GraphBuilder<Context>, revision: &str) -> GraphBuilder<Context> {
     graph
         .node("ask", async |cx, _s| Ok(Context::update().set("amount", cx.ask::<u32>("amount", 1).await?)))
@@ -139,12 +139,12 @@ thread_local! {
     static MOST: Cell<u32> = const { Cell::new(9) };
 }
 
-/// Sets the largest number that is small, for this thread.
+/// Sets the largest valid `Small` for this thread.
 pub(crate) fn set_most(most: u32) {
     MOST.set(most);
 }
 
-/// A number that is small: how small, only its code can tell.
+/// A number with a maximum that only its own code knows.
 #[derive(Serialize, Deserialize)]
 #[serde(try_from = "u32")]
 struct Small(u32);
@@ -171,7 +171,7 @@ pub(super) fn picky(revision: &str) -> Graph<Context> {
         })
         .revision(revision)
         .node("late", async |cx, _s| {
-            // As by code of another day, whose default was small then.
+            // Older code had a default that was valid at that time.
             let most = MOST.replace(9);
             let ask = Ask::<Small>::new("Another?").deadline(HOUR).or_default(Small(9));
             MOST.set(most);

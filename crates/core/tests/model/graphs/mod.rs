@@ -20,22 +20,22 @@ const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// What nodes find in the world outside: it outlives every process.
+/// The external world of the nodes, which outlives every process.
 #[derive(Clone, Debug)]
 pub(crate) struct Outside {
-    /// How often a step was done.
+    /// Number of executed steps.
     pub(crate) steps: Arc<AtomicU32>,
     /// Whether the flaky node fails.
     pub(crate) rain: Arc<AtomicBool>,
-    /// Says to all that are at work what comes of it.
+    /// Sends the result to all working nodes.
     pub(crate) bank: watch::Sender<Bank>,
-    /// How often what must not be repeated was begun, by activation.
+    /// Number of starts of `External` nodes, by activation.
     pub(crate) begun: Arc<Mutex<BTreeMap<String, u32>>>,
-    /// Whether a node that ran was told to stop although its run was not to.
+    /// Whether a running node was asked to stop although its run was not.
     pub(crate) told: Arc<AtomicBool>,
-    /// The steps that have come back to their nodes.
+    /// The steps that have returned to their nodes.
     noted: Arc<Mutex<BTreeSet<String>>>,
-    /// The messages that nodes were given, each with where.
+    /// The messages that nodes received, with their receivers.
     heard: Arc<Mutex<BTreeMap<String, String>>>,
 }
 
@@ -43,11 +43,11 @@ pub(crate) struct Outside {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bank {
     Pays,
-    /// Fails, and does not say whether anything was done.
+    /// Fails with an unknown outcome.
     Breaks,
     /// Fails, and nothing was done.
     Refuses,
-    /// The same, for good.
+    /// Fails permanently, and nothing was done.
     Closes,
     /// The node panics.
     Burns,
@@ -66,14 +66,14 @@ impl Outside {
         }
     }
 
-    /// Forgets what a run did, for another takes its place.
+    /// Clears the records of a run before another one replaces it.
     pub(crate) fn forget(&self) {
         self.begun.lock().unwrap().clear();
         self.noted.lock().unwrap().clear();
         self.heard.lock().unwrap().clear();
     }
 
-    /// Holds what nodes saw and did against the log.
+    /// Compares the actions of nodes with the log.
     pub(crate) fn check(&self, log: &Log) -> Result<(), String> {
         for (at, &times) in &*self.begun.lock().unwrap() {
             let most = log.intents.get(at).copied().unwrap_or_default();
@@ -87,7 +87,7 @@ impl Outside {
             return Err(format!("the step {note} came back and is not on record"));
         }
         let heard = self.heard.lock().unwrap();
-        // Of texts like these there is only one each.
+        // Each text with a space is unique.
         let all: Vec<&String> = heard.values().filter(|text| text.contains(' ')).collect();
         if all.iter().collect::<BTreeSet<_>>().len() < all.len() {
             return Err(format!("a message was given twice: {heard:?}"));
@@ -100,14 +100,14 @@ impl Outside {
     }
 }
 
-/// Works until its result is given.
+/// Works until the result is given.
 async fn work(cx: &NodeContext) -> Result<Bank, NodeError> {
     let mut bank = cx.resource::<Outside>().bank.subscribe();
     bank.changed().await?;
     Ok(*bank.borrow())
 }
 
-/// Does at the bank what must not be repeated.
+/// Makes the payment that must not be repeated.
 async fn pay(cx: &NodeContext) -> Result<(), NodeError> {
     let outside = cx.resource::<Outside>();
     let at = format!("{}@{}", cx.node(), cx.visit());
@@ -119,13 +119,13 @@ async fn pay(cx: &NodeContext) -> Result<(), NodeError> {
         Bank::Breaks => Err(NodeError::new("the line broke")),
         Bank::Refuses => Err(NodeError::new("it was refused").not_done()),
         Bank::Closes => Err(NodeError::new("there is no such bank").not_done().fatal()),
-        // Without the hook, which would print.
+        // Skip the panic hook, which would print.
         Bank::Burns => std::panic::resume_unwind(Box::new("fire")),
         Bank::Pays => Ok(()),
     }
 }
 
-/// Takes the n-th message of an activation.
+/// Receives the n-th message of an activation.
 async fn hear(cx: &NodeContext, n: u32) -> Result<String, NodeError> {
     let text: String = cx.receive().await?;
     let at = format!("{}@{}:{n}", cx.node(), cx.visit());
@@ -133,7 +133,7 @@ async fn hear(cx: &NodeContext, n: u32) -> Result<String, NodeError> {
     Ok(text)
 }
 
-/// Does a step that is counted.
+/// Executes a counted step.
 async fn step(cx: &NodeContext, name: &str) -> Result<u32, NodeError> {
     let outside = cx.resource::<Outside>();
     let number = cx.step(name, async || Ok::<_, std::fmt::Error>(outside.count())).await?;
@@ -141,7 +141,7 @@ async fn step(cx: &NodeContext, name: &str) -> Result<u32, NodeError> {
     Ok(number)
 }
 
-/// Begins a graph. In the third revision its state has another form.
+/// Starts a graph. In the third revision its state has another form.
 fn begin(name: &str, revision: &str) -> GraphBuilder<Context> {
     let graph = Graph::<Context>::builder(name);
     if revision != "3" {
@@ -155,12 +155,12 @@ fn begin(name: &str, revision: &str) -> GraphBuilder<Context> {
     })
 }
 
-/// What the channel of payments is called.
+/// The channel of payments.
 fn paid(revision: &str) -> &'static str {
     if revision == "3" { "settled" } else { "paid" }
 }
 
-/// One more attempt, after 20 seconds.
+/// A policy of one more attempt, after 20 seconds.
 fn once_more() -> RetryPolicy {
     RetryPolicy::none().with_attempts(2).with_delay(Duration::from_secs(20)).with_jitter(0.0)
 }
@@ -176,41 +176,41 @@ fn unless_late<A>(answer: Result<A, AskError>, late: A) -> Result<A, AskError> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
-    /// A gate with deadline and default, then one with a deadline alone, whose failure an edge takes.
+    /// A gate with a deadline and a default, and one with a deadline only, whose failure an edge handles.
     Approval,
-    /// Three questions of two nodes at once.
+    /// Three concurrent questions of two nodes.
     Parallel,
-    /// A conversation with every way out, then a message that is not waited for for ever.
+    /// A conversation with every kind of end, and then a receive with a timeout.
     Talk,
     /// A short and a long sleep, and a step.
     Journey,
-    /// A step in a node that fails when it rains, twice with another attempt to follow.
+    /// A step in a node that fails on request, with up to two more attempts.
     Flaky,
-    /// Declared interrupts before and behind.
+    /// Declared interrupts before and after nodes.
     Guarded,
-    /// A route that goes back on purpose.
+    /// A route that replans.
     Replan,
-    /// A payment that must not be made twice.
+    /// A payment that must not be repeated.
     Payment,
-    /// A question, a sleeper and a listener beside each other.
+    /// A question, a sleep and a receive concurrently.
     Mixed,
-    /// Work beside a question, a sleeper and a listener, which wait in memory as long as it goes on.
+    /// Work next to a question, a sleep and a receive, which stay in memory as long as the work lasts.
     Held,
-    /// Two gates beside each other, each of which may fail the run.
+    /// Two concurrent gates, each of which may fail the run.
     Gates,
-    /// One wait or the other, and then another: what ended first is found again.
+    /// One of two waits, and then another one: the same wait must win again.
     Choice,
-    /// Work with a timeout behind waits that are longer.
+    /// Work with a timeout, after waits that are longer than the timeout.
     Slow,
-    /// A payment beside a node that may fail the run.
+    /// A payment next to a node that may fail the run.
     Beside,
-    /// A question whose type takes less from one day to the other, with a default.
+    /// A question with a default, whose type may accept fewer values in newer code.
     Picky,
-    /// Work, a question and a listener within two hours.
+    /// Work, a question and a receive, with a graph deadline of two hours.
     Timed,
-    /// The first of two branches starts what joins them.
+    /// The first of two branches starts the join.
     Quorum,
-    /// Two messages with a step between, and then what must not be repeated.
+    /// Two messages with a step in between, and then an `External` node.
     Errand,
 }
 
@@ -236,7 +236,7 @@ impl Family {
         Self::Errand,
     ];
 
-    /// Builds the graph, with the code of its nodes in this revision.
+    /// Builds the graph with the node code of this revision.
     pub(crate) fn graph(self, revision: &str) -> Graph<Context> {
         match self {
             Self::Approval => plain::approval(revision),

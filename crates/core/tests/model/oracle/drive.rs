@@ -10,7 +10,7 @@ use super::plan::{End, Got, Need};
 use super::{Activation, Before, GRACE, KEPT, Oracle, Progress, Resolved, Run, Stand, Wait};
 use crate::graphs::Bank;
 
-/// What a run finds outside.
+/// The external world of a run.
 pub(super) struct Outside<'a> {
     pub(super) now: u64,
     pub(super) steps: &'a mut u32,
@@ -20,7 +20,7 @@ pub(super) struct Outside<'a> {
 }
 
 impl Oracle {
-    /// Lets the process that has the run, if one has, do what can be done now.
+    /// Lets the owner, if there is one, do everything that is possible now.
     pub(super) fn go_on(&mut self) {
         let (now, rain, most) = (self.now, self.rain, self.most);
         let mut outside = Outside { now, steps: &mut self.steps, rain, most, begun: &mut self.begun };
@@ -45,10 +45,10 @@ impl Oracle {
 }
 
 impl Run {
-    /// Begins an activation that nothing holds back but what it asks for itself.
+    /// Starts an activation, which only its own requirements can delay.
     pub(super) fn activate(&mut self, node: &'static str, behind: Option<(&'static str, u32)>) {
         if self.family.takes_first(node) && !self.spent.insert(node) {
-            // Too late for it; what comes behind has waited to know that.
+            // The activation is too late, and its successor has waited for this.
             return self.activate(self.family.behind_first(), behind);
         }
         let tokens = self.tokens.entry(node).or_default();
@@ -88,7 +88,7 @@ impl Run {
             self.failure = Some(FailureKind::Deadline);
             self.drop_work();
         }
-        // All get what is there for them before any of them ends.
+        // Each activation gets its results before any of them ends.
         let mut moved = true;
         while moved && (self.status == RunStatus::InProgress || self.is_busy()) {
             moved = (0..self.acts.len()).any(|at| self.begin(at, outside));
@@ -96,7 +96,7 @@ impl Run {
                 for at in 0..self.acts.len() {
                     moved |= self.wait(at, outside);
                 }
-                // Each is handed one thing, and goes on with it, before any is handed the next: what was said first goes first.
+                // Each activation gets one result and continues before the next gets one. Earlier signals come first.
                 let mut turns: Vec<_> =
                     self.acts.iter().map(|act| (act.turn(), (act.node, act.visit))).collect();
                 turns.sort_by_key(|(turn, _)| *turn);
@@ -120,18 +120,18 @@ impl Run {
         self.acts.iter().position(|act| (act.node, act.visit) == key)
     }
 
-    /// Whether nothing new starts, and nothing that waits goes on.
+    /// Whether nothing new starts, and nothing that waits continues.
     pub(super) fn is_stopping(&self) -> bool {
         self.cancel.is_some() || self.paused.is_some() || self.status != RunStatus::InProgress
     }
 
-    /// Drops all that runs but what must not be repeated, which is let finish.
+    /// Drops all running nodes except `External` ones, which may finish.
     fn drop_work(&mut self) {
         let family = self.family;
         self.acts.iter_mut().filter(|act| !family.is_external(act.node)).for_each(Activation::stop);
     }
 
-    /// Has an activation begin if it may. Returns whether it ended at once.
+    /// Starts an activation if possible. Returns whether it ended at once.
     fn begin(&mut self, at: usize, outside: &mut Outside<'_>) -> bool {
         let act = &self.acts[at];
         if !act.running {
@@ -169,7 +169,7 @@ impl Run {
         false
     }
 
-    /// Ends an activation that got all it waits for. Returns whether it did.
+    /// Ends an activation that has all its results. Returns whether it did.
     fn finish(&mut self, at: usize, outside: &Outside<'_>) -> bool {
         let act = &self.acts[at];
         let got: Vec<Got> = act.groups.iter().flatten().filter_map(Wait::got).collect();
@@ -198,7 +198,7 @@ impl Run {
         }
     }
 
-    /// A cancellation ends what only waits, and lets the rest finish.
+    /// A cancellation ends activations that only wait, and lets the others finish.
     fn is_asked_to_stop(&self, at: usize) -> bool {
         let works = |wait: &Wait| matches!(wait.need, Need::Work(_));
         self.cancel.is_some() && !self.acts[at].groups.iter().flatten().any(works)
@@ -231,14 +231,14 @@ impl Run {
         true
     }
 
-    /// Ends the run if nothing is left to do; during a pause it waits for the end of that.
+    /// Ends the run if nothing is left to do. During a pause, it waits for the unpause.
     pub(super) fn complete(&mut self) {
         if self.acts.is_empty() && self.status == RunStatus::InProgress && self.paused.is_none() {
             self.status = RunStatus::Completed;
         }
     }
 
-    /// Ends an activation as failed; `again` is the time, if another attempt may follow.
+    /// Ends an activation with a failure. `again` is the time of the next attempt, if there is one.
     fn fail(&mut self, at: usize, kind: FailureKind, again: Option<u64>) -> bool {
         let act = &mut self.acts[at];
         let delay = self.family.delays(act.node).get(act.failed as usize);
@@ -267,7 +267,7 @@ impl Run {
         self.acts.iter().any(|act| act.running && act.groups.iter().flatten().any(busy))
     }
 
-    /// Rests if nothing more can be done now.
+    /// Makes the run idle if nothing more can be done now.
     fn settle(&mut self, now: u64) {
         if self.status != RunStatus::InProgress {
             self.owner = None;
@@ -306,12 +306,12 @@ impl Run {
         self.rest(wake);
     }
 
-    /// What the activations in memory wait for.
+    /// The waits of the activations in memory.
     fn waits(&self) -> impl Iterator<Item = &Wait> {
         self.acts.iter().filter(|act| act.running).flat_map(Activation::waits)
     }
 
-    /// When time moves the run.
+    /// The next time at which the run advances.
     fn next_time(&self) -> Option<u64> {
         let until = self.waits().filter_map(|wait| match wait.progress {
             Progress::Open(until) => until,
@@ -321,7 +321,7 @@ impl Run {
         until.chain(retries).chain(self.deadline).min()
     }
 
-    /// The driver ends, with the run at rest.
+    /// The driver ends, and the run is idle.
     fn rest(&mut self, wake: Option<u64>) {
         self.wake = wake;
         self.owner = None;
@@ -330,14 +330,14 @@ impl Run {
         self.leave();
     }
 
-    /// No process has the run in memory any more.
+    /// The run leaves memory.
     pub(super) fn leave(&mut self) {
         self.driver = None;
         self.grace = None;
         self.acts.iter_mut().for_each(Activation::stop);
     }
 
-    /// It ends for good.
+    /// The run ends.
     pub(super) fn stop(&mut self) {
         self.status = RunStatus::Cancelled;
         (self.wake, self.receiving) = (None, false);
@@ -348,7 +348,7 @@ impl Run {
         self.refused = None;
     }
 
-    /// The process that has it ends, and says so.
+    /// The owner releases the run.
     pub(super) fn release(&mut self) {
         if self.status != RunStatus::InProgress {
             return self.rest(None);
@@ -359,13 +359,13 @@ impl Run {
             return self.rest(None);
         }
         self.receiving = waiting;
-        // Work that was broken off goes on wherever it is served, and waits for no time.
+        // Interrupted work continues in any process that serves the workflow, without a wake-up time.
         let wake = if self.is_busy() { None } else { self.next_time() };
         self.rest(wake);
         self.ends.insert(self.epoch, Stand::Released);
     }
 
-    /// Another process takes it.
+    /// Another process claims the run.
     pub(super) fn fence(&mut self) {
         if self.driver.is_some() {
             self.ends.insert(self.epoch, Stand::Error(ErrorKind::Fenced));

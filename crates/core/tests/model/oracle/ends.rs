@@ -16,10 +16,10 @@ impl Family {
         }
     }
 
-    /// How often the run goes back on purpose.
+    /// Maximum number of replans of the run.
     pub(super) const REPLANS: u32 = 1;
 
-    /// How the node ends after it got all it waited for.
+    /// The end of the node with these results.
     pub(super) fn end(
         self,
         node: &str,
@@ -43,7 +43,7 @@ impl Family {
             _ => {}
         }
         if got.contains(&Got::Rejected) || (late.is_none() && got.contains(&Got::Expired)) {
-            // The first that was asked for decides.
+            // The first wait that was requested decides.
             let decides =
                 |got: &&Got| matches!(got, Got::Rejected) || late.is_none() && matches!(got, Got::Expired);
             let bad = got.iter().find(decides);
@@ -137,7 +137,7 @@ impl Family {
         }
     }
 
-    /// Three turns, ten minutes without a word, `/quit`, or the problem solved.
+    /// Three messages, ten minutes of silence, `/quit`, or the problem solved.
     fn end_of_talk(visit: u32, got: &Got, state: &Map<String, Value>) -> End {
         let Got::Value(text) = got else { return End::Done { set: vec![], next: vec!["after"] } };
         if text == "/quit" {

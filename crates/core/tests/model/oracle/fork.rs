@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 use super::{Handle, Oracle, Run, Stand};
 
 impl Oracle {
-    /// With which revision of the code the run is spoken to: the third if its state has that form.
+    /// The revision of the code for signals to the run: the third one if its state has that form.
     pub(crate) fn revision(&self) -> &'static str {
         if self.run.as_ref().is_some_and(|run| run.revision == "3") { "3" } else { "1" }
     }
 
-    /// Forgets the handle of a process that only looks at the run. Returns whether there was one.
+    /// Removes the handle of a process that only watches the run. Returns whether there was one.
     pub(crate) fn forget_watch(&mut self, slot: usize) -> bool {
         self.processes[slot].handle.take_if(|handle| matches!(handle, Handle::Watches)).is_some()
     }
@@ -24,7 +24,7 @@ impl Oracle {
     /// Restarts at the entry in a new run: joins count from zero, and received signals are copied.
     pub(crate) fn fork(&mut self, slot: usize) -> Result<(), ErrorKind> {
         let (revision, source) = (self.revision(), self.run.take().unwrap());
-        // No input is that of a fork.
+        // The fork has no input of a start.
         let mut run = Run::new(source.family, i64::MIN);
         run.revision = revision;
         run.deadline = source.family.deadline().map(|after| self.now + after);
@@ -40,7 +40,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// The claim whose driver has ended, if the last one has.
+    /// The last claim, if its driver has ended.
     pub(crate) fn ended(&self) -> Option<u64> {
         self.run
             .as_ref()
@@ -48,7 +48,7 @@ impl Oracle {
             .filter(|epoch| self.run.as_ref().unwrap().ends.contains_key(epoch))
     }
 
-    /// Another writer edited the run just before one of its records; `ended` has the activations that had ended before.
+    /// Another writer edited the run just before one of its records. `ended` contains the activations that had ended before.
     pub(crate) fn meet(&mut self, number: u32, ended: Option<u64>) {
         let Some(run) = &mut self.run else { return };
         run.state.insert("met".into(), json!(number));
@@ -62,7 +62,7 @@ impl Oracle {
 }
 
 impl Run {
-    /// Brings the state into the form of newer code.
+    /// Migrates the state to the form of newer code.
     pub(super) fn migrate(&mut self, revision: &str) {
         if revision == "3" {
             let paid: Option<Value> = self.state.remove("paid");

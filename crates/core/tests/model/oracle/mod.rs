@@ -17,8 +17,7 @@ use serde_json::{Map, Value};
 use self::plan::{Got, Need};
 use crate::graphs::Family;
 
-/// How long a process counts as alive after a heartbeat, how often it gives one, how long nodes have after a cancellation, and
-/// how near the time must be that alone moves a run for its process to keep it.
+/// Validity and interval of heartbeats, grace after a cancellation, and the longest timer that keeps a run in memory.
 const ALIVE: u64 = 15_000;
 const BEAT: u64 = ALIVE / 3;
 const GRACE: u64 = 5_000;
@@ -34,21 +33,21 @@ pub(crate) struct Process {
     beat: u64,
     /// Whether its runtime was shut down.
     pub(crate) shut: bool,
-    /// What the handle of its last start or resume tells.
+    /// The handle of its last start or resume.
     handle: Option<Handle>,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Handle {
-    /// It took the run with this claim, and with code of this revision.
+    /// It claimed the run, with this claim and code revision.
     Drives(u64, &'static str),
-    /// It took the run with code of this revision, and has told the error with which its driver ended.
+    /// It claimed the run with code of this revision, and has returned the error of its driver.
     Drove(&'static str),
     /// It watches the run.
     Watches,
 }
 
-/// How a run stands, as a handle tells it.
+/// The outcome of a handle.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Stand {
     Completed(Value),
@@ -62,10 +61,10 @@ pub(crate) enum Stand {
     Error(ErrorKind),
 }
 
-/// A question that is open: id, kind, deadline, default.
+/// An open question: id, kind, deadline, default.
 pub(crate) type Asked = (String, QuestionKind, Option<u64>, Option<Value>);
 
-/// A message that waits: number, body, author, time.
+/// A waiting message: number, body, author, time.
 pub(crate) type Waiting = (u64, Value, Option<String>, u64);
 
 /// The result of a question.
@@ -77,11 +76,11 @@ enum Closed {
 
 #[derive(Clone, Debug)]
 enum Progress {
-    /// Not begun.
+    /// Not started.
     Unset,
     Open(Option<u64>),
     Got(Got),
-    /// Answered when another wait beside it had ended first.
+    /// Answered after another concurrent wait had ended.
     Late {
         rejected: bool,
     },
@@ -91,9 +90,9 @@ enum Progress {
 struct Wait {
     need: Need,
     progress: Progress,
-    /// When it is over, once it has begun.
+    /// The time at which it ends, once it has started.
     until: Option<u64>,
-    /// When somebody said what has come.
+    /// The time of the signal that it received.
     said: Option<u64>,
 }
 
@@ -117,7 +116,7 @@ enum Resolved {
 struct Activation {
     node: &'static str,
     visit: u32,
-    /// All that it waits for, in groups.
+    /// All its waits, in groups.
     groups: Vec<Vec<Wait>>,
     /// Whether one wait of each group is enough.
     chooses: bool,
@@ -128,13 +127,13 @@ struct Activation {
     begun: bool,
     doubt: bool,
     resolved: Option<Resolved>,
-    /// Behind which activation somebody must agree first.
+    /// The activation after which a person must agree first.
     behind: Option<(&'static str, u32)>,
     /// Whether a process has it in memory.
     running: bool,
-    /// How many of the groups it has come to since.
+    /// Number of groups that it has reached since then.
     came: usize,
-    /// How many of the things that have come for it it was handed since.
+    /// Number of results that it has received since then.
     read: usize,
 }
 
@@ -149,7 +148,7 @@ pub(crate) struct Run {
     cancel: Option<String>,
     pub(crate) state: Map<String, Value>,
     pub(crate) owner: Option<Generation>,
-    /// The process that has it in memory.
+    /// The process that has the run in memory.
     pub(crate) driver: Option<usize>,
     pub(crate) epoch: u64,
     pub(crate) wake: Option<u64>,
@@ -157,42 +156,42 @@ pub(crate) struct Run {
     acts: Vec<Activation>,
     /// Activations that failed the run.
     stopped: Vec<Activation>,
-    /// How many branches have come to a node where several meet.
+    /// Number of branches that have reached each join.
     tokens: BTreeMap<&'static str, usize>,
-    /// Nodes that the first of several branches has started.
+    /// Joins that their first branch has started.
     spent: BTreeSet<&'static str>,
-    /// When it must have ended.
+    /// Deadline of the run.
     deadline: Option<u64>,
-    /// A node that a replan over the limit was to go back to.
+    /// The node to which a refused replan leads.
     refused: Option<&'static str>,
     visits: BTreeMap<&'static str, u32>,
     replans: u32,
-    /// Activations behind which somebody must agree.
+    /// Activations after which a person must agree.
     holds: Vec<(&'static str, u32)>,
     inbox: Vec<Waiting>,
-    /// The keys of messages, with what was sent.
+    /// The keys of messages, with their bodies.
     keys: Vec<(u8, Value)>,
     sent: u64,
     closed: BTreeMap<String, Closed>,
-    /// When the nodes' time after a cancellation is over.
+    /// End of the grace after a cancellation.
     grace: Option<u64>,
-    /// What the handle of each claim tells once its driver has ended.
+    /// The outcome of each claim's handle after its driver has ended.
     ends: BTreeMap<u64, Stand>,
 }
 
-/// The processes, the run, the time and the world outside.
+/// The processes, the run, the time and the external world.
 #[derive(Debug)]
 pub(crate) struct Oracle {
     pub(crate) now: u64,
     pub(crate) processes: Vec<Process>,
-    /// Until when those count as alive that ended without a word.
+    /// The times until which crashed processes count as alive.
     dead: BTreeMap<Generation, u64>,
     pub(crate) run: Option<Run>,
     pub(crate) steps: u32,
     pub(crate) rain: bool,
-    /// The largest number that is small.
+    /// The largest valid `Small`.
     pub(crate) most: u64,
-    /// How often what must not be repeated was begun.
+    /// Number of starts of `External` nodes.
     pub(crate) begun: BTreeMap<String, u32>,
 }
 
@@ -211,7 +210,7 @@ impl Oracle {
         }
     }
 
-    /// Ends a process without a word, and begins another in its place.
+    /// Crashes a process, and starts another one in its slot.
     pub(crate) fn crash(&mut self, slot: usize, generation: Generation) {
         let process = Process { generation, beat: self.now, shut: false, handle: None };
         let old = std::mem::replace(&mut self.processes[slot], process);
@@ -234,7 +233,7 @@ impl Oracle {
         self.go_on();
     }
 
-    /// Whether the shutdown of a process would have to wait for the time.
+    /// Whether a shutdown of the process would have to wait for the clock.
     pub(crate) fn is_cancelling(&self, slot: usize) -> bool {
         self.run.as_ref().is_some_and(|run| run.driver == Some(slot) && run.grace.is_some())
     }
@@ -246,12 +245,12 @@ impl Oracle {
         }
     }
 
-    /// Whether the handle of the process looks at a run that is not driven there.
+    /// Whether the handle of the process watches a run that is not driven there.
     pub(crate) fn watches(&self, slot: usize) -> bool {
         matches!(self.processes[slot].handle, Some(Handle::Watches))
     }
 
-    /// The claim whose driver gave the process its handle, once that driver has ended.
+    /// The claim of the driver to which the process's handle belongs, after that driver has ended.
     pub(crate) fn ended_claim(&self, slot: usize) -> Option<u64> {
         match (self.processes[slot].handle?, self.run.as_ref()?) {
             (Handle::Drives(epoch, _), run) if run.ends.contains_key(&epoch) => Some(epoch),
@@ -259,12 +258,11 @@ impl Oracle {
         }
     }
 
-    /// What the handle of the process tells; nothing while the run goes on. `has_changed` says whether the run has a later record than its driver
-    /// left.
+    /// The outcome of the process's handle, or none while the run is active. `has_changed`: whether the run has a later record than its driver left.
     pub(crate) fn told(&mut self, slot: usize, has_changed: bool) -> Option<Option<Stand>> {
         let (handle, run) = (self.processes[slot].handle?, self.run.as_ref()?);
         let goes_on = run.status == RunStatus::InProgress && (run.owner.is_some() || run.wake.is_none());
-        // Older code does not read the state of newer code.
+        // Older code cannot read the state of newer code.
         let watched = |revision: &str| match run.revision == "3" && revision != "3" {
             _ if goes_on => None,
             true => Some(Stand::Error(ErrorKind::GraphChanged)),
@@ -277,7 +275,7 @@ impl Oracle {
         };
         Some(match run.ends.get(&epoch) {
             Some(Stand::Completed(_) | Stand::Cancelled(_)) | None => run.ends.get(&epoch).cloned(),
-            // An error of the driver is told once.
+            // The error of a driver is returned once.
             Some(error @ Stand::Error(_)) => {
                 let error = error.clone();
                 self.processes[slot].handle = Some(Handle::Drove(revision));
@@ -290,7 +288,7 @@ impl Oracle {
 }
 
 impl Run {
-    /// How it stands while nobody drives it.
+    /// The outcome without a driver.
     fn stand(&self) -> Stand {
         let state = Value::Object(self.state.clone());
         let ids = || self.questions().into_iter().map(|(id, ..)| id).collect();
@@ -307,7 +305,7 @@ impl Run {
         }
     }
 
-    /// The open questions, by their ids. A run that has ended waits for none.
+    /// The open questions by id. An ended run has none.
     pub(crate) fn questions(&self) -> Vec<Asked> {
         let mut asked = Vec::new();
         if self.status.is_finished() {
@@ -334,12 +332,12 @@ impl Run {
         asked
     }
 
-    /// The messages that nobody has taken.
+    /// The unread messages.
     pub(crate) fn inbox(&self) -> &[Waiting] {
         &self.inbox
     }
 
-    /// Whether nothing can be done to it any more.
+    /// Whether the run cannot change any more.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self.status, RunStatus::Completed | RunStatus::Cancelled)
     }

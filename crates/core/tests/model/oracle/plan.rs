@@ -10,7 +10,7 @@ pub(super) const MINUTE: u64 = 60 * SECOND;
 pub(super) const HOUR: u64 = 60 * MINUTE;
 pub(super) const DAY: u64 = 24 * HOUR;
 
-/// Something that a node waits for. Times are in milliseconds.
+/// A wait of a node. Times are in milliseconds.
 #[derive(Clone, Debug)]
 pub(super) enum Need {
     Ask {
@@ -24,20 +24,20 @@ pub(super) enum Need {
         within: Option<u64>,
     },
     Sleep(u64),
-    /// Not a wait, but done once.
+    /// No wait, but an operation that is executed once.
     Step,
-    /// Work outside, of which the run knows nothing, and how long it may take.
+    /// External work that the run does not know, with its timeout.
     Work(Option<u64>),
 }
 
-/// What fits an answer or a message.
+/// The valid values of an answer or a message.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fits {
     Bool,
     Number,
     Text,
     OneOf(&'static [&'static str]),
-    /// A number; how large, only the type's own code can tell.
+    /// A number with a maximum that only the code of its type knows.
     Small,
 }
 
@@ -58,32 +58,32 @@ pub(super) enum Got {
     Value(Value),
     Rejected,
     Expired,
-    /// No message came in time.
+    /// No message arrived in time.
     Idle,
     Done,
-    /// Work ended so.
+    /// The result of external work.
     Did(Bank),
-    /// Work took too long.
+    /// The work exceeded its timeout.
     TimedOut,
-    /// The default is not read back by its type.
+    /// The type rejects the default.
     Unreadable,
 }
 
 impl Got {
-    /// Whether it may end the node, whatever that would wait for next.
+    /// Whether it may end the node, whatever the node would wait for next.
     pub(super) fn is_bad(&self) -> bool {
         matches!(self, Self::TimedOut | Self::Unreadable | Self::Rejected | Self::Expired)
     }
 }
 
-/// How a node ends.
+/// The end of a node.
 #[derive(Debug)]
 pub(super) enum End {
     Done {
         set: Vec<(&'static str, Value)>,
         next: Vec<&'static str>,
     },
-    /// Back to the node on purpose.
+    /// A replan to the node.
     Revisit {
         set: Vec<(&'static str, Value)>,
         to: &'static str,
@@ -120,7 +120,7 @@ impl Family {
         }
     }
 
-    /// What the node waits for: one group after the other, the waits of a group together.
+    /// The waits of the node: groups in sequence, and the waits of a group concurrently.
     pub(super) fn needs(self, node: &str) -> Vec<Vec<Need>> {
         let ask = |name, fits, within, default| Need::Ask { name, fits, within, default };
         match (self, node) {
@@ -168,7 +168,7 @@ impl Family {
         }
     }
 
-    /// Where the node stands among those of its graph.
+    /// The index of the node in its graph.
     pub(super) fn place(self, node: &str) -> usize {
         let nodes: &[&str] = match self {
             Self::Approval => &["approve", "sign", "pay", "refuse"],
@@ -193,47 +193,47 @@ impl Family {
         nodes.iter().position(|name| *name == node).unwrap()
     }
 
-    /// Whether a question follows the node.
+    /// Whether the next node asks.
     pub(super) fn asks_before(self, node: &str) -> bool {
         matches!((self, node), (Self::Guarded, "build" | "ship"))
     }
 
-    /// Whether somebody is asked behind the node.
+    /// Whether a person is asked after the node.
     pub(super) fn asks_behind(self, node: &str) -> bool {
         matches!((self, node), (Self::Guarded, "build"))
     }
 
-    /// Whether the node must not be repeated.
+    /// Whether the node is `External`.
     pub(super) fn is_external(self, node: &str) -> bool {
         matches!((self, node), (Self::Payment | Self::Beside | Self::Errand, "pay"))
     }
 
-    /// Whether nothing in it depends on when its records have become durable.
+    /// Whether no part of it depends on when its records become durable.
     pub(crate) fn may_hang(self) -> bool {
         matches!(self, Self::Journey | Self::Flaky | Self::Timed | Self::Held)
     }
 
-    /// Whether the node goes on with whichever of the waits of a group ends first.
+    /// Whether the node continues with the first wait of a group that ends.
     pub(super) fn chooses(self, node: &str) -> bool {
         matches!((self, node), (Self::Choice, "wait"))
     }
 
-    /// Whether the first branch that comes to the node starts it, and the others come too late.
+    /// Whether the first branch starts the node, and the other branches are late.
     pub(super) fn takes_first(self, node: &str) -> bool {
         matches!((self, node), (Self::Quorum, "first"))
     }
 
-    /// What comes behind such a node.
+    /// The node that follows such a node.
     pub(super) fn behind_first(self) -> &'static str {
         "close"
     }
 
-    /// How long a run may take.
+    /// The deadline of a run.
     pub(super) fn deadline(self) -> Option<u64> {
         (self == Self::Timed).then_some(2 * HOUR)
     }
 
-    /// How long the node waits after each failed attempt that another follows.
+    /// The delays after the failed attempts of the node that are retried.
     pub(super) fn delays(self, node: &str) -> &'static [u64] {
         match (self, node) {
             (Self::Flaky, "walk") => &[20 * SECOND, 10 * MINUTE],
@@ -242,7 +242,7 @@ impl Family {
         }
     }
 
-    /// How many branches meet at the node.
+    /// Number of branches that the node joins.
     pub(super) fn branches(self, node: &str) -> usize {
         match (self, node) {
             (Self::Parallel, "both") => 2,
@@ -253,7 +253,7 @@ impl Family {
         }
     }
 
-    /// Which node takes the failure of this one.
+    /// The node that handles the failure of this one.
     pub(super) fn catcher(self, node: &str) -> Option<&'static str> {
         matches!((self, node), (Self::Approval, "sign")).then_some("refuse")
     }

@@ -11,7 +11,7 @@ use crate::operations::{Answering, Choice, Outcome, Resolving};
 
 type Said = Result<(), ErrorKind>;
 
-/// A question, found by what somebody called it.
+/// A question that was found by a caller's id.
 enum Found {
     Doubt(usize),
     Before(usize),
@@ -20,7 +20,7 @@ enum Found {
 }
 
 impl Oracle {
-    /// Starts the run, or finds it again.
+    /// Starts the run, or finds the existing one.
     pub(crate) fn start(&mut self, slot: usize, family: Family, input: i64) -> Said {
         if self.processes[slot].shut {
             return Err(ErrorKind::Closed);
@@ -100,7 +100,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Answers a question; says who answered it if somebody did before.
+    /// Answers a question. `by` is the author of an earlier answer.
     pub(crate) fn respond(&mut self, id: &str, answer: &Answering, by: Option<&str>) -> Outcome {
         let now = self.now;
         let run = self.run.as_mut().ok_or(ErrorKind::NotFound)?;
@@ -114,7 +114,7 @@ impl Oracle {
         }
         if let Found::Asked(at, name) = found {
             let wait = run.acts[at].question(name);
-            let Progress::Open(until) = &wait.progress else { unreachable!("it is open") };
+            let Progress::Open(until) = &wait.progress else { unreachable!("the question is open") };
             if until.is_some_and(|until| until <= now) {
                 return Err(ErrorKind::WrongStatus.into());
             }
@@ -212,7 +212,7 @@ impl Oracle {
         }
         let family = run.family;
         run.acts.sort_by_key(|act| (family.place(act.node), act.visit));
-        // What must not be repeated may still be at work: its process goes on.
+        // An `External` node may still be running, so its process continues.
         run.owner = run.driver.map(|slot| self.processes[slot].generation);
         self.go_on();
         Ok(())
@@ -266,14 +266,14 @@ impl Run {
         }
     }
 
-    /// It can go on, unless it is paused or has ended.
+    /// The run can continue unless it is paused or has ended.
     fn wake_up(&mut self) {
         if !self.status.is_finished() && self.paused.is_none() {
             (self.status, self.wake, self.receiving) = (RunStatus::InProgress, None, false);
         }
     }
 
-    /// Finds an open question by its id, or by the beginning of it if that means only one.
+    /// Finds an open question by its id, or by a unique prefix of it.
     fn find(&self, id: &str) -> Result<(Found, String), crate::operations::Refused> {
         let open: Vec<String> = self.questions().into_iter().map(|(id, ..)| id).collect();
         let begins = |full: &&String| {
@@ -307,7 +307,7 @@ impl Run {
         Ok((found, full.clone()))
     }
 
-    /// Takes an answer that fits.
+    /// Applies a valid answer.
     fn take(&mut self, found: &Found, answer: &Answering, now: u64) {
         match *found {
             Found::Doubt(at) => {
@@ -352,10 +352,10 @@ impl Run {
 }
 
 impl Activation {
-    /// What an operator who has it tried again forgets.
+    /// Clears the parts of a retried activation.
     fn forget(&mut self) {
         (self.failed, self.retry_at, self.begun) = (0, None, false);
-        // What must not be repeated is repeated by somebody's word alone.
+        // An `External` node is repeated only by an operator's resolution.
         self.doubt = self.resolved.take().is_some();
     }
 
@@ -373,7 +373,7 @@ impl Activation {
         }
     }
 
-    /// Whether another wait beside this question has ended first.
+    /// Whether another wait next to this question has ended first.
     fn is_decided(&self, called: &str) -> bool {
         let is = |wait: &super::Wait| matches!(wait.need, Need::Ask { name, .. } if name == called);
         self.chooses && self.groups.iter().any(|group| group.iter().any(is) && self.is_over(group))

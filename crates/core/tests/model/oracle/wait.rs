@@ -7,7 +7,7 @@ use super::plan::{Fits, Got, Need};
 use super::{Activation, Closed, Progress, Run, Wait, Waiting};
 
 impl Run {
-    /// Lets an activation wait for its next group. Returns whether it got what it needs of that, or a message to set aside.
+    /// Lets an activation wait for its next group. Returns whether it got its results, or a message to set aside.
     pub(super) fn wait(&mut self, at: usize, outside: &mut Outside<'_>) -> bool {
         let is_held = self.is_stopping();
         let Self { acts, inbox, closed, .. } = self;
@@ -18,7 +18,7 @@ impl Run {
         let Some(next) = act.next_group() else { return false };
         let (messages, chooses) = (inbox.len(), act.chooses);
         let id = |name: &str| format!("{}@{}:{name}", act.node, act.visit);
-        // What was said goes before what only time ends.
+        // Signals come before expired times.
         for is_time in [false, true] {
             for wait in act.groups[next].iter_mut().filter(|wait| wait.is_of_time() == is_time) {
                 if !(is_held && wait.is_held()) {
@@ -32,7 +32,7 @@ impl Run {
         messages > inbox.len() || act.is_over(&act.groups[next])
     }
 
-    /// Hands an activation the next thing that has come for it. Returns whether there was one.
+    /// Gives an activation its next result. Returns whether there was one.
     pub(super) fn hand(&mut self, at: usize, outside: &Outside<'_>) -> bool {
         let is_held = self.is_stopping();
         let act = &mut self.acts[at];
@@ -44,7 +44,7 @@ impl Run {
             act.groups.iter_mut().flatten().filter(|wait| matches!(wait.progress, Progress::Got(_)));
         let next = got.nth(read).unwrap();
         if next.is_too_large(outside.most) {
-            // Only its type can tell: it is asked again, as long as there is time.
+            // The type rejects the value, so the question is asked again within its deadline.
             next.progress = Progress::Open(next.until);
             return true;
         }
@@ -54,7 +54,7 @@ impl Run {
 }
 
 impl Activation {
-    /// Where it stands among those that are handed something: what is on record first, then what was said, then what time ends.
+    /// The priority among results that are ready: recorded results, then signals, then expired times.
     pub(super) fn turn(&self) -> (u8, u64) {
         let mut got = self.groups.iter().flatten().filter(|wait| matches!(wait.progress, Progress::Got(_)));
         match got.nth(self.read) {
@@ -64,23 +64,23 @@ impl Activation {
         }
     }
 
-    /// How much of what it waits for has come.
+    /// Number of results that have arrived.
     pub(super) fn got(&self) -> usize {
         self.groups.iter().flatten().filter(|wait| matches!(wait.progress, Progress::Got(_))).count()
     }
 
-    /// How much must come.
+    /// Number of required results.
     pub(super) fn all(&self) -> usize {
         self.groups.iter().map(|group| if self.chooses { 1 } else { group.len() }).sum()
     }
 
-    /// Whether the activation has what it needs of a group.
+    /// Whether the activation has the required results of a group.
     pub(super) fn is_over(&self, group: &[Wait]) -> bool {
         let mut got = group.iter().map(|wait| matches!(wait.progress, Progress::Got(_)));
         if self.chooses { got.any(|got| got) } else { got.all(|got| got) }
     }
 
-    /// Comes to its groups, one after the other.
+    /// Advances through the groups.
     fn come(&mut self, outside: &Outside<'_>) {
         while self.came < self.groups.len() {
             let before = self.groups[..self.came].iter().flatten().filter_map(Wait::got).count();
@@ -94,14 +94,14 @@ impl Activation {
         }
     }
 
-    /// Finds the group that it waits for, once it was handed what came of those before.
+    /// The current group: the first one after all groups with received results.
     fn next_group(&self) -> Option<usize> {
         let next = self.groups.iter().position(|group| !self.is_over(group)).filter(|_| self.running)?;
         let before = self.groups[..next].iter().flatten().filter_map(Wait::got).count();
         (self.read >= before && !self.is_broken_off()).then_some(next)
     }
 
-    /// Whether it was handed all of a group, and that ended badly: it waits for no other.
+    /// Whether a group that is complete ended badly, so that no other group follows.
     pub(super) fn is_broken_off(&self) -> bool {
         let mut handed = 0;
         let over = |group: &&Vec<Wait>| self.is_over(group);
@@ -112,7 +112,7 @@ impl Activation {
         })
     }
 
-    /// What it waits for, without what it has given up, and without work.
+    /// Its waits without abandoned ones and without work.
     pub(super) fn waits(&self) -> impl Iterator<Item = &Wait> {
         let open = |wait: &&Wait| matches!(wait.progress, Progress::Open(_));
         let groups = self.groups[..self.came].iter().filter(|group| !self.is_over(group));
@@ -129,7 +129,7 @@ impl Activation {
         for wait in self.groups.iter_mut().flatten() {
             match wait.need {
                 Need::Work(_) => wait.progress = Progress::Unset,
-                // That it was taken is on record.
+                // The receipt of the message is recorded.
                 Need::Hear { .. } => wait.said = None,
                 _ => {}
             }
@@ -149,7 +149,7 @@ impl Wait {
         matches!(self.need, Need::Sleep(_))
     }
 
-    /// Whether a pause holds it: all that waits, and no work.
+    /// Whether a pause delays it: this holds for all waits, and not for work.
     fn is_held(&self) -> bool {
         !matches!(self.need, Need::Work(_) | Need::Step)
     }
@@ -201,7 +201,7 @@ impl Wait {
                         self.progress = Progress::Got(Got::Value(body));
                         return;
                     }
-                    // Set aside; the patience begins anew, and the next message is another turn.
+                    // The message is set aside, the timeout starts again, and the next message is handled separately.
                     self.progress = Progress::Open(within.map(|within| now + within));
                     return;
                 }

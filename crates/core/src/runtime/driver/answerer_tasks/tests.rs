@@ -68,12 +68,12 @@ async fn question_is_posed_once_until_repeated() {
     assert_eq!(
         world.asked(),
         ["yes", "open"],
-        "its answer may be refused, and the question stays with the answerer"
+        "the answer may be refused, and the question stays with the answerer"
     );
     world.asks.allow_again("yes");
     world.pose(&["yes", "open"]).await;
     assert_eq!(world.asked(), ["yes", "open", "yes"]);
-    assert!(!world.asks.is_current(task, "yes"), "the answer of before is to the question of before");
+    assert!(!world.asks.is_current(task, "yes"), "an earlier answer belongs to the earlier question");
 }
 
 #[tokio::test]

@@ -159,7 +159,7 @@ async fn requested_record_without_checkpoints_holds_full_state() {
     let mut world = World::begun(CheckpointFrequency::Disabled).await;
     world.end();
     world.flush(true);
-    assert!(!world.journal.can_restart(), "what led to it is not kept");
+    assert!(!world.journal.can_restart(), "the events before it are not kept");
     world.drain().await;
     assert!(world.folded().await.last.base && world.journal.can_restart());
 }
@@ -173,7 +173,7 @@ async fn reply_waits_for_durable_record() {
     world.journal.defer_reply(second, DurableReply::Expiry(expiry.clone()));
     assert!(world.journal.release_durable(first).is_empty());
     assert!(one.try_recv().unwrap().is_ok() && two.try_recv().is_err());
-    assert_eq!(world.drain().await, [expiry], "its driver pays it");
+    assert_eq!(world.drain().await, [expiry], "the driver records it");
     assert!(two.try_recv().unwrap().is_ok() && world.journal.has_no_deferred_reply());
 }
 
@@ -199,9 +199,9 @@ async fn restart_returns_unacknowledged_events() {
         matches!(&*facts, [PendingEvent { what: PendingEventKind::Ended { .. }, .. }])
             && facts[0].key == key(0)
     );
-    assert_eq!(world.journal.pending(), 0, "what was on its way is forgotten");
+    assert_eq!(world.journal.pending(), 0, "records in flight are dropped");
     world.journal.defer_again();
-    assert!(reply.try_recv().unwrap().is_ok(), "all that the log holds is durable");
+    assert!(reply.try_recv().unwrap().is_ok(), "all recorded events are durable");
     assert!(world.journal.has_no_deferred_reply());
 }
 
@@ -227,9 +227,9 @@ async fn replies_follow_records_renumbered_after_restart() {
     world.machine = before.machine;
     world.write(&edit());
     world.journal.defer_again();
-    assert!(reply.try_recv().is_err(), "it is on its way");
-    assert!(world.journal.release_durable(Seq::new(1)).is_empty(), "an expiry is not owed any more");
-    assert!(reply.try_recv().unwrap().is_ok(), "one record was made anew, where there were two");
+    assert!(reply.try_recv().is_err(), "the record is in flight");
+    assert!(world.journal.release_durable(Seq::new(1)).is_empty(), "the expiry is no longer pending");
+    assert!(reply.try_recv().unwrap().is_ok(), "one record replaces the two");
 }
 
 #[tokio::test]
@@ -237,9 +237,9 @@ async fn unbounded_held_ends_prevent_restart() {
     let mut world = World::begun(CheckpointFrequency::StatusChangeOnly).await;
     let intent = RecordEvent::Intent(Intent { node: name("fork"), visit: Visit::new(1) });
     world.write(&intent);
-    assert!(world.journal.can_restart(), "an intent is asked for anew");
+    assert!(world.journal.can_restart(), "the intent is requested again");
     world.end();
-    assert!(!world.journal.can_restart(), "an end is not kept");
+    assert!(!world.journal.can_restart(), "the end is not kept");
 }
 
 #[test]

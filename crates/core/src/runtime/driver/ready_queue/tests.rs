@@ -51,7 +51,7 @@ fn overdue_activations_start_in_time_order() {
     assert_eq!(
         ready(&mut line),
         [3, 2, 1],
-        "without a time first, then by time; what was in line before is gone"
+        "entries without a time come first, then by time; earlier entries are gone"
     );
 }
 
@@ -68,7 +68,7 @@ fn activation_behind_barrier_waits_for_durable_record() {
         [line.next_passed(), line.next_passed(), line.next_passed()],
         [Some(key(1)), Some(key(2)), None]
     );
-    assert!(!line.is_empty(), "one is held back still");
+    assert!(!line.is_empty(), "one is still delayed");
     line.pass_barriers(Seq::new(9));
     assert_eq!(line.next_passed(), Some(key(3)));
     assert!(line.is_empty());
@@ -107,10 +107,10 @@ async fn an_attempt_that_only_waits_takes_no_place() {
     assert_eq!((line.working(), line.is_idle()), (2, false));
     a.waits.park_for_tests();
     assert_eq!(line.working(), 1);
-    assert!(line.is_at_work(|_| true), "the other works");
+    assert!(line.is_at_work(|_| true), "the other one is running");
     line.remove_running(key(2));
     assert!(!line.is_at_work(|_| true));
-    assert!(line.is_at_work(|_| false), "parked, and without a wait that survives it");
+    assert!(line.is_at_work(|_| false), "parked, and without a wait that survives the restart");
 }
 
 #[tokio::test]
@@ -125,7 +125,7 @@ async fn restart_drops_stale_attempts_and_queues_rest() {
     line.restart((&machine, &state), at(0), |_| false);
     assert!(next_end(&mut line).await.unwrap().is_err(), "the attempt of the fork was aborted");
     assert!(line.running(key(0)).is_none() && line.running(key(1)).is_some());
-    assert_eq!(ready(&mut line), [2, 3], "and the barrier and the time of before are gone");
+    assert_eq!(ready(&mut line), [2, 3], "the earlier barrier and time are gone");
     assert!(line.is_empty() && line.next_time().is_none());
 }
 
@@ -155,7 +155,7 @@ async fn node_concurrency_counts_running_and_starting_attempts() {
     line.hold_back(Seq::new(4), key(1));
     assert_eq!(going(&line), [1, 2, 1, 0]);
     line.pass_barriers(Seq::new(4));
-    assert_eq!(going(&line), [1, 2, 1, 0], "behind its barrier, it is about to start");
+    assert_eq!(going(&line), [1, 2, 1, 0], "it waits for its barrier, and will start");
     assert_eq!(line.next_passed(), Some(key(1)));
     run(&mut line, 1, false);
     assert_eq!(going(&line), [1, 1, 1, 0], "one activation runs once");
@@ -163,7 +163,7 @@ async fn node_concurrency_counts_running_and_starting_attempts() {
     assert!(line.remove_running(key(1)).is_none());
     assert_eq!(going(&line), [1, 0, 1, 0]);
     line.restart((&machine, &state), at(0), |_| false);
-    assert_eq!(going(&line), [0, 0, 1, 0], "an attempt that does not follow is not going any more");
+    assert_eq!(going(&line), [0, 0, 1, 0], "an attempt that does not follow is not running any more");
     run(&mut line, 3, false);
     line.abort_repeatable();
     assert_eq!(going(&line), [0, 0, 1, 0]);

@@ -32,7 +32,7 @@ fn the_longest_wait_takes_the_next_message() {
     assert_eq!(receivers(&waiters), [(2, "r1".into()), (1, "r1".into())]);
     assert_eq!(waiters.first_receiver(&[]), Some((key(2), 1)));
     let before = [(key(1), "r1".to_owned())];
-    assert_eq!(waiters.first_receiver(&before), Some((key(1), 2)), "it waited before the last rest");
+    assert_eq!(waiters.first_receiver(&before), Some((key(1), 2)), "it waited before the last idle period");
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn dropped_wait_counts_for_nothing() {
     assert_eq!((waiters.next_time(), waiters.first_receiver(&[])), (None, None));
     assert!(waiters.remove(key(1), 1).is_none());
     assert!(waiters.next_waits(key(1)).next().is_none());
-    assert_eq!(waiters.next_wake(), None, "its time is forgotten with it");
+    assert_eq!(waiters.next_wake(), None, "its time is removed with it");
 }
 
 /// A node may wait for thousands of records at once, so a check sees the first of them alone.
@@ -89,14 +89,14 @@ fn deadline_fires_once_and_again_after_conflict() {
     waiters.restart(Seq::new(1), |_| true);
     assert!(
         waiters.next_waits(key(1)).next().unwrap().what == WaitsFor::Answer,
-        "an answer may have come first"
+        "an answer may have arrived before"
     );
     assert_eq!(waiters.next_due(at(9)), Some((at(9), key(1), "q".into())));
     waiters.await_expiry(key(1), "q");
     waiters.expired(key(1), "q");
     assert!(waiters.next_waits(key(1)).next().unwrap().what == WaitsFor::Answer);
     waiters.restart(Seq::new(1), |_| true);
-    assert_eq!(waiters.next_due(at(9)), None, "an expiry that is durable does not ring again");
+    assert_eq!(waiters.next_due(at(9)), None, "a durable expiry does not fire again");
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn end_of_receiver_rechecks_other_waiters() {
     waiters.forget_activation(key(1));
     assert_eq!(waiters.drain_dirty(), BTreeSet::from([key(2)]));
     waiters.mark_dirty(key(1));
-    assert!(waiters.drain_dirty().is_empty(), "an activation without waits is not looked at");
+    assert!(waiters.drain_dirty().is_empty(), "an activation without waits is not checked");
 }
 
 /// Each active run pays for this room, and few runs wait for a child or have an answerer.
