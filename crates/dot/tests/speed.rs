@@ -13,7 +13,7 @@ use ferrata_dot::compile::Compiler;
 use ferrata_dot::lint::Linter;
 use ferrata_dot::transform::Transforms;
 
-/// A pipeline as people write them: tasks with prompts, checks with two ways out, classes and a stylesheet.
+/// A realistic pipeline: tasks with prompts, checks with two exits, classes and a stylesheet.
 fn source(nodes: usize) -> String {
     let mut source = String::from(
         "digraph Big { graph [goal=\"ship\", model_stylesheet=\"* { llm_model: m } .hard { reasoning_effort: high }\"]\n\
@@ -57,7 +57,7 @@ fn ten_thousand_nodes_lint_within_100_ms() {
         .collect();
     times.sort();
     println!("{} bytes: fastest {:?}, median {:?}, slowest {:?}", source.len(), times[0], times[4], times[8]);
-    // The fastest is what the code takes; the others are what else the machine was doing.
+    // Use the fastest time, because the others include the load of the machine.
     assert!(times[0] < Duration::from_millis(100), "{times:?}");
 }
 

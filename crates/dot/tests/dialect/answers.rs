@@ -16,7 +16,7 @@ use ferrata_dot::run_dir::{RunDirectory, Snapshot};
 use ferrata_testing::ManualClock;
 use serde_json::Value as Json;
 
-/// Runs statements between a start and an exit, with a run directory and this command as the backend.
+/// Runs statements between a start and an exit, with a run directory and `backend` as the command of tasks.
 async fn run_in(folder: &Path, statements: &str, backend: &str) -> Ran {
     let source = format!("digraph G {{ start exit {statements} }}");
     let pipeline = Arc::new(pipeline(&source));
@@ -41,7 +41,7 @@ fn checkpoint(folder: &Path) -> Snapshot {
     serde_json::from_str(&read(folder, "checkpoint.json")).unwrap()
 }
 
-/// A command that reported its tokens lost its answer: no `response.plan`, no file, and the next task knew nothing of it.
+/// A command that reports its tokens keeps its answer: in the context, in a file, and for the next task.
 ///
 /// Guarantees: DOT-10.
 #[tokio::test]
@@ -99,16 +99,16 @@ async fn failing_task_keeps_answer() {
     assert_eq!(
         read(folder.path(), "a/1.2/errors.txt"),
         "of a\n",
-        "what a task prints to standard error is in no context"
+        "the standard error of a task must be in no context"
     );
-    // An edge that takes the failure finds the text.
+    // The node after a failure edge finds the text.
     let folder = tempfile::tempdir().unwrap();
     let statements = "a b [shape=diamond] start -> a -> exit a -> b [condition=\"outcome=fail\"] b -> exit";
     let ran = run_in(folder.path(), statements, "echo why; exit 1").await;
     assert_eq!((ran.path().as_str(), ran.text("response.a").as_str()), ("start a b exit", "why\n"));
 }
 
-/// Prints more than a pipe holds: once the file is there, the beginning has been read.
+/// Prints more than a pipe holds. Once the file `ready` exists, the start of the output has been read.
 const HALF: &str = "echo half; head -c 200000 /dev/zero | tr '\\0' x; touch ready; sleep 1000";
 
 /// The output of an attempt that timed out is stored, and a tool does not keep the output of another tool.
@@ -151,7 +151,7 @@ async fn timeout_keeps_output() {
     }
 }
 
-/// Waits until a file is there.
+/// Waits until a file exists.
 #[expect(clippy::disallowed_methods, reason = "processes end in real time, for which these tests poll")]
 async fn until_there(path: &Path) {
     while !path.exists() {
@@ -159,7 +159,7 @@ async fn until_there(path: &Path) {
     }
 }
 
-/// An answer of more than 64 KiB lost its middle, without a word of it.
+/// An answer of more than 64 KiB is stored completely.
 ///
 /// Guarantees: DOT-10.
 #[tokio::test]
@@ -175,11 +175,14 @@ async fn long_answer_is_whole() {
     assert_eq!((answer.len(), answer.lines().count()), (240_000, 20_000));
     let status: Json = serde_json::from_str(&read(folder.path(), "a/1.1/status.json")).unwrap();
     let path = status["context_updates"]["response.a"]["artifact"].as_str().unwrap().to_owned();
-    assert_eq!(read(folder.path(), &path), answer, "above 100 kB it is an artifact");
-    assert!(ran.text("response.b").trim().parse::<usize>().unwrap() > 240_000, "the next task has all of it");
+    assert_eq!(read(folder.path(), &path), answer, "an answer above 100 kB must be an artifact");
+    assert!(
+        ran.text("response.b").trim().parse::<usize>().unwrap() > 240_000,
+        "the next task must get the complete answer"
+    );
 }
 
-/// Beyond 1 MiB the context has the beginning of an answer, a note says so, and the whole is an artifact that commands find by its name.
+/// Of an answer above 1 MiB, the context contains the start and a note. The complete answer is an artifact, which commands find by its name.
 ///
 /// Guarantees: DOT-10.
 #[tokio::test]
@@ -205,7 +208,7 @@ async fn huge_answer_is_cut_with_note() {
     );
 }
 
-/// A tool's output keeps both ends in the context, and the whole of it as an artifact with a note.
+/// Of a long tool output, the context contains both ends. The complete output is an artifact, and a note names it.
 ///
 /// Guarantees: DOT-6.
 #[tokio::test]
@@ -230,7 +233,7 @@ async fn long_tool_output_is_kept_whole() {
     let status: Json = serde_json::from_str(&read(folder.path(), "t/1.1/status.json")).unwrap();
     let notes = status["notes"].as_str().unwrap();
     assert!(notes.contains("`tool.output` lacks") && notes.contains("`tool.errors` lacks"), "{notes}");
-    // Without a place for it, that is said.
+    // Without a run directory for artifacts, the text says so.
     let registry = Registry::default().with("tool", Tool::default().with_output_limit(10));
     let text =
         "digraph G { start exit t [shape=parallelogram, tool_command=\"seq 1 100\"] start -> t -> exit }";
@@ -238,8 +241,7 @@ async fn long_tool_output_is_kept_whole() {
     assert!(ran.text("tool.output").contains("bytes left out ..]"), "{}", ran.text("tool.output"));
 }
 
-/// A tool that leaves `fail` without a reason has the last line that it printed as its reason, and a status file that cannot be read loses no
-/// output.
+/// If a tool leaves `fail` without a reason, the last printed line is the reason. An unreadable status file does not lose the output.
 ///
 /// Guarantees: DOT-6.
 #[tokio::test]
@@ -256,7 +258,7 @@ async fn tool_keeps_output_beside_status() {
     assert_eq!(read(folder.path(), "t/1.1/output.txt"), "out\n");
 }
 
-/// A judge that reports its tokens was not heard: the best branch was that with the best score.
+/// A judge that reports its tokens in a status file is used: its choice wins over the best score.
 #[tokio::test]
 async fn judge_with_status_file_is_heard() {
     let folder = tempfile::tempdir().unwrap();
@@ -273,7 +275,7 @@ async fn judge_with_status_file_is_heard() {
     assert!(read(folder.path(), "i/1.1/prompt.md").contains("Candidate b"));
 }
 
-/// By default a task was told of none of the answers before it, and a name with a dot was no variable.
+/// By default a task gets all earlier answers, and a variable name may contain a dot.
 ///
 /// Guarantees: DOT-11.
 #[tokio::test]
@@ -289,10 +291,10 @@ async fn next_task_is_told_latest_answer() {
     assert!(code.ends_with(&format!("Do: {plan}|{plan}|{plan}")), "{code}");
     let fix = read(folder.path(), "fix/1.1/prompt.md");
     assert!(fix.contains("`code` answered:\nthe answer of code\n`t` printed:\n2 tests fail\n"), "{fix}");
-    assert!(!fix.contains("the answer of plan"), "the last answer alone: {fix}");
+    assert!(!fix.contains("the answer of plan"), "the task must get only the last answer: {fix}");
 }
 
-/// After a join, the next task is told what each branch answered.
+/// After a join, the next task gets the answer of each branch.
 ///
 /// Guarantees: DOT-11.
 #[tokio::test]
@@ -305,7 +307,7 @@ async fn next_task_is_told_answers_of_branches() {
     assert!(prompt.contains(told), "{prompt}");
 }
 
-/// A long answer is told to the next task with a word of how much it lacks.
+/// A long answer is shortened for the next task, with a note of the missing length.
 ///
 /// Guarantees: DOT-11.
 #[tokio::test]
@@ -317,7 +319,7 @@ async fn long_latest_answer_is_marked() {
     assert!(prompt.contains("x [.. 34000 more characters]\nTask:\nGo"), "{}", &prompt[prompt.len() - 100..]);
 }
 
-/// A prompt that names an input which the run was not given fails before the task begins, by its name.
+/// A prompt with a missing input fails before the task starts, with the name of the input.
 ///
 /// Guarantees: DOT-13.
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Attributes have an effect in their place, or are an error. Names of other dialects are accepted or reported.
+//! An attribute has an effect on its node, or is an error. Attributes of other dialects are accepted or reported.
 #![cfg(unix)]
 
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ use ferrata_dot::lint::Severity;
 use ferrata_dot::pipeline::SHAPES;
 use ferrata_dot::transform::Transforms;
 
-/// The rules of the errors that a pipeline has, and whether it compiles.
+/// Returns the rules of a pipeline's errors, and whether it compiles.
 fn errors(statements: &str) -> (Vec<String>, bool) {
     let pipeline =
         pipeline(&format!("digraph G {{ start [shape=Mdiamond] exit [shape=Msquare] {statements} }}"));
@@ -43,7 +43,7 @@ async fn run(statements: &str) -> crate::support::Ran {
     .await
 }
 
-/// A command on a node without `shape=parallelogram` was not run, and the node was done.
+/// A command on a node without `shape=parallelogram` is executed.
 ///
 /// Guarantees: DOT-4.
 #[tokio::test]
@@ -52,14 +52,14 @@ async fn command_makes_node_a_tool() {
     assert_eq!(ran.failure(), "the command ended with status 3: built");
     let ran = run("t [shape=box, tool_command=\"echo ran\"] start -> t -> exit").await;
     assert_eq!(ran.text("tool.output"), "ran\n");
-    // A prompt of its own is above a command that is a default of its scope; beside a command of its own it does nothing.
+    // A node's own prompt wins over a default command of its scope. Next to a node's own command, a prompt has no effect.
     let ran = run("node [tool_command=\"echo ran\"] a [prompt=\"ask\"] t start -> a -> t -> exit").await;
     assert_eq!((ran.text("response.a"), ran.text("tool.output")), ("ask".into(), "ran\n".into()));
     refused("t [prompt=\"unused\", tool_command=\"exit 9\"] start -> t -> exit", "attribute_acts t");
     refused("g [shape=hexagon, script=\"true\"] start -> g -> exit", "attribute_acts g");
 }
 
-/// A node of an unknown type was simulated, or done by the model.
+/// A node of an unknown type is an error. It is neither simulated nor passed to the model.
 ///
 /// Guarantees: DOT-4.
 #[test]
@@ -71,7 +71,7 @@ fn unknown_type_is_refused() {
     assert_eq!(errors("sub [handler=codergen, prompt=x] start -> sub -> exit"), (vec![], true));
 }
 
-/// Each attribute of the language either acts on a node of a type, or is an error there.
+/// Each attribute of the language has an effect on a node type, or is an error on it.
 ///
 /// Guarantees: DOT-3.
 #[test]
@@ -102,16 +102,20 @@ fn each_attribute_acts_or_is_an_error() {
     ] {
         refused(statements, error);
     }
-    // A default of a scope may be there for some of its nodes.
+    // A default of a scope may apply to some of its nodes only.
     let all = "node [timeout=9s, llm_model=m, prompt=x] a d [shape=diamond] start -> a -> d -> exit";
     assert_eq!(errors(all), (vec![], true));
     let found = Compiler::default()
         .diagnose(&pipeline("digraph G { start exit node [duration=9s] a [prompt=x] start -> a -> exit }"));
     let told: Vec<_> = found.iter().map(|one| (&*one.rule, one.severity)).collect();
-    assert_eq!(told, [("attribute_acts", Severity::Warning)], "one that acts on none of them is told");
+    assert_eq!(
+        told,
+        [("attribute_acts", Severity::Warning)],
+        "a default without any effect must be reported"
+    );
 }
 
-/// Attributes that change what is done in another dialect were passed over.
+/// Attributes that change the behavior in another dialect are reported.
 ///
 /// Guarantees: DIALECT-2.
 #[test]
@@ -132,10 +136,10 @@ fn foreign_attribute_has_a_remedy() {
     }
     let free = "g [shape=hexagon, review_target=x, persona=y] a [prompt=x, max_tokens=9, allowed_tools=z] start -> g -> a -> exit";
     let found = Compiler::default().diagnose(&pipeline(&format!("digraph G {{ start exit {free} }}")));
-    assert_eq!(found, [], "what others have to say to their own engine is free");
+    assert_eq!(found, [], "options for engines of other dialects must be accepted");
 }
 
-/// The model of a node was ignored where it has the name of a stylesheet's property.
+/// An attribute with the name of a stylesheet property sets the model of a node.
 ///
 /// Guarantees: DIALECT-1.
 #[tokio::test]
@@ -152,7 +156,7 @@ async fn model_of_node_acts() {
     );
 }
 
-/// `for_each` on a fork began one branch instead of three.
+/// `for_each` on a fork starts a branch for each item.
 ///
 /// Guarantees: DIALECT-1.
 #[tokio::test]
@@ -172,7 +176,7 @@ async fn fork_begins_branch_for_each_item() {
     assert_eq!(told, ["Do 1", "Do 2", "Do 3"]);
 }
 
-/// `class="a b"` was one class, and a command in Python was run by the shell.
+/// `class="a b"` sets two classes, and a Python command is not run by the shell.
 ///
 /// Guarantees: DIALECT-1.
 #[tokio::test]
@@ -218,7 +222,7 @@ async fn gate_asks_its_prompt_and_shows_answers() {
         let graph = Compiler::new(registry).compile(&pipeline(&source)).unwrap();
         let runtime = Runtime::builder(MemoryStore::new()).build().await.unwrap();
         let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
-        let Outcome::Interrupted(questions) = run.wait().await.unwrap() else { panic!("nobody was asked") };
+        let Outcome::Interrupted(questions) = run.wait().await.unwrap() else { panic!("the gate must ask") };
         questions[0].read::<serde_json::Value>().unwrap()
     };
     let question =
@@ -231,7 +235,7 @@ async fn gate_asks_its_prompt_and_shows_answers() {
     assert_eq!(question["shown"], "`plan` answered:\nthe plan\n");
     let question = asked("g [shape=hexagon, prompt=\"Fine?\", label=\"Review\"] start -> g -> exit").await;
     assert_eq!((&question["text"], &question["title"]), (&"Fine?".into(), &"Review".into()));
-    // A prompt that is a default of all nodes is for tasks.
+    // A default prompt for all nodes applies to tasks only.
     let question = asked("node [prompt=x] t [script=\"echo 3 tests\"] g [shape=hexagon, label=\"Ship?\"] start -> t -> g -> exit").await;
     assert_eq!(
         (&question["text"], &question["shown"]),
@@ -239,10 +243,10 @@ async fn gate_asks_its_prompt_and_shows_answers() {
     );
 }
 
-/// The types that the page of the language calls tasks.
+/// The node types that the language page calls tasks.
 const TASKS: [&str; 4] = ["codergen", "prompt", "parallel.fan_in", "stack.manager_loop"];
 
-/// Shortens a description of values for a column of the table.
+/// Shortens a description of values for a table column.
 fn short_values(values: &str) -> String {
     let [count, integer, amount] = ["a whole number of at least", "a whole number", "a number of at least"];
     let short =
@@ -250,7 +254,7 @@ fn short_values(values: &str) -> String {
     short.replace("a duration as `30s` or `15m`", "duration").replace("one of ", "")
 }
 
-/// The page of the language has the table, row by row; this prints it where it has not.
+/// The language page contains this table row by row. The test prints the table if it differs.
 ///
 /// Guarantees: DOT-3.
 #[test]
@@ -309,11 +313,11 @@ fn page_has_the_table() {
     }
     assert!(
         page.contains(tables.trim_end()),
-        "docs/reference/dot.md lacks this, or has it in another way:\n\n{tables}"
+        "docs/reference/dot.md lacks this table, or differs from it:\n\n{tables}"
     );
 }
 
-/// A child whose manager is of a dialect that names it otherwise is found, by steering too.
+/// A child with the attribute name of another dialect is found, and can be steered.
 #[test]
 fn child_has_two_names() {
     let manager = Manager::new(Registry::default());

@@ -1,4 +1,4 @@
-//! Budgets: the usage that nodes report, and the nodes that do not start over the limit.
+//! Budgets: the usage that nodes report, and the nodes that may not start beyond the limit.
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
 use std::pin::Pin;
@@ -52,7 +52,7 @@ async fn no_node_begins_once_the_budget_is_spent() {
         assert_eq!(ran.path(), "start a b c", "{limit}");
     }
     assert_eq!(run(&text("max_cost=1.5")).await.path(), "start a b c exit");
-    // What only leads somewhere costs nothing.
+    // A node that only routes costs nothing.
     let last = "graph [max_cost=1] a [does=\"success/cost:1\"] d [type=conditional] start -> a -> d -> exit";
     assert_eq!(run(last).await.path(), "start a d exit");
 }
@@ -65,7 +65,7 @@ async fn spent_budget_leads_to_budget_target() {
     let ran = run(text).await;
     assert_eq!(ran.path(), "start a b sum more exit");
     assert_eq!(cost(&ran), 2.0);
-    // Out of branches, too: once all have met.
+    // Branches go to the budget target, too, after all of them have joined.
     let ran = run(
         "graph [max_cost=1, budget_target=sum] p [type=parallel] a [does=\"success/cost:1\"] a2 b f [type=\"parallel.fan_in\"] c sum \
          start -> p p -> a -> a2 -> f p -> b -> f f -> c -> exit sum -> exit",
@@ -96,7 +96,7 @@ async fn what_a_repeated_attempt_spent_counts() {
     assert_eq!(cost(&run(&text).await), 3.0);
 }
 
-/// Fails twice and then succeeds, and spends the given amount each time.
+/// A handler that fails twice and then succeeds, and spends the given amount each time.
 #[derive(Debug)]
 struct Third(f64, AtomicU32);
 
@@ -111,7 +111,7 @@ impl Handler for Third {
     }
 }
 
-/// Retries a run each time that it fails, at most so often.
+/// Retries a run after each failure, at most `most` times.
 async fn retried(statements: &str, cost: f64, most: u32) -> Ran {
     let store = MemoryStore::new();
     let runtime = Runtime::builder(store.clone()).build().await.unwrap();
@@ -126,7 +126,7 @@ async fn retried(statements: &str, cost: f64, most: u32) -> Ran {
     Ran { path: path_of(&store, run.run()).await, outcome }
 }
 
-/// Each retry of a run had the whole budget again.
+/// The budget applies to the whole run, including its retries.
 ///
 /// Guarantees: DOT-15.
 #[tokio::test]
@@ -138,13 +138,13 @@ async fn spending_before_run_retry_counts() {
     assert!(failure.contains("cost 3 of 3") && failure.contains("`b` did not start"), "{failure}");
     let failure = retried(&text.replace("LIMIT", "2"), 1.0, 2).await.failure();
     assert!(failure.contains("cost 2 of 2") && failure.contains("`a` did not start"), "{failure}");
-    // Attempts of before and after a retry alike.
+    // This also holds for attempts before and after a retry.
     let again = text.replace("type=third", "type=third, retry_policy=standard, max_retries=1, retry_on=fail");
     let ran = retried(&again.replace("LIMIT", "9"), 1.0, 1).await;
     assert_eq!(cost(&ran), 3.0);
 }
 
-/// A sum that is too large for a number was none.
+/// A sum that exceeds the range of a number still exceeds the limit.
 ///
 /// Guarantees: DOT-15.
 #[tokio::test]
@@ -165,7 +165,7 @@ async fn loop_restart_does_not_reset_budget() {
     assert_eq!(ran.path.iter().filter(|node| *node == "a").count(), 3);
 }
 
-/// The node that takes the edge is the one that spends, and what its last visit has spent is told to it.
+/// The node that exceeds the budget takes the edge, and its last usage counts.
 ///
 /// Guarantees: DOT-15.
 #[tokio::test]
@@ -174,14 +174,14 @@ async fn spending_of_restarting_node_counts() {
                 a -> exit [condition=\"outcome=success\"]";
     let ran = run(text).await;
     assert!(ran.failure().contains("the budget is spent: cost 3 of 3"), "{}", ran.failure());
-    // The last one is not begun.
+    // The last node does not start.
     assert_eq!(ran.path(), "start a a a a");
     let text = "a [does=\"fail/cost:1 success/cost:1\"] b start -> a a -> b [condition=\"outcome=fail\", loop_restart=true] b -> exit";
     let ran = run(text).await;
     assert_eq!((cost(&ran), ran.text("usage.tokens")), (1.0, "10".into()));
 }
 
-/// The node's outcome is rejected, and the run fails, but the node's usage still counts.
+/// If the node's outcome is rejected, the run fails, and the node's usage still counts.
 ///
 /// Guarantees: DOT-15.
 #[tokio::test]
@@ -220,7 +220,7 @@ async fn crash_at_any_write_counts_spending_once() {
     assert!(crashes >= 8, "{crashes}");
 }
 
-/// A way back on purpose is counted, and its reasons are what the failure tells in the end.
+/// Replans are counted, and the final failure contains their reasons.
 ///
 /// Guarantees: DOT-25.
 #[tokio::test]
@@ -241,7 +241,7 @@ async fn replans_are_counted_and_told() {
     assert!(run(&text("max_replans=0")).await.failure().contains("plan"));
 }
 
-/// A clock that is set by a fixed amount between any two reads. Its measured durations are correct.
+/// A wall clock that jumps by a fixed amount between any two reads. Its monotonic time is correct.
 #[derive(Debug)]
 struct Jumping {
     real: SystemClock,
@@ -264,7 +264,7 @@ impl Clock for Jumping {
     }
 }
 
-/// Usage and replans are counted from records and never from times: clock steps in either process change neither the counts nor their consequences.
+/// Usage and replans are counted from records and not from times. So clock steps in either process change neither the counts nor their consequences.
 ///
 /// Guarantees: DOT-15.
 #[tokio::test]
@@ -282,7 +282,7 @@ async fn clock_jumps_change_neither_budget_nor_revisits() {
         let process = async |store: Arc<dyn CheckpointStore>, process| {
             let by_ms = if process == Process::First { first } else { second };
             let clock = Jumping { real: SystemClock::new(), by_ms, looks: AtomicI64::new(0) };
-            // A wall clock that runs ahead of the heartbeats is a machine that slept, whose processes do nothing before the next one.
+            // A wall clock that runs ahead of the heartbeats looks like a machine that slept. So the heartbeat is valid for longer than the jumps.
             let builder = Runtime::builder_with(store).clock(Arc::new(clock)).heartbeat_ttl(YEAR);
             let runtime = builder.store_retries(1, Duration::from_millis(1)).build().await.unwrap();
             (runtime, compile(&text, registry()))

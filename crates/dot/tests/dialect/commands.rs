@@ -1,4 +1,4 @@
-//! Tools and the command backend: real processes, their output and exit. No process remains.
+//! Tools and the command backend: real processes with their output and exit status. No process remains.
 #![cfg(unix)]
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 #![expect(clippy::disallowed_methods, reason = "processes end in real time, for which these tests poll")]
@@ -31,7 +31,7 @@ async fn backend(attributes: &str, backend: CommandBackend) -> Ran {
     run_with(&text, Registry::default().with("codergen", Codergen::new(backend)), Context::new()).await
 }
 
-/// Starts a run in a process whose clock stands still until the test moves it: processes take as long as they take.
+/// Starts a run in a process whose clock stands still until the test advances it, so that processes may take any time.
 async fn start_at_rest(text: &str, registry: Registry) -> (ManualClock, RunHandle<Context>) {
     let clock = ManualClock::default();
     let store = MemoryStore::with_clock(std::sync::Arc::new(clock.clone()));
@@ -40,15 +40,15 @@ async fn start_at_rest(text: &str, registry: Registry) -> (ManualClock, RunHandl
     (clock, run)
 }
 
-/// Waits for the end of a run that fails, and says why.
+/// Waits until a run fails. Returns the failure message.
 async fn failure(run: RunHandle<Context>) -> String {
     match run.wait().await.unwrap() {
         Outcome::Failed { failure, .. } => failure.message,
-        other => panic!("not failed: {other:?}"),
+        other => panic!("the run did not fail: {other:?}"),
     }
 }
 
-/// Waits until a file says something.
+/// Waits until a file has content, and returns the content.
 async fn content(path: &Path) -> String {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
@@ -60,14 +60,14 @@ async fn content(path: &Path) -> String {
     }
 }
 
-/// Waits until a process is gone, or only waits to be reaped.
+/// Waits until a process has ended, or is a zombie.
 async fn gone(pid: &str) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) {
         if stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')) {
             return;
         }
-        assert!(Instant::now() < deadline, "process {pid} is still there: {stat}");
+        assert!(Instant::now() < deadline, "process {pid} still exists: {stat}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -167,7 +167,7 @@ async fn a_timeout_kills_the_whole_group() {
 #[tokio::test]
 async fn a_cancelled_run_kills_the_whole_group() {
     let directory = tempfile::tempdir().unwrap();
-    // The shell does not end when it is asked to.
+    // The shell ignores SIGTERM.
     let command = "trap '' TERM; (trap '' TERM; sleep 1000) & echo $! > child; echo $$ > leader; sleep 1000; sleep 1000";
     let text = format!(
         "digraph G {{ start exit a [shape=parallelogram, tool_command=\"{command}\"] start -> a -> exit }}"
@@ -197,7 +197,7 @@ async fn a_cancelled_command_is_asked_to_end_first() {
     let run = runtime.start(&compile(&text, registry), Context::new()).id("r").await.unwrap();
     let leader = content(&directory.path().join("leader")).await;
     run.cancel("enough").await.unwrap();
-    // It ended with status 1, but for no reason of its own.
+    // The exit status 1 comes from the signal, so the run is cancelled and does not fail.
     assert!(matches!(run.wait().await.unwrap(), Outcome::Cancelled { .. }));
     assert_eq!(content(&directory.path().join("tidied")).await, "tidy");
     gone(&leader).await;
@@ -221,7 +221,7 @@ async fn command_of_released_run_runs_again() {
     let second = Runtime::builder(store).build().await.unwrap();
     let run = second.resume(&graph, "r").await.unwrap();
     assert!(run.wait().await.unwrap().completed().is_some());
-    // Nothing was recorded of the time before, so it is the first attempt again.
+    // The earlier attempt has no record, so this is the first attempt again.
     assert_eq!(content(&directory.path().join("leader")).await, "1");
 }
 
@@ -234,7 +234,10 @@ async fn background_processes_end_with_command() {
     let begun = Instant::now();
     let ran = run_with(text, registry, Context::new()).await;
     assert_eq!(ran.text("tool.output"), "out\n");
-    assert!(begun.elapsed() < Duration::from_secs(500), "it holds the pipe, but nobody waits for it");
+    assert!(
+        begun.elapsed() < Duration::from_secs(500),
+        "the child holds the pipe open, but the tool must not wait for it"
+    );
     gone(&content(&directory.path().join("child")).await).await;
 }
 
@@ -257,7 +260,7 @@ async fn backend_gets_prompt_and_answers_on_stdout() {
     assert_eq!(ran.path(), "start a exit");
     assert_eq!((ran.text("last_response"), ran.text("last_stage")), ("do it\nm/high\n".into(), "a".into()));
     let ran = backend("label=\"Do that\"", CommandBackend::new("cat")).await;
-    assert_eq!(ran.text("last_response"), "Do that", "the label stands in for a prompt");
+    assert_eq!(ran.text("last_response"), "Do that", "the label replaces a missing prompt");
 }
 
 #[tokio::test]
@@ -302,7 +305,7 @@ async fn unreadable_outcome_is_failure() {
     }
 }
 
-/// Runs a task whose `status.json` says this.
+/// Runs a task whose `status.json` has this content.
 async fn with_status(edges: &str, status: &str) -> crate::support::Ran {
     let directory = tempfile::tempdir().unwrap();
     let line = format!("echo '{{\"outcome\": \"{status}\"}}' > $FERRATA_STAGE_DIR/status.json");
@@ -327,13 +330,13 @@ async fn foreign_status_name_is_accepted() {
     }
 }
 
-/// An outcome of its own used to fail the node.
+/// A task may report a custom outcome.
 ///
 /// Guarantees: DIALECT-1.
 #[tokio::test]
 async fn a_pipeline_may_have_outcomes_of_its_own() {
     for edges in [
-        // By a condition, through a node that only decides, and by a label.
+        // Route by a condition, through a conditional node, and by a label.
         "a -> b [condition=\"outcome=has_dod\"] a -> c [condition=\"outcome=success\", weight=9] b -> exit c -> exit d -> exit a -> d",
         "a -> d d -> c d -> b [condition=\"outcome=has_dod\"] b -> exit c -> exit",
         "a -> c [weight=9] a -> b [label=\"[H] has_dod\"] b -> exit c -> exit d -> exit a -> d",
@@ -341,12 +344,12 @@ async fn a_pipeline_may_have_outcomes_of_its_own() {
         let ran = with_status(edges, "has_dod").await;
         assert!(ran.path().ends_with("b exit"), "{edges}: {}", ran.path());
     }
-    // What no edge names is a slip, and no success.
+    // An outcome that no edge names is a mistake, and no success.
     let ran = with_status("a -> exit a -> b b -> c -> d -> exit", "sucess").await;
     assert!(ran.failure().contains("the outcome `sucess` does not exist"), "{}", ran.failure());
 }
 
-/// `prompt="@prompts/plan.md"` went to the model as these seventeen characters, and `$task` as these five.
+/// `prompt="@prompts/plan.md"` reads the file, and `$task` is replaced by the input.
 ///
 /// Guarantees: DOT-13.
 #[tokio::test]
@@ -392,7 +395,7 @@ async fn prompt_can_be_file_with_context_variables() {
     }
 }
 
-/// A pipe used to be waited for on the thread of the runtime, beyond every timeout; a device was read without an end.
+/// Reading a pipe does not block the runtime beyond a timeout, and reading a device ends at a limit.
 ///
 /// Guarantees: SECURITY-7.
 #[tokio::test]
@@ -404,12 +407,12 @@ async fn outcome_that_is_not_file_fails_without_blocking() {
         let pipeline = "digraph G { start exit a [prompt=x] start -> a -> exit }";
         let registry = Registry::default().with("codergen", Codergen::new(backend));
         let ran = tokio::time::timeout(Duration::from_secs(60), run_with(pipeline, registry, Context::new()));
-        let failure = ran.await.expect("nobody waits for the other end of a pipe").failure();
+        let failure = ran.await.expect("reading must not wait for the other end of a pipe").failure();
         assert!(failure.contains("status.json"), "{plant}: {failure}");
     }
 }
 
-/// What an earlier command left in the directory of an attempt is neither written through nor read.
+/// Files of an earlier command in the attempt's directory are neither followed nor read.
 ///
 /// Guarantees: SECURITY-7.
 #[tokio::test]
@@ -447,14 +450,18 @@ async fn stale_outcome_of_interrupted_attempt_is_ignored() {
 #[tokio::test]
 async fn auto_status_makes_a_success_of_silence() {
     let silent = || CommandBackend::new("true");
-    assert_eq!(backend("prompt=x", silent()).await.path(), "start a b exit", "silence alone is a failure");
+    assert_eq!(
+        backend("prompt=x", silent()).await.path(),
+        "start a b exit",
+        "a silent failure must count as a failure"
+    );
     let ran = backend("prompt=x, auto_status=true", silent()).await;
     assert_eq!(ran.path(), "start a exit");
     let failing = CommandBackend::new("exit 1");
     assert_eq!(
         backend("prompt=x, auto_status=true", failing).await.path(),
         "start a b exit",
-        "a status is a status"
+        "a status must count as a result"
     );
 }
 
@@ -477,7 +484,7 @@ async fn a_prompt_that_nobody_reads_does_no_harm() {
     assert_eq!(ran.text("last_response"), "fine\n");
 }
 
-/// Runs a tool with hooks that write down what they are told, and returns that.
+/// Runs a tool with hooks that write down their input. Returns the run and the inputs.
 async fn hooked(hooks: &str, command: &str) -> (Ran, String, String) {
     let directory = tempfile::tempdir().unwrap();
     let text = format!(
@@ -518,7 +525,7 @@ async fn a_hook_that_says_no_skips_the_tool() {
 async fn failing_after_hook_preserves_outcome() {
     let (ran, ..) = hooked("tool_hooks.post=\"exit 1\"", "true").await;
     assert_eq!(ran.path(), "start a exit");
-    // Nor does one that cannot be started: the command has taken the directory away in which it would run.
+    // A hook that cannot be started does not fail the tool either: the command has removed the hook's working directory.
     let (ran, ..) = hooked("tool_hooks.post=\"true\"", "rmdir $PWD").await;
     assert_eq!((ran.path().as_str(), &*ran.text("tool.exit_code")), ("start a exit", "0"));
 }
@@ -559,12 +566,12 @@ async fn silent_tool_is_killed() {
     clock.advance(Duration::from_secs(10));
     assert_eq!(failure(run).await, "the node showed no activity within the stall timeout of 10s");
     gone(&leader).await;
-    // One that prints now and then goes on, however long it takes.
+    // A command that prints now and then continues, however long it takes.
     let line = "echo $i; echo printed > at$i; until test -e go$i; do sleep 0.01; done";
     let (clock, run) = start(&format!("for i in 1 2 3 4 5; do {line}; done")).await;
     for i in 1..=5 {
         content(&path(&format!("at{i}"))).await;
-        // What is in the pipe by now is read before this is over.
+        // Give the driver time to read the output that is in the pipe.
         tokio::time::sleep(Duration::from_millis(5)).await;
         for _ in 0..10 {
             tokio::task::yield_now().await;

@@ -60,7 +60,7 @@ fn foreign_outcome_names_map_to_own_outcomes() {
             let holds =
                 |text: &str| Condition::parse(text).unwrap().holds(&ConditionFacts::new(status, "", &lookup));
             assert!(holds(&format!("outcome={word}")) && !holds(&format!("outcome!={word}")), "{word}");
-            assert!(!holds(&format!("context.outcome={word}")), "only the outcome has names");
+            assert!(!holds(&format!("context.outcome={word}")), "only the outcome has named values");
         }
     }
     assert!(Condition::parse("outcome=failed").unwrap().is_fail_edge());
@@ -154,7 +154,7 @@ fn conditions_are_bounded() {
     assert!(Condition::parse(&"!".repeat(2000)).unwrap_err().message().contains("nest deeper"));
     assert!(Condition::parse(&"a && ".repeat(2000)).unwrap_err().message().contains("4096"));
     assert!(holds(&format!("{}tests_passed{}", "(".repeat(30), ")".repeat(30))));
-    assert!(Condition::parse("x matches \"(a{1000}){1000}\"").is_err(), "an expression that would be huge");
+    assert!(Condition::parse("x matches \"(a{1000}){1000}\"").is_err(), "an expression above the size limit");
 }
 
 #[test]

@@ -13,17 +13,16 @@ use ferrata_core::store::{CheckpointStore, MemoryStore};
 use ferrata_dot::handler::Registry;
 use ferrata_testing::{Fault, FaultPlan, FaultStore};
 
-/// Which process of a crash it is.
+/// The two processes of a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Process {
-    /// The one that is lost.
+    /// The process that crashes.
     First,
-    /// The one that goes on.
+    /// The process that continues.
     Second,
 }
 
-/// Runs a pipeline once for each crash, and has what came of it checked; the first argument of `check` names the crash. Returns how
-/// many crashes there were.
+/// Runs a pipeline once for each crash, and passes the result to `check` with a name of the crash. Returns the number of crashes.
 pub(crate) async fn at_each_write(
     text: &str,
     registry: impl Fn() -> Registry,
@@ -39,13 +38,13 @@ pub(crate) async fn at_each_write(
     .await
 }
 
-/// Makes the runtime of a process.
+/// Creates the runtime of a process.
 pub(crate) async fn runtime(store: Arc<dyn CheckpointStore>) -> Runtime {
     Runtime::builder_with(store).store_retries(1, Duration::from_millis(1)).build().await.unwrap()
 }
 
-/// As [`at_each_write`], with processes that the test makes: each compiles the pipeline itself. The second does what `before` says, and
-/// goes on with the run `r`.
+/// Like [`at_each_write`], with processes that the test creates. Each compiles the pipeline itself. The second process runs `before`, and continues
+/// the run `r`.
 pub(crate) async fn between(
     process: impl AsyncFn(Arc<dyn CheckpointStore>, Process) -> (Runtime, Graph<Context>),
     before: impl AsyncFn(&Runtime),
@@ -85,5 +84,5 @@ pub(crate) async fn between(
 
 #[expect(clippy::disallowed_methods, reason = "a test that would hang ends by a deadline in real time")]
 async fn within<T>(work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(60), work).await.expect("the run does not come to its end")
+    tokio::time::timeout(Duration::from_secs(60), work).await.expect("the run does not end")
 }

@@ -12,7 +12,7 @@ use ferrata_dot::handler::{Handler, HandlerError, Stage};
 use ferrata_dot::outcome::StageOutcome;
 use serde_json::{Value, json};
 
-/// Says which item it was given; the item `bad` fails.
+/// Returns the item of its branch. The item `bad` fails.
 #[derive(Clone, Debug)]
 struct Says;
 
@@ -28,7 +28,7 @@ impl Handler for Says {
     }
 }
 
-/// A list of these items, a branch of two nodes for each, and where they meet.
+/// A fork over these items, with a branch of two nodes for each item, and a join.
 fn listed(items: &str, attributes: &str) -> String {
     format!(
         "first [does=\"success/list:{items}\"] p [type=parallel{attributes}] one [type=says] two [type=says] f [type=\"parallel.fan_in\"] bad \
@@ -78,7 +78,11 @@ async fn empty_list_continues_at_fan_in() {
     let without = listed("", "")
         .replace("f [type=\"parallel.fan_in\"]", "")
         .replace("two -> f f -> exit f -> bad", "two -> exit two -> bad");
-    assert_eq!(ran(&without).await.path(), "start first p two exit", "they meet at the next node");
+    assert_eq!(
+        ran(&without).await.path(),
+        "start first p two exit",
+        "the branches must join at the next node"
+    );
 }
 
 #[tokio::test]
@@ -159,7 +163,7 @@ async fn items_begin_at_a_fork_alone() {
     let text = source("a start -> a -> exit [for_each=list]");
     let error = Compiler::new(registry()).compile(&pipeline(&text)).unwrap_err();
     assert!(error.message().contains("`for_each` starts one branch per item"), "{error}");
-    // An inner fork would be one of several branches, whose own could not be told apart.
+    // An inner fork would be part of several branches, and its own branches could not be distinguished.
     let inner = listed("x+y", "").replace(
         "one -> two -> f",
         "one -> q q [type=parallel] deep g [type=\"parallel.fan_in\"] q -> deep -> g g -> two -> f",

@@ -25,7 +25,7 @@ async fn run_enters_chosen_node_with_its_context() {
     assert_eq!(path_of(&store, &RunKey::try_from("again").unwrap()).await.join(" "), "c exit");
     assert_eq!(context.get::<String>("color").unwrap().as_deref(), Some("red"));
     assert_eq!(context.get::<bool>("mended").unwrap(), Some(true));
-    // The run it comes from is as it was.
+    // The source run is unchanged.
     assert_eq!(path_of(&store, run.run()).await.join(" "), "start a b");
 }
 

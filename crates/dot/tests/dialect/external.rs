@@ -1,4 +1,4 @@
-//! Nodes that must not be repeated.
+//! `External` nodes, which must not be repeated.
 #![expect(clippy::disallowed_methods, reason = "a deadline in real time")]
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::Context;
 use ferrata_core::store::{CheckpointStore, HeaderRange, MemoryStore};
 
-/// Runs a pipeline of one node; how it ended and how often the node was begun.
+/// Runs a pipeline of one node. Returns the outcome, and the number of starts of the node.
 async fn ended(node: &str) -> (Outcome<Context>, usize) {
     let store = MemoryStore::new();
     let runtime = Runtime::builder(store.clone()).build().await.unwrap();
@@ -31,7 +31,7 @@ async fn external_node_asks_for_unknown_outcome_and_continues() {
     while path_of(&store, run.run()).await.is_empty()
         || store.headers(run.run(), HeaderRange::newest(1)).await.unwrap().items[0].kind != RecordKind::Intent
     {
-        assert!(std::time::Instant::now() < deadline, "the intent is not written");
+        assert!(std::time::Instant::now() < deadline, "the intent is not recorded");
         tokio::task::yield_now().await;
     }
     drop((first, run));
@@ -44,7 +44,7 @@ async fn external_node_asks_for_unknown_outcome_and_continues() {
     assert_eq!(path_of(&store, run.run()).await.join(" "), "start a b exit");
 }
 
-/// A node that must not be repeated was: by its retries, when it had timed out, panicked, or met a transient error.
+/// An `External` node is not retried after a timeout, a panic or a transient error, unless the attempt reports that nothing was done.
 #[tokio::test]
 async fn external_node_retries_only_if_nothing_happened() {
     for (does, begun, why) in [
@@ -54,7 +54,7 @@ async fn external_node_retries_only_if_nothing_happened() {
         ("permanent", 1, "the key is wrong"),
         ("no_status", 1, "nobody said"),
         ("fail", 1, "a failed"),
-        // Whoever asks to be tried again says that nothing was done.
+        // The outcome `retry` reports that nothing was done.
         ("retry,transient", 2, "the network is away"),
     ] {
         let node = format!("a [does=\"{does}\", effect=external, max_retries=3, timeout=\"20ms\"]");

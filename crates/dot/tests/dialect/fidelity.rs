@@ -25,7 +25,7 @@ struct Heard {
     single: bool,
 }
 
-/// Records its input, and answers with the number of letters in the node's `says`.
+/// A backend that records its input. The node's `says` is the number of dots that it appends to its answer.
 #[derive(Clone, Debug, Default)]
 struct Ear(Arc<Mutex<Vec<Heard>>>);
 
@@ -55,7 +55,7 @@ impl Ear {
             .iter()
             .rev()
             .find(|heard| heard.node == node)
-            .unwrap_or_else(|| panic!("{node} was not asked"))
+            .unwrap_or_else(|| panic!("{node} got no input"))
             .clone()
     }
 }
@@ -149,7 +149,7 @@ async fn compact_fidelity_lists_finished_nodes_and_facts() {
         "Goal: ship\nSo far:\n- t: success (the command ended with status 0)\n- a: success (Stage completed: a)\n\
          Known:\n- tool.errors = \n- tool.exit_code = 0\n- tool.output = built\n`a` answered:\nanswer of a\nTask:\ndo b"
     );
-    // The first task has nothing behind it.
+    // No task precedes the first one.
     assert_eq!(heard("a [prompt=\"do a\"] start -> a -> exit").await.of("a").prompt, "do a");
 }
 
@@ -206,11 +206,11 @@ async fn prompt_node_makes_one_backend_call() {
     assert!(ear.of("b").single && !ear.of("a").single);
 }
 
-/// A run in which a person is asked between the tasks, so that a process can end there.
+/// A run with a question between the tasks, so that a process can end there.
 const ASKED: &str = "default_fidelity=full a [thread_id=t] g [shape=hexagon] b [thread_id=t, prompt=\"do b\"] c [thread_id=t] \
                      start -> a -> g -> b -> c -> exit";
 
-/// Runs it with a backend for each process; the person answers in between.
+/// Runs it with a backend for each process. A person answers in between.
 async fn asked(text: &str, first: &Ear, second: &Ear, same_process: bool) -> Context {
     let (store, key) = (MemoryStore::new(), RunKey::try_from("r").unwrap());
     let runtime = Runtime::builder(store.clone()).build().await.unwrap();
@@ -238,7 +238,7 @@ async fn first_task_after_resume_gets_summary_once() {
     let b = second.of("b");
     assert_eq!((b.fidelity, b.thread.as_deref()), (Fidelity::SummaryHigh, Some("t")));
     assert!(b.prompt.contains("- a: success") && b.prompt.contains("> answer of a"), "{}", b.prompt);
-    // Once: from then on the session is one of this process.
+    // The fidelity falls back once. From then on, the session belongs to this process.
     assert_eq!(second.of("c").fidelity, Fidelity::Full);
     assert_eq!(
         context.get_value("internal.fidelity").unwrap(),

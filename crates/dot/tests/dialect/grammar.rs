@@ -6,7 +6,7 @@ use std::time::Duration;
 use ferrata_dot::value::Value;
 use ferrata_dot::{Document, ParseError, ParseErrorKind as Kind, Pipeline};
 
-/// Reads statements inside of a graph.
+/// Parses statements within a graph.
 fn read(statements: &str) -> Pipeline {
     let source = format!("digraph G {{ {statements} }}");
     Pipeline::parse(source.as_bytes()).unwrap_or_else(|error| panic!("{}", error.report("test.dot")))
@@ -16,7 +16,7 @@ fn refuse(source: &str) -> ParseError {
     Pipeline::parse(source.as_bytes()).expect_err(source)
 }
 
-/// The error about statements inside of a graph.
+/// The error of statements within a graph.
 fn refuse_in(statements: &str) -> ParseError {
     refuse(&format!("digraph G {{ {statements} }}"))
 }
@@ -32,7 +32,7 @@ fn one_digraph_per_file() {
     assert_eq!(refuse("digraph A { } digraph B { }").kind(), Kind::SecondGraph);
     assert_eq!(refuse("").kind(), Kind::NotAGraph);
     assert_eq!(refuse("hello").kind(), Kind::NotAGraph);
-    assert_eq!(refuse("digraph { }").kind(), Kind::Unexpected, "the name is required");
+    assert_eq!(refuse("digraph { }").kind(), Kind::Unexpected, "the graph needs a name");
     assert_eq!(refuse("digraph \"\" { }").kind(), Kind::Unexpected);
 }
 
@@ -73,7 +73,7 @@ fn semicolons_are_optional() {
     assert_eq!(with.goal(), without.goal());
 }
 
-/// The tolerated constructs: rule and location.
+/// The rule and line of each tolerated construct.
 fn tolerated(source: &str) -> Vec<(&'static str, usize)> {
     let pipeline = Pipeline::parse(source.as_bytes()).unwrap_or_else(|error| panic!("{source}: {error}"));
     pipeline.tolerated().iter().map(|one| (one.rule, one.span.start)).collect()
@@ -118,7 +118,7 @@ fn ids_are_bare_identifiers() {
     assert!(read("a -> subgraphs -> nodes; subgraphs; nodes").node("nodes").is_some());
 }
 
-/// Names in quotes and empty lists, as Graphviz reads them and several dialects write them, were refused.
+/// Quoted names and empty lists are accepted, as in Graphviz and in several dialects.
 ///
 /// Guarantees: DIALECT-1.
 #[test]
@@ -138,7 +138,7 @@ fn quoted_names_are_ids() {
     assert_eq!(pipeline.edges()[1].to.as_ref(), "plain");
     let rules: std::collections::BTreeSet<_> = tolerated(source).into_iter().map(|(rule, _)| rule).collect();
     assert_eq!(rules.into_iter().collect::<Vec<_>>(), ["empty_list", "quoted_id"]);
-    // Printed and read again, it is the same document.
+    // The printed text parses as the same document.
     let document = ferrata_dot::Document::parse(source.as_bytes()).unwrap();
     assert_eq!(ferrata_dot::Document::parse(document.to_string().as_bytes()).unwrap(), document);
     for two in ["\"a b\" \"a-b\"", "\"a b\" a_b", "a_b \"a b\""] {
@@ -174,7 +174,7 @@ fn unknown_escapes_keep_their_backslash_with_a_warning() {
     assert_eq!(value(&pipeline, "a", "x"), Value::string(r"grep -E 'a\|b' \d+ \é \$HOME"));
     assert_eq!(tolerated(r#"digraph G { a [x="\d"] }"#), [("unknown_escape", 18)]);
     assert_eq!(refuse_in("a [x=\"b\\").kind(), Kind::Unclosed);
-    // What is printed is what was read.
+    // The printed text equals the source.
     let document = Document::parse(br#"digraph G { a [x="\d\\"] }"#).unwrap();
     assert_eq!(Document::parse(document.to_string().as_bytes()).unwrap(), document);
 }
@@ -183,7 +183,7 @@ fn unknown_escapes_keep_their_backslash_with_a_warning() {
 fn strings_are_utf_8() {
     let error = Document::parse(b"digraph G { a [x=\"ab\xFFc\"] }").unwrap_err();
     assert_eq!((error.kind(), error.span().start), (Kind::NotText, 20));
-    assert!(Document::parse(b"digraph G { a // \xFF\n }").is_ok(), "comments are stripped unread");
+    assert!(Document::parse(b"digraph G { a // \xFF\n }").is_ok(), "comments are removed before parsing");
 }
 
 #[test]
@@ -239,7 +239,7 @@ fn defaults_apply_to_later_declarations_in_the_scope() {
     for (node, timeout) in [("a", "1s"), ("b", "2s"), ("c", "3s"), ("d", "1s")] {
         assert_eq!(value(&pipeline, node, "timeout").text(), timeout, "{node}");
     }
-    assert_eq!(pipeline.node("c").unwrap().shape(), "diamond", "a subgraph keeps the defaults around it");
+    assert_eq!(pipeline.node("c").unwrap().shape(), "diamond", "a subgraph inherits the defaults around it");
     let weights: Vec<i64> = pipeline.edges().iter().map(ferrata_dot::pipeline::Edge::weight).collect();
     assert_eq!(weights, [0, 7, 8, 9, 7]);
 }
@@ -259,7 +259,7 @@ fn subgraphs_are_flattened() {
     );
     assert_eq!(pipeline.nodes().iter().map(|node| node.id()).collect::<Vec<_>>(), ["a", "b"]);
     assert_eq!(pipeline.edges().len(), 1);
-    assert_eq!(pipeline.goal(), "outer", "a subgraph's attributes are not the graph's");
+    assert_eq!(pipeline.goal(), "outer", "a subgraph's attributes are not attributes of the graph");
     assert!(pipeline.attributes.get("label").is_none());
 }
 
@@ -289,16 +289,16 @@ fn undeclared_edge_nodes_are_declared_with_warning() {
     );
     let ids: Vec<&str> = pipeline.nodes().iter().map(|node| node.id()).collect();
     assert_eq!(ids, ["a", "ship", "b"]);
-    // As Graphviz has it: the defaults and the class of the place where it is first named.
+    // As in Graphviz, a node has the defaults and the class of the place where it is first named.
     assert_eq!(value(&pipeline, "ship", "timeout").text(), "2s");
     assert_eq!(pipeline.node("ship").unwrap().classes(), ["in"]);
     assert_eq!(value(&pipeline, "b", "timeout").text(), "3s");
-    assert_eq!(value(&pipeline, "a", "timeout").text(), "3s", "a declaration counts, wherever it stands");
+    assert_eq!(value(&pipeline, "a", "timeout").text(), "3s", "a declaration counts wherever it is");
     assert_eq!(tolerated("digraph G { a -> b -> a a }"), [("declared_by_edge", 17)]);
-    // What looks like a slip is none.
+    // These names only look like spelling mistakes.
     assert!(read("implement a implement -> implment -> a").node("implment").is_none());
     assert!(read("step_1 step_1 -> step_2 -> step_1").node("step_2").is_some());
-    // Nor is one that nothing follows, or that nothing leads to: a run would end there with success.
+    // A node without successors or without predecessors is not reported as a spelling mistake of another node.
     assert!(
         read("test a -> tset a").node("tset").is_none() && read("nobody -> a a").node("nobody").is_none()
     );
@@ -322,7 +322,7 @@ fn shapes_stand_for_types() {
         let pipeline = read(&format!("a [shape={shape}]"));
         assert_eq!(pipeline.node("a").unwrap().handler_type(known), handler);
     }
-    assert_eq!(read("a").node("a").unwrap().handler_type(known), "codergen", "box is the default");
+    assert_eq!(read("a").node("a").unwrap().handler_type(known), "codergen", "box must be the default shape");
     assert_eq!(read("a [shape=egg]").node("a").unwrap().handler_type(known), "codergen");
 }
 

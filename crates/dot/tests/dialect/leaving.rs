@@ -18,7 +18,7 @@ use ferrata_dot::handler::{Handler, HandlerError, Registry, Stage};
 use ferrata_dot::outcome::StageOutcome;
 use serde_json::Value;
 
-/// Never ends, and counts how often it is dropped.
+/// A handler that never ends, and counts its drops.
 #[derive(Clone, Debug, Default)]
 struct Endless {
     begun: Arc<AtomicUsize>,
@@ -42,7 +42,7 @@ impl Handler for Endless {
     }
 }
 
-/// Waits until that many others have begun, and succeeds or fails as the node says.
+/// A handler that waits until the given number of others have started, and then succeeds or fails as the node's attribute says.
 #[derive(Clone, Debug)]
 struct After(Endless);
 
@@ -50,7 +50,7 @@ struct After(Endless);
 impl Handler for After {
     async fn run(&self, stage: &Stage) -> Result<StageOutcome, HandlerError> {
         let wanted: usize = stage.node.attributes.text("after").parse().unwrap();
-        // Once more than it takes: as other work, it takes longer than what is recorded meanwhile.
+        // Wait longer than necessary, as real work would, until the other records are written.
         let mut turns = 0;
         while self.0.begun.load(Ordering::SeqCst) < wanted || turns < 50 {
             turns += 1;
@@ -75,7 +75,7 @@ fn fork(attributes: &str, branches: &str) -> String {
 }
 
 async fn within<T>(work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(60), work).await.expect("the run does not come to its end")
+    tokio::time::timeout(Duration::from_secs(60), work).await.expect("the run does not end")
 }
 
 fn outcomes(ran: &Ran) -> Vec<(String, String)> {
@@ -99,7 +99,7 @@ async fn first_success_leaves_the_others() {
         within(run_with(&fork(", join_policy=first_success", ENDLESS), with(&endless), Context::new())).await;
     assert_eq!(outcomes(&ran), pairs(&[("a", "success"), ("b", "skipped"), ("c", "skipped")]));
     assert!(ran.path.contains(&"ok".to_owned()), "{}", ran.path());
-    // What comes after a node that was left does not run, and what was at work is dropped before the fan-in.
+    // No node after an abandoned node runs, and running nodes are dropped before the fan-in.
     assert!(!ran.path.contains(&"d".to_owned()), "{}", ran.path());
     assert_eq!(endless.dropped.load(Ordering::SeqCst), 2);
     assert!(ran.context().keys().all(|key| !key.starts_with("internal.")), "{:?}", ran.context());
@@ -147,7 +147,7 @@ async fn fail_fast_leaves_the_others_and_fails() {
     let ran = within(run_with(&text, with(&endless), Context::new())).await;
     assert_eq!(outcomes(&ran), pairs(&[("a", "fail"), ("b", "skipped")]));
     assert!(ran.path.contains(&"bad".to_owned()), "{}", ran.path());
-    assert!(ran.text("outcome") == "success", "the run goes on at `bad`");
+    assert!(ran.text("outcome") == "success", "the run must continue at `bad`");
 }
 
 #[tokio::test]
@@ -165,7 +165,7 @@ async fn what_waits_for_room_is_left() {
     let text = fork(", join_policy=first_success, max_parallel=1", &branches);
     let ran = within(run_with(&text, with(&endless), Context::new())).await;
     let left = outcomes(&ran).iter().filter(|(_, outcome)| outcome == "skipped").count();
-    // At least the last of them: how far the others get is chance.
+    // At least the last one is abandoned. The progress of the others is random.
     assert!(left >= 1, "{:?}", outcomes(&ran));
 }
 
@@ -206,7 +206,7 @@ async fn question_in_abandoned_branch_is_withdrawn() {
     let graph = compile(&text, registry());
     let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
     let Outcome::Interrupted(questions) = within(run.wait()).await.unwrap() else {
-        panic!("nobody is asked")
+        panic!("the gate must not ask")
     };
     assert_eq!(questions.len(), 2);
     runtime.respond(run.run(), "g", Answer::accept("yes").unwrap()).await.unwrap();
@@ -219,10 +219,10 @@ async fn question_in_abandoned_branch_is_withdrawn() {
 
 #[tokio::test]
 async fn crash_at_any_write_abandons_same_branches() {
-    // Only `a` can decide, so that what is left is the same each time.
+    // Only `a` can decide the join, so that the same nodes are abandoned each time.
     let text = fork(", join_policy=first_success", ENDLESS);
     let process = async |store: Arc<dyn CheckpointStore>, process| {
-        // The next process begins `b` and `c` again, unless it finds them recorded or the join decided.
+        // The next process starts `b` and `c` again, unless their ends or the decision of the join are recorded.
         let begun = if process == Process::First { 0 } else { 2 };
         let endless = Endless { begun: Arc::new(AtomicUsize::new(begun)), ..Endless::default() };
         (runtime(store).await, compile(&text, with(&endless)))

@@ -20,24 +20,24 @@ async fn loop_without_wait_ends_after_hundred_visits() {
     assert!(ran.failure().contains("`max_node_visits`"), "{}", ran.failure());
     assert_eq!(ran.path.iter().filter(|node| *node == "a").count(), 101);
     let ran = run("max_steps=500 max_node_visits=0 a start -> a a -> a [weight=1] a -> exit").await;
-    assert!(ran.path.len() > 400, "0 is any number: {}", ran.failure());
+    assert!(ran.path.len() > 400, "0 must mean no limit: {}", ran.failure());
     let ran = run(
         "a [does=\"fail\", goal_gate=true, retry_target=a] start -> a a -> exit [condition=\"outcome=fail\"]",
     )
     .await;
     assert!(ran.failure().contains("more than 100 times"), "{}", ran.failure());
     let waits = "a w [type=wait, duration=1ms] start -> a -> w w -> a [weight=1] w -> exit max_steps=300";
-    assert!(run(waits).await.failure().contains("steps"), "a loop that waits has no limit of visits");
-    // A gate whose edges all have conditions asks nobody.
+    assert!(run(waits).await.failure().contains("steps"), "a loop that waits must have no limit of visits");
+    // A gate whose edges all have conditions does not ask.
     let gate = "w g [type=\"wait.human\", prompt=\"\"] fix start -> w -> g g -> exit [condition=\"context.human=yes\"] \
                 g -> fix [condition=\"outcome=fail\"] fix -> g";
     let ran = run(gate).await;
     assert!(ran.failure().starts_with("the run came to `g` more than 100 times"), "{}", ran.failure());
-    // A fresh start does not count anew.
+    // A fresh start does not reset the count.
     let ran =
         run("a b start -> a -> b b -> a [condition=\"outcome=success\", loop_restart=true] b -> exit").await;
     assert!(ran.failure().contains("more than 100 times"), "{}", ran.failure());
-    // Each branch of a fork for many items comes to its nodes once.
+    // Each branch of a fork over many items visits its nodes once.
     let list: Vec<String> = (0..150).map(|at| at.to_string()).collect();
     let many = format!(
         "a [does=\"success/list:{}\"] p [type=parallel] b f [type=\"parallel.fan_in\"] c [does=\"success/again:yes success/again:no\"] \
@@ -47,7 +47,7 @@ async fn loop_without_wait_ends_after_hundred_visits() {
     assert!(run(&many).await.path.len() > 300);
 }
 
-/// How often the run comes to `work` in a loop through a gate that an answerer or a person answers a hundred and fifty times with `again`.
+/// Number of visits to `work` in a loop through a gate. An answerer or a person answers the gate 150 times with `again`.
 async fn visits_through_gate(answers_itself: bool) -> (usize, String) {
     let statements =
         "work g [type=\"wait.human\"] start -> work -> g g -> work [label=again] g -> exit [label=done]";
@@ -73,10 +73,10 @@ async fn visits_through_gate(answers_itself: bool) -> (usize, String) {
             }
         }
     }
-    unreachable!("the loop ends")
+    unreachable!("the loop must end")
 }
 
-/// With `--auto-answer`, a gate in a loop spent money for ten thousand steps.
+/// With `--auto-answer`, a gate does not exempt a loop from the limit of visits.
 ///
 /// Guarantees: DOT-20.
 #[tokio::test]

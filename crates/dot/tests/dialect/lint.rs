@@ -13,16 +13,16 @@ fn pipeline(statements: &str) -> Pipeline {
     pipeline
 }
 
-/// What is fine around the statements that a test is about: a start, an exit and an edge to and from `a`.
+/// A valid frame for the statements of a test: a start, an exit, and an edge to and from `a`.
 const FRAME: &str =
     "start [shape=Mdiamond] exit [shape=Msquare] start -> a -> exit edge [label=\"\"] node [prompt=\"do\"] ";
 
-/// What is found in the frame with these statements, as lines.
+/// The diagnostics of these statements in the frame.
 fn found(statements: &str) -> Vec<Diagnostic> {
     Linter::default().lint(&pipeline(&format!("{FRAME}{statements}")))
 }
 
-/// The one diagnostic of these statements.
+/// The only diagnostic of these statements.
 fn only(statements: &str) -> Diagnostic {
     let mut all = found(statements);
     assert_eq!(all.len(), 1, "{all:#?}");
@@ -36,7 +36,7 @@ fn check(statements: &str, rule: &str, severity: Severity, node: Option<&str>, e
     assert_eq!((&*one.rule, one.severity), (rule, severity), "{one}");
     assert_eq!(one.node.as_deref(), node, "{one}");
     assert_eq!(one.edge.as_ref().map(|(from, to)| (&**from, &**to)), edge, "{one}");
-    assert_ne!(one.span.end, 0, "{one} names no place");
+    assert_ne!(one.span.end, 0, "{one} has no location");
 }
 
 /// Guarantees: LINT-2.
@@ -65,8 +65,8 @@ fn terminal_node() {
 #[test]
 fn reachability() {
     check("a orphan orphan -> exit", "reachability", Severity::Error, Some("orphan"), None);
-    assert_eq!(found("a [retry_target=fix] fix -> a fix"), [], "a jump is a way");
-    assert_eq!(found("a graph [retry_target=fix] fix -> a fix"), [], "so is a jump of the graph");
+    assert_eq!(found("a [retry_target=fix] fix -> a fix"), [], "a jump must count as a path");
+    assert_eq!(found("a graph [retry_target=fix] fix -> a fix"), [], "a jump of the graph must count, too");
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn type_known() {
     assert_eq!(own.lint(&pipeline(&format!("{FRAME} a [type=toool]"))), []);
 }
 
-/// An edge whose condition asks for a key that nothing sets was never taken, and nothing said so.
+/// Lint reports a condition on a key that nothing sets.
 #[test]
 fn condition_keys() {
     for key in [
@@ -147,7 +147,7 @@ fn condition_keys() {
     }
 }
 
-/// A variable of a command that nothing sets is an empty text to the shell, and lint looked at prompts alone.
+/// Lint reports a variable of a command that nothing sets, because the shell would see an empty text.
 #[test]
 fn command_variables() {
     let told = |command: &str| {
@@ -222,7 +222,7 @@ fn unused_variables() {
     assert_eq!(found("a [prompt=\"costs $5 and $goal\"] goal=\"ship\""), []);
 }
 
-/// Templates reached the model as they stood, and lint had no word for them.
+/// Lint reports template syntax, which the model would get literally.
 #[test]
 fn template_variables_and_statements() {
     check("a [prompt=\"use {{ language }}\"]", "unused_variables", Severity::Warning, Some("a"), None);
@@ -234,7 +234,7 @@ fn template_variables_and_statements() {
     assert_eq!(
         found("a [prompt=\"to $target\"] params=\"target, other\""),
         [],
-        "declared as another dialect does"
+        "declared as in another dialect"
     );
     check("a [prompt=\"{% if x %}y{% endif %}\"]", "template_statements", Severity::Error, Some("a"), None);
 }
@@ -256,7 +256,7 @@ fn attribute_type() {
     assert_eq!(found("a [timeout=\"900s\", goal_gate=\"false\", max_retries=\"3\"]"), []);
 }
 
-/// Lint reports each of these mistakes. Otherwise the pipeline stops in the middle, asks nobody, or ignores an attribute.
+/// Lint reports each of these mistakes. Otherwise the pipeline stops in the middle, does not ask, or ignores an attribute.
 ///
 /// Guarantees: LINT-4.
 #[test]
@@ -352,7 +352,7 @@ fn what_other_dialects_write_is_told_and_taken() {
     assert_eq!(found("default_max_retries=1 a [retry_on=fail]"), []);
 }
 
-/// Lint had no word for what `run` then refused, with the advice to lint.
+/// Lint reports every mistake that `run` refuses.
 ///
 /// Guarantees: DIALECT-1.
 #[test]
@@ -433,7 +433,7 @@ fn custom_rules_follow_the_built_in_ones() {
     struct NoLabels;
     impl LintRule for NoLabels {
         fn check(&self, view: &View<'_>, found: &mut Vec<Diagnostic>) {
-            assert!(found.iter().any(|one| one.rule == "high_retry_count"), "built-in rules come first");
+            assert!(found.iter().any(|one| one.rule == "high_retry_count"), "built-in rules must come first");
             let labelled = view.nodes().filter(|(_, node)| node.attributes.is_own("label"));
             found.extend(labelled.map(|(_, node)| {
                 Diagnostic::new("no_labels", Severity::Warning, "has a label").at_node(node).fix("remove it")
@@ -456,7 +456,7 @@ fn a_report_shows_the_place() {
     );
 }
 
-/// Branches that no fan-in closes run, but perhaps not as their author thought.
+/// Lint warns of branches without a fan-in.
 #[test]
 fn lint_reports_unusual_open_branches() {
     use ferrata_dot::compile::Compiler;

@@ -31,7 +31,7 @@ const PARENT: &str = "digraph P { goal=ship start [shape=Mdiamond] exit [shape=M
 const CHILD: &str = "digraph C { start [shape=Mdiamond] exit [shape=Msquare] node [retry_policy=none, type=scripted] \
      a [does=\"success/size:big\"] b start -> a -> b [condition=\"color=red\"] b -> exit }";
 
-/// A store with a clock that goes on when nothing else can happen, a directory with the child's file, and processes on them.
+/// A store with a clock that advances when nothing else can happen, a directory with the child's file, and processes on them.
 struct World {
     time: testing::World,
     memory: MemoryStore,
@@ -100,13 +100,13 @@ async fn manager_starts_child_and_shares_its_success() {
     let world = World::new(PARENT, CHILD);
     let Outcome::Completed(context) = world.run().await else { panic!("not completed") };
     assert_eq!(path_of(&world.memory, &key("r")).await.join(" "), "start first m exit");
-    // The child has an id that can be told beforehand, and knows what its parent knows.
+    // The child has a predictable id, and the context of its parent.
     assert_eq!(path_of(&world.memory, &key("r.m.1")).await.join(" "), "start a b exit");
     assert_eq!(text(&context, "stack.child.run"), "r.m.1");
     assert_eq!(text(&context, "stack.child.status"), "completed");
     let child = context.get_value("stack.child.context").unwrap();
     assert_eq!((&child["size"], &child["color"]), (&json!("big"), &json!("red")));
-    assert!(!context.contains_key("size"), "nothing of the child is merged");
+    assert!(!context.contains_key("size"), "no value of the child must be merged");
     assert_eq!(
         world.memory.head(&key("r.m.1")).await.unwrap().unwrap().facts.labels.get("ferrata.parent"),
         Some("r")
@@ -149,7 +149,7 @@ async fn a_timeout_ends_the_child() {
     assert_eq!(world.status("r.m.1").await, Some(RunStatus::Cancelled));
 }
 
-/// Comes to nothing the first time, and succeeds from then on.
+/// A handler that fails in its first execution, and succeeds later.
 #[derive(Clone, Debug, Default)]
 struct Later {
     hangs: bool,
@@ -167,7 +167,7 @@ impl Handler for Later {
     }
 }
 
-/// The verdict on the first child, its cycles and its time were those of the second one, which was cancelled as soon as it had begun.
+/// A retried manager starts a new child with its own cycles, time and verdict.
 #[tokio::test]
 async fn retried_manager_gives_new_child_fresh_limits() {
     let child = CHILD.replace("b start", "b [type=later] start");
@@ -256,7 +256,7 @@ async fn without_autostart_the_child_is_waited_for() {
     assert!(world.time.pass(run.wait()).await.unwrap().completed().is_some());
 }
 
-/// Says once what is to be done, and writes down every prompt.
+/// A backend that gives one instruction, and records every prompt.
 #[derive(Clone, Debug, Default)]
 struct Supervisor(Arc<Mutex<Vec<(String, String)>>>);
 
@@ -305,7 +305,7 @@ async fn a_crash_at_any_write_changes_no_result() {
     let Outcome::Completed(calm) = world.run().await else { panic!("not completed") };
     let calm_child = path_of(&world.memory, &key("r.m.1")).await;
     let process = async |store: Arc<dyn CheckpointStore>, _| world.process_on(store, registry()).await;
-    // Whoever goes on takes over both runs: the first process is dead, and its heartbeat has not run out yet.
+    // Take over both runs, because the first process is dead and its heartbeat has not expired.
     let take_child = async |second: &Runtime| {
         let head = second.head(&key("r.m.1")).await.unwrap();
         if head.is_some_and(|head| head.status == RunStatus::InProgress) {
@@ -314,7 +314,7 @@ async fn a_crash_at_any_write_changes_no_result() {
         }
     };
     let known = |context: &Context| {
-        // How many cycles it takes is a matter of time.
+        // The number of cycles depends on timing.
         let kept = context.iter().filter(|(key, _)| *key != "stack.child.cycles");
         kept.map(|(key, value)| (key.to_owned(), value.clone())).collect::<Vec<_>>()
     };
@@ -339,7 +339,7 @@ async fn manager_idles_between_cycles_and_counts_across_restarts() {
     let world =
         World { memory: MemoryStore::with_clock(Arc::clone(&clock) as _), ..World::new(&parent, child) };
     let begun = clock.now();
-    // Each half hour a process that looks whether there is something to do.
+    // Every half hour, a process checks for work.
     for number in 0.. {
         let builder = Runtime::builder(world.memory.clone())
             .clock(Arc::clone(&clock) as _)
@@ -354,14 +354,14 @@ async fn manager_idles_between_cycles_and_counts_across_restarts() {
         runtime.shutdown(Duration::ZERO).await.unwrap();
         match outcome {
             Outcome::Completed(context) => {
-                // Cycles at 0 h, 1 h and 2 h, and one when the child ends, which whoever takes up its parent takes up, too.
+                // The cycles are at 0 h, 1 h and 2 h, and at the end of the child, whose process also claims the parent.
                 assert_eq!(context.get_value("stack.child.cycles"), Some(&json!(4)));
                 assert_eq!(clock.now().since(begun), 5 * hour / 2);
                 break;
             }
             Outcome::Sleeping { until } => {
                 assert!(until > clock.now() && until.since(clock.now()) <= hour, "{until}");
-                assert!(number < 12, "it does not come to its end");
+                assert!(number < 12, "the run does not end");
                 clock.advance(hour / 2);
             }
             other => panic!("{other:?}"),
@@ -370,7 +370,7 @@ async fn manager_idles_between_cycles_and_counts_across_restarts() {
     assert_eq!(world.status("r.m.1").await, Some(RunStatus::Completed));
 }
 
-/// A run of an earlier version had started its child as any other run: whoever goes on with it must not take that for a child of its own.
+/// A run of an earlier version had started its child as an independent run. A process that continues the parent must not take it for its child.
 ///
 /// Guarantees: DOT-16.
 #[tokio::test]
@@ -389,7 +389,7 @@ async fn manager_refuses_foreign_run_with_child_id() {
         failure.message
     );
     assert_eq!(world.status("r.m.1").await, Some(RunStatus::Completed));
-    // Purged, it makes room for a child.
+    // After a purge, the id is free for a child.
     runtime.purge(&key("r.m.1")).await.unwrap();
     let (second, graph) = world.process(registry()).await;
     second.retry(&key("r")).await.unwrap();

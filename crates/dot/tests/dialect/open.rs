@@ -9,7 +9,7 @@ use ferrata_core::store::MemoryStore;
 use ferrata_dot::compile::Compiler;
 use serde_json::{Value, json};
 
-/// Returns id and outcome of each branch, in the order of the fork's edges.
+/// Returns the id and outcome of each branch, in the order of the fork's edges.
 fn results(ran: &Ran) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let all = ran.context().get::<Vec<Value>>("parallel.results").unwrap().unwrap();
@@ -24,7 +24,7 @@ fn times(ran: &Ran, node: &str) -> usize {
     ran.path.iter().filter(|visited| *visited == node).count()
 }
 
-/// Checks a run against its path, with the nodes sorted into before, inside and after the branches.
+/// Compares a run with its path. Nodes are grouped into those before, within and after the branches.
 fn ends_with(ran: &Ran, tail: &str) {
     assert!(ran.path().ends_with(tail), "{}", ran.path());
 }
@@ -42,7 +42,7 @@ async fn branches_join_at_nearest_common_successor() {
 
 #[tokio::test]
 async fn join_node_with_work_has_own_outcome() {
-    // One branch fails: the work is done, and told of it. All fail: it is not done.
+    // If one branch fails, the fork succeeds and reports the failure. If all fail, the fork fails.
     let text = |b: &str| {
         format!(
             "p [type=parallel] a [does=fail] b [does={b}] both [does=\"success/seen:yes\"] bad start -> p p -> a -> both p -> b -> both \
@@ -76,7 +76,7 @@ async fn decision_at_join_uses_branch_outcomes() {
 /// Guarantees: BRANCH-7.
 #[tokio::test]
 async fn branches_without_join_end_separately_then_run() {
-    // To the exit, to nowhere, and both.
+    // Branches that lead to the exit, to no node, and both.
     for branches in
         ["a -> exit b -> exit", "a -> exit b2 b -> b2", "b2 b -> b2 c -> exit [condition=\"outcome=fail\"]"]
     {
@@ -87,13 +87,13 @@ async fn branches_without_join_end_separately_then_run() {
         assert_eq!(results(&ran), of(&[("a", "success"), ("b", "success")]));
         assert!(ran.context().keys().all(|key| !key.starts_with("internal.")), "{:?}", ran.context());
     }
-    // What they came to together is what the run comes to.
+    // The combined result of the branches is the result of the run.
     let failure =
         run("p [type=parallel] a [does=fail] b [does=fail] start -> p p -> a -> exit p -> b -> exit")
             .await
             .failure();
     assert!(failure.contains("0 of 2 branches succeeded: a failed"), "{failure}");
-    // A gate in a branch is asked there.
+    // The goal gate of a branch is checked in the branch.
     let gate =
         "p [type=parallel] a [goal_gate=true, does=skipped] b start -> p p -> a -> exit p -> b -> exit";
     assert!(run(gate).await.failure().contains("`a` did not succeed"));
@@ -112,7 +112,7 @@ async fn back_edge_to_fork_waits_for_all_branches() {
 /// Guarantees: BRANCH-8.
 #[tokio::test]
 async fn jump_out_of_branch_waits_for_all_branches() {
-    // To a node before the fork; without a fan-in as with one.
+    // The branches join at a node before the fork, with and without a fan-in.
     for (meets, kind) in [("f", "type=\"parallel.fan_in\""), ("both", "does=\"success/seen:yes\"")] {
         let ran = run(&format!(
             "plan p [type=parallel] a [does=\"fail success\", retry_target=plan] b {meets} [{kind}] start -> plan -> p \
@@ -125,7 +125,7 @@ async fn jump_out_of_branch_waits_for_all_branches() {
         );
         ends_with(&ran, &format!("{meets} exit"));
     }
-    // To a node behind them: what is between the two is left out, and a gate of it is not missed.
+    // The branches lead to a node after their join. The node in between is skipped, and its goal gate is not checked.
     let ran = run(
         "p [type=parallel] a [does=fail] b both [goal_gate=true] late start -> p p -> a -> both p -> b -> both \
          a -> late [condition=\"outcome=fail\"] both -> late -> exit",
@@ -187,7 +187,7 @@ async fn crash_at_any_write_preserves_open_branches() {
     assert_eq!(calm.context().get::<Value>("parallel.results").unwrap().unwrap()[0]["id"], json!("b2"));
 }
 
-/// Draws numbers, so that a case can be told by its seed.
+/// Random numbers from a seed, so that a failing case can be repeated.
 struct Draw(u64);
 
 impl Draw {
@@ -197,7 +197,7 @@ impl Draw {
     }
 }
 
-/// A pipeline of up to eight nodes with edges anywhere, one or two of which are forks.
+/// A pipeline of up to eight nodes with random edges. One or two of the nodes are forks.
 fn drawn(seed: u64) -> String {
     let mut draw = Draw(seed);
     let nodes = 4 + draw.below(5);
@@ -227,7 +227,7 @@ fn drawn(seed: u64) -> String {
     text
 }
 
-/// For any edges, a pipeline that compiles ends by itself and leaves nothing of its branches.
+/// With any edges, a pipeline that compiles ends, and leaves no branch active.
 ///
 /// Guarantees: BRANCH-9.
 #[tokio::test]

@@ -18,7 +18,7 @@ use ferrata_dot::handler::{Handler, HandlerError, Stage};
 use ferrata_dot::outcome::StageOutcome;
 use serde_json::{Value, json};
 
-/// A fork `p` with these attributes, a fan-in `f`, and these branches, which begin with `p -> x` and end with `-> f`.
+/// A fork `p` with these attributes, a fan-in `f`, and these branches. They begin with `p -> x` and end with `-> f`.
 fn fork(attributes: &str, branches: &str) -> String {
     format!(
         "p [type=parallel{attributes}] f [type=\"parallel.fan_in\"] ok bad start -> p f -> ok [condition=\"outcome=success\"] \
@@ -26,7 +26,7 @@ fn fork(attributes: &str, branches: &str) -> String {
     )
 }
 
-/// Branches `b0`, `b1` and so on that do what the words say.
+/// Branches `b0`, `b1` and so on with these outcomes.
 fn branches(words: &[&str]) -> String {
     let branch = |(at, word): (usize, &&str)| format!("b{at} [does=\"{word}\"] p -> b{at} -> f ");
     words.iter().enumerate().map(branch).collect()
@@ -36,7 +36,7 @@ fn results(ran: &Ran) -> Vec<Value> {
     ran.context().get::<Vec<Value>>("parallel.results").unwrap().unwrap()
 }
 
-/// What the fan-in leads to: `ok` after success, `bad` after failure, `exit` after partial success.
+/// The target of the fan-in: `ok` after success, `bad` after failure, `exit` after partial success.
 async fn joined(attributes: &str, words: &[&str]) -> String {
     let ran = run(&fork(attributes, &branches(words))).await;
     let at = ran.path.iter().position(|node| node == "f").unwrap();
@@ -146,7 +146,7 @@ async fn dead_end_branch_ends_with_its_outcome() {
     ))
     .await;
     let found: Vec<_> = results(&ran).iter().map(|one| (one["id"].clone(), one["outcome"].clone())).collect();
-    // None of the edges of `a` holds; nothing follows `d`.
+    // No edge of `a` matches, and `d` has no successor.
     let expected = [("a", "fail"), ("b", "success"), ("c", "success")];
     assert_eq!(found, expected.map(|(id, outcome)| (json!(id), json!(outcome))));
     let why = results(&ran)[0]["failure_reason"].as_str().unwrap().to_owned();
@@ -216,7 +216,7 @@ async fn a_goal_gate_in_a_branch_counts() {
     assert_eq!(ran.path.iter().filter(|node| *node == "exit").count(), 2, "{}", ran.path());
 }
 
-/// Counts how many of it are at work at once.
+/// Counts its concurrent executions.
 #[derive(Clone, Debug, Default)]
 struct Busy {
     now: Arc<AtomicUsize>,
@@ -287,7 +287,7 @@ async fn a_crash_at_any_write_changes_no_result() {
     let crashes = at_each_write(&text, registry, |what, ran| {
         assert_eq!(ran.context(), calm.context(), "{what}");
         let (mut went, mut expected) = (ran.path.clone(), calm.path.clone());
-        // Which of two branches ends first is chance.
+        // The branches end in any order.
         went.sort();
         expected.sort();
         assert_eq!(went, expected, "{what}");

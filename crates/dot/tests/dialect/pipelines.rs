@@ -17,7 +17,7 @@ use ferrata_dot::outcome::StageOutcome;
 use ferrata_testing::{Fault, FaultPlan, FaultStore};
 use serde_json::json;
 
-/// Runs, and expects success along a path.
+/// Checks that a run succeeds along a path.
 #[track_caller]
 fn completes(ran: &Ran, path: &str) {
     let _ = ran.context();
@@ -87,7 +87,7 @@ const PATHS: &[(&str, &str)] = &[
         "start a b exit",
     ),
     ("a [does=panic] b start -> a a -> b [condition=\"outcome=fail\"] a -> exit b -> exit", "start a b exit"),
-    // A conditional node decides on the outcome of the node before it.
+    // A conditional node uses the outcome of the node before it.
     (
         "a [does=\"fail success\"] g [type=conditional] start -> a -> g g -> exit [condition=\"outcome=success\"] g -> a [condition=\"outcome!=success\"]",
         "start a g a g exit",
@@ -158,7 +158,7 @@ const PATHS: &[(&str, &str)] = &[
     ("a [does=\"hang,success\", timeout=20ms, max_retries=1] start -> a -> exit", "start a exit"),
     // A run that ends where no edge leads on.
     ("a b start -> a a -> b [condition=\"outcome=success\"] a -> exit", "start a b"),
-    // Several exits, with goal gates at each.
+    // Several exits, with goal gates before each.
     (
         "a [does=fail] c [shape=Msquare, type=\"\"] start -> a a -> c [condition=\"outcome=fail\"] a -> exit",
         "start a c",
@@ -174,7 +174,7 @@ const PATHS: &[(&str, &str)] = &[
     ),
 ];
 
-/// The same for pipelines with branches, whose nodes may end in another order after a crash.
+/// Pipelines with branches, whose nodes may end in another order after a crash.
 const BRANCHES: &[(&str, &str)] = &[
     (
         "p [type=parallel] a b f [type=parallel.fan_in] start -> p p -> a -> f p -> b -> f f -> exit",
@@ -205,7 +205,7 @@ async fn pipelines_take_their_paths() {
     assert!(PATHS.len() >= 40);
 }
 
-/// A table of pipelines that fail: statements, path and reason.
+/// Pipelines that fail: statements, path and reason.
 const FAILURES: &[(&str, &str, &str)] = &[
     ("a [does=fail] start -> a -> exit", "start a", "a failed"),
     (
@@ -240,14 +240,14 @@ const FAILURES: &[(&str, &str, &str)] = &[
         "start a a",
         "the node needs visit 3, and at most 2 are allowed; raise `max_visits`",
     ),
-    // A run that stops in the middle has not done what it was to do.
+    // A run that ends in the middle has failed.
     (
         "a [does=\"success/label:x\"] b start -> a a -> exit [condition=\"outcome=succes\"] a -> b [condition=\"!outcome=success\"] b -> exit",
         "start a",
         "`a` ended with `success` with the label `x`, and no condition of its edges holds: to `exit` if `outcome=succes`, to `b` if \
          `!outcome=success`; add an edge without a condition",
     ),
-    // So its goal gates are asked where no edge leads on, too.
+    // Its goal gates are also checked where no edge matches.
     (
         "a [goal_gate=true, does=skipped] b start -> a a -> b [weight=1] a -> exit",
         "start a b",
@@ -284,12 +284,12 @@ pub(crate) async fn result(
     (path_of(store, key).await, status, context)
 }
 
-/// Lets a process die at one write, and another one go on with the run.
+/// Crashes a process at one write, and continues the run in another.
 async fn crash(statements: &str, at: u64, fault: Fault) -> Option<(Vec<String>, String, Context)> {
     let (memory, key) = (MemoryStore::new(), RunKey::try_from("r").unwrap());
     let store = Arc::new(FaultStore::new(memory.clone(), FaultPlan::new().with_fault(at, fault)));
     let builder = Runtime::builder_with(Arc::clone(&store) as Arc<dyn CheckpointStore>);
-    // Each process makes the graph anew: nothing but the store is left of the first one.
+    // Each process compiles the graph, so that only the store is shared.
     let graph = &compile(&source(statements), registry());
     let first = builder.store_retries(1, Duration::from_millis(1)).build().await.unwrap();
     let ended = match first.start(graph, Context::new()).id("r").await {
@@ -297,7 +297,7 @@ async fn crash(statements: &str, at: u64, fault: Fault) -> Option<(Vec<String>, 
         Err(_) => None,
     };
     if !store.is_crashed() {
-        // The run has fewer writes than that.
+        // The run has fewer writes.
         return None;
     }
     store.crash();
@@ -308,7 +308,7 @@ async fn crash(statements: &str, at: u64, fault: Fault) -> Option<(Vec<String>, 
         Some(head) if head.status == RunStatus::InProgress => {
             second.resume(graph, "r").take_over().await.unwrap()
         }
-        // The last write got through, or the first one did not.
+        // The last write succeeded, or the first one failed.
         _ => second.start(graph, Context::new()).id("r").await.unwrap(),
     };
     let outcome = run.wait().await.unwrap();
@@ -350,7 +350,7 @@ async fn context_mirrors_graph_and_last_outcome() {
     assert_eq!(ran.context().get_value("graph.default_max_retries"), Some(&json!(0)));
     assert_eq!((ran.text("outcome"), ran.text("current_node")), ("success".into(), "exit".into()));
     assert_eq!(ran.text("color"), "red");
-    assert!(!ran.context().contains_key("preferred_label"), "the exit prefers no label");
+    assert!(!ran.context().contains_key("preferred_label"), "the exit must prefer no label");
 }
 
 #[tokio::test]
@@ -434,7 +434,7 @@ async fn loop_restart_preserves_input_and_graph() {
     assert_eq!(ran.context().get_value("internal.restarts"), Some(&json!(1)));
 }
 
-/// Fails when it is called first.
+/// A handler that fails in its first execution.
 #[derive(Debug, Default)]
 struct Flaky(AtomicBool);
 

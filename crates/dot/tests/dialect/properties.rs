@@ -19,7 +19,7 @@ fn sane(source: &[u8], error: &ParseError) {
     assert!(error.report("x").ends_with('\n'));
 }
 
-/// Reads, lints, transforms and prints whatever can be.
+/// Parses, lints, transforms and prints the source as far as possible.
 fn exercise(source: &[u8]) {
     match Document::parse(source) {
         Err(error) => sane(source, &error),
@@ -199,7 +199,7 @@ fn ten_megabytes_of_garbage_get_an_answer() {
 
 #[test]
 fn small_file_cannot_expand_to_large_graph() {
-    // Defaults, chains and prompts that repeat: each is read or refused, and none takes more than a multiple of its size.
+    // Repeated defaults, chains and prompts: each is parsed or refused, in time proportional to its size.
     let attributes: Vec<String> = (0..200).map(|at| format!("k{at}=1")).collect();
     let block = attributes.join(",");
     let scopes = format!("digraph G {{ node [{block}] {} }}", "subgraph{node[x=1]a b c}".repeat(100_000));

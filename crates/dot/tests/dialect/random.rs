@@ -20,7 +20,7 @@ async fn every_edge_is_chosen_at_some_time() {
     for _ in 0..200 {
         chosen.insert(run(TEXT).await.path[2].clone());
     }
-    // That one of them is missing has a chance of less than one in 10^18.
+    // One of them is missing with a probability of less than 1 in 10^18.
     assert_eq!(chosen.into_iter().collect::<Vec<_>>(), ["b", "c", "d", "e"]);
 }
 

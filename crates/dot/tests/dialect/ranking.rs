@@ -9,7 +9,7 @@ use ferrata_core::state::Context;
 use ferrata_dot::handler::{Backend, BackendAnswer, Codergen, HandlerError, TaskRequest};
 use ferrata_dot::outcome::StageOutcome;
 
-/// Gives the same answer to everything, and writes down what it is asked.
+/// A backend that always gives the same answer, and records its prompts.
 #[derive(Clone, Debug)]
 struct Judge(BackendAnswer, Arc<Mutex<Vec<String>>>);
 
@@ -52,7 +52,7 @@ async fn the_answer_names_the_best() {
     );
 }
 
-/// The id of an item's branch was no word of a sentence.
+/// The judge may name the branch of an item by its id within a sentence.
 ///
 /// Guarantees: BRANCH-5.
 #[tokio::test]
@@ -81,7 +81,7 @@ async fn ranking_answer_without_name_falls_back_to_score() {
 async fn a_failed_branch_is_no_candidate() {
     let (ran, asked) = judged(BackendAnswer::text("b"), "success", "fail").await;
     assert_eq!(best(&ran), ["a", "success", ""]);
-    assert_eq!(asked.len(), 0, "there is nothing to choose");
+    assert_eq!(asked.len(), 0, "a single candidate needs no choice");
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ fn sources(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Returns the names of the functions in a source, and what it writes in quotes.
+/// Returns the function names and the quoted texts of a source.
 fn said(source: &str) -> BTreeSet<String> {
     let functions = source.split("fn ").skip(1).filter_map(|rest| rest.split(['(', '<']).next());
     let quoted = source.split('"').skip(1);
@@ -47,7 +47,7 @@ fn every_rule_names_tests_that_are_there() {
         rules += 1;
         let named: Vec<&str> = held.split('`').skip(1).step_by(2).collect();
         let elsewhere = ["not ", "the run's own"].iter().any(|words| held.starts_with(words));
-        assert!(!named.is_empty() || elsewhere, "{section}: nothing holds `{rule}`");
+        assert!(!named.is_empty() || elsewhere, "{section}: no test checks `{rule}`");
         for name in named.into_iter().filter(|name| name.contains("::") || name.starts_with("table ")) {
             let there = match (name.strip_prefix("table "), name.split_once("::")) {
                 (Some(row), _) => table.contains(row.trim_matches('"')),

@@ -116,7 +116,7 @@ async fn run_directory_views_match_log_and_are_recreated() {
     let mut directory = ready.directory();
     directory.keep_source(SOURCE.as_bytes()).unwrap();
     let run = ready.start().await;
-    let Outcome::Interrupted(questions) = run.wait().await.unwrap() else { panic!("nobody was asked") };
+    let Outcome::Interrupted(questions) = run.wait().await.unwrap() else { panic!("the gate must ask") };
     directory.refresh(&ready.runtime, run.run()).await.unwrap();
 
     let waiting = ready.snapshot();
@@ -146,10 +146,10 @@ async fn run_directory_views_match_log_and_are_recreated() {
     assert_eq!(ready.read("pipeline.dot"), SOURCE);
     assert_eq!(ready.read("plan/1.1/prompt.md"), "Plan to ship it");
     assert_eq!(ready.read("plan/1.1/response.md"), "did: Plan to ship it\n");
-    assert_eq!(ready.read("flaky/1.1/output.txt"), "try 1\n", "of an attempt that is made again");
+    assert_eq!(ready.read("flaky/1.1/output.txt"), "try 1\n", "the output of an attempt that is retried");
     assert_eq!(ready.read("flaky/1.2/output.txt"), "try 2\n");
     assert_eq!(ready.read("flaky/1.2/errors.txt"), "oops\n");
-    assert_eq!(ready.read("a/1.1/output.txt"), "from a\n", "a branch's own");
+    assert_eq!(ready.read("a/1.1/output.txt"), "from a\n", "the output of a branch's own attempt");
     assert_eq!(ready.read("b/1.1/output.txt"), "from b\n");
     let status = |path: &str| StageOutcome::from_json(ready.read(path).as_bytes()).unwrap();
     assert_eq!(status("flaky/1.1/status.json").status, Status::Retry);
@@ -158,7 +158,7 @@ async fn run_directory_views_match_log_and_are_recreated() {
     let manifest: Manifest = serde_json::from_str(&ready.read("manifest.json")).unwrap();
     assert_eq!((manifest.goal.as_str(), manifest.pipeline_name.as_str()), ("ship it", "Release"));
 
-    // Further on, with the same view and then with none.
+    // The run continues, first with the same view and then without one.
     ready.runtime.respond(run.run(), "ask", Answer::accept("Y").unwrap()).by("bob").await.unwrap();
     let run = ready.runtime.resume(&ready.graph, "r1").await.unwrap();
     assert!(matches!(run.wait().await.unwrap(), Outcome::Completed(_)));
@@ -171,18 +171,18 @@ async fn run_directory_views_match_log_and_are_recreated() {
     let mut again = ready.directory();
     again.keep_source(SOURCE.as_bytes()).unwrap();
     again.refresh(&ready.runtime, run.run()).await.unwrap();
-    // The log has why an attempt is made again, not what it printed.
+    // The log contains the reason of a retry, not the output of the attempt.
     assert!(
         complete.remove("flaky/1.1/output.txt").is_some()
             && complete.remove("flaky/1.1/errors.txt").is_some()
     );
-    // Where an attempt works is no view of the log.
+    // The working directory of an attempt is no view of the log.
     assert!(complete.remove("plan/1.1/stage/prompt.md").is_some());
     let rebuilt = tree(ready.folder.path());
     let names = |files: &BTreeMap<String, Vec<u8>>| files.keys().cloned().collect::<Vec<_>>();
     assert_eq!(names(&rebuilt), names(&complete));
     for (name, content) in &complete {
-        assert!(rebuilt[name] == *content, "{name} is not what it was");
+        assert!(rebuilt[name] == *content, "{name} differs");
     }
 }
 
@@ -210,7 +210,7 @@ async fn events_file_has_one_line_per_record() {
     let ready = ready(SOURCE, "cat").await;
     let mut directory = ready.directory();
     let run = ready.start().await;
-    // Looked at as it goes on, as often as it can be.
+    // Refresh the view as often as possible while the run is active.
     let mut end = std::pin::pin!(run.wait());
     loop {
         tokio::select! {
@@ -218,7 +218,7 @@ async fn events_file_has_one_line_per_record() {
             ended = &mut end => break drop(ended.unwrap()),
             refreshed = directory.refresh(&ready.runtime, run.run()) => refreshed.unwrap(),
         }
-        // A store in memory never has to be waited for, and the run needs a turn.
+        // A memory store is always ready, so yield to the run.
         tokio::task::yield_now().await;
     }
     directory.refresh(&ready.runtime, run.run()).await.unwrap();
@@ -227,7 +227,7 @@ async fn events_file_has_one_line_per_record() {
     let records = ready.runtime.history(run.run(), Page::first(Page::MAX)).await.unwrap().items;
     let told: std::collections::BTreeSet<u64> =
         events.iter().map(|event| event["seq"].as_u64().unwrap()).collect();
-    assert_eq!(told.len(), records.len(), "each record is told");
+    assert_eq!(told.len(), records.len(), "each record must have an event");
     assert!(events.is_sorted_by_key(|event| event["seq"].as_u64()));
     let kinds: Vec<&str> = events.iter().map(|event| event["type"].as_str().unwrap()).collect();
     let plain: Vec<&str> =
@@ -237,7 +237,7 @@ async fn events_file_has_one_line_per_record() {
     let retrying = events.iter().find(|event| event["type"] == "node.retrying").unwrap();
     assert_eq!((&retrying["node"], &retrying["attempt"]), (&Json::from("flaky"), &Json::from(1)));
     assert!(retrying["reason"].as_str().unwrap().contains("oops"), "{retrying}");
-    // What was written bit by bit is what is written at once.
+    // A view that was written step by step equals one that is written at once.
     std::fs::remove_file(ready.folder.path().join("events.jsonl")).unwrap();
     ready.directory().refresh(&ready.runtime, run.run()).await.unwrap();
     assert_eq!(ready.read("events.jsonl"), lines);
@@ -272,7 +272,7 @@ async fn large_value_is_stored_once_by_hash() {
         .collect();
     assert_eq!(listed, [("a", only.as_str()), ("b", only.as_str())]);
     let small = files.iter().filter(|(name, _)| !name.starts_with("artifacts/"));
-    assert!(small.clone().all(|(_, content)| content.len() < 20_000), "nothing large stands elsewhere");
+    assert!(small.clone().all(|(_, content)| content.len() < 20_000), "no other file may be large");
 }
 
 #[tokio::test]
@@ -297,7 +297,7 @@ async fn output_of_run_failing_command_is_preserved() {
     assert!(snapshot.failure_reason.unwrap().contains("why"));
 }
 
-/// The output of `a` stood in the directory of `b`, whose command did not run, and the first plan in that of the second.
+/// Each attempt's directory contains its own output: the output of `a` is not in that of `b`, and the first plan is not in that of the second.
 ///
 /// Guarantees: PIPELINE-11.
 #[tokio::test]
@@ -314,7 +314,7 @@ async fn silent_attempt_shows_no_output_of_others() {
     for name in ["b/1.1/output.txt", "b/1.1/errors.txt", "plan/2.1/response.md"] {
         assert_eq!(files.get(name).map(|text| String::from_utf8_lossy(text)), None, "{name}");
     }
-    // What another attempt printed is its own once it prints the same.
+    // Another attempt's directory gets the output once that attempt has printed the same.
     for name in ["a/1.1/output.txt", "c/1.1/output.txt"] {
         assert_eq!(files[name], b"from a\n", "{name}");
     }
@@ -322,7 +322,7 @@ async fn silent_attempt_shows_no_output_of_others() {
     assert_eq!(files["plan/1.1/response.md"], b"the first\n");
 }
 
-/// A checkpoint told neither when a node began and ended nor how often the run went back, and the events neither starts nor edges nor branches.
+/// The checkpoint contains start, end and replans of each node. The events contain starts, edges and branches.
 ///
 /// Guarantees: PIPELINE-10.
 #[tokio::test]

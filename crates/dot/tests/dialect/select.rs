@@ -15,7 +15,7 @@ fn edge(to: &str, label: &str, condition: &str, weight: i64) -> EdgeCandidate {
     }
 }
 
-/// The target and reason of what is chosen after a success.
+/// The chosen target and the reason, after a success.
 fn chosen(edges: &[EdgeCandidate], outcome: &StageOutcome) -> Option<(String, ChoiceReason)> {
     let facts = ConditionFacts::new(outcome.status.as_str(), &outcome.preferred_label, &|_| None);
     select(edges, outcome, &facts).map(|choice| (edges[choice.edge].to.clone(), choice.reason))
@@ -106,7 +106,7 @@ fn labels_are_normalised() {
 }
 
 proptest! {
-    /// What is chosen depends on the edges alone and not on their order, unless a label or a suggestion says "the first".
+    /// The choice does not depend on the order of the edges, unless a label or a suggestion means "the first".
     #[test]
     fn edge_order_does_not_affect_weights_and_names(
         parts in prop::collection::vec(("[a-d]", prop::sample::select(vec!["", "outcome=success", "outcome=fail"]), -2..3_i64), 1..8),
@@ -120,7 +120,7 @@ proptest! {
     }
 }
 
-/// How often each target is chosen, of a thousand numbers spread evenly.
+/// The number of choices of each target, for a thousand evenly spread random numbers.
 fn drawn(edges: &[EdgeCandidate], outcome: &StageOutcome) -> Vec<(String, usize)> {
     let facts = ConditionFacts::new("success", "", &|_| None);
     let mut counts = std::collections::BTreeMap::new();
@@ -136,11 +136,11 @@ fn drawn(edges: &[EdgeCandidate], outcome: &StageOutcome) -> Vec<(String, usize)
 fn random_selection_draws_by_weight_within_a_tier() {
     let edges = [edge("a", "", "", 7), edge("b", "", "", 2), edge("c", "", "", 0), edge("d", "x", "", -5)];
     let counts = drawn(&edges, &StageOutcome::success());
-    // 7, 2, 1 and 1 of 11.
+    // The shares are 7, 2, 1 and 1 of 11.
     let wanted = [("a", 637), ("b", 182), ("c", 91), ("d", 91)];
     for ((to, count), (wanted_to, wanted)) in counts.iter().zip(wanted) {
         assert_eq!(to, wanted_to);
-        assert!(count.abs_diff(wanted) <= 2, "{to}: {count}, not {wanted}");
+        assert!(count.abs_diff(wanted) <= 2, "{to}: {count} instead of {wanted}");
     }
     let edges = [edge("a", "go", "", 1), edge("b", "[G] Go", "", 1), edge("c", "", "", 100)];
     let counts = drawn(&edges, &StageOutcome::success().prefer("go"));

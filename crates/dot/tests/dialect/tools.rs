@@ -5,7 +5,7 @@ use ferrata_dot::handler::{Registry, Tool};
 
 use crate::support::run_with;
 
-/// A tool could only fail or succeed: what it left in `status.json` was passed over.
+/// A tool can report any outcome in `status.json`.
 ///
 /// Guarantees: DOT-5.
 #[tokio::test]
@@ -33,7 +33,7 @@ async fn tool_can_write_outcome_file() {
     }
 }
 
-/// `max_retries=2` on a command did nothing unless it ended with status 75.
+/// `max_retries=2` retries a command after any failing exit status.
 ///
 /// Guarantees: DOT-18.
 #[tokio::test]
@@ -58,7 +58,7 @@ async fn failing_command_with_retries_runs_again() {
     }
 }
 
-/// Pipelines of Amplifier and dotpowers branch on what a command printed last, by names that meant nothing here: no such edge was ever taken.
+/// Conditions of Amplifier and dotpowers pipelines on the last line of a command's output work.
 ///
 /// Guarantees: DIALECT-1.
 #[tokio::test]

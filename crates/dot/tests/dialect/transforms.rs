@@ -15,7 +15,7 @@ fn text(pipeline: &Pipeline, node: &str, key: &str) -> String {
     pipeline.node(node).unwrap().attributes.text(key).into_owned()
 }
 
-/// What each node's model is after a stylesheet.
+/// Applies a stylesheet to statements.
 fn styled(sheet: &str, statements: &str) -> Pipeline {
     let mut pipeline = read(statements);
     Stylesheet::parse(sheet).unwrap_or_else(|error| panic!("{error}")).apply(&mut pipeline);
@@ -32,7 +32,7 @@ fn given_variables_are_replaced_in_prompts() {
     assert_eq!(text(&pipeline, "a", "prompt"), "do ship \"it\"", "also in a default");
     assert_eq!(text(&pipeline, "b", "prompt"), "ship \"it\"ship \"it\", $goals, 5$ ship \"it\" ship \"it\"");
     assert_eq!(text(&pipeline, "c", "label"), "$goal", "only prompts are expanded");
-    // What was not given is for the run, which may be given another goal than the graph has.
+    // A missing value stays as it is, because the run may get another goal than the graph has.
     let mut pipeline = read(r#"goal=x a [prompt="$goal"]"#);
     Transforms::default().apply(&mut pipeline).unwrap();
     assert_eq!(text(&pipeline, "a", "prompt"), "$goal");

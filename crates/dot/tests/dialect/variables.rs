@@ -5,7 +5,7 @@ use crate::support::{Ran, run_with};
 use ferrata_core::state::Context;
 use ferrata_dot::handler::{Codergen, CommandBackend, Registry};
 
-/// Runs statements between a start and an exit with an input; the backend answers with its prompt.
+/// Runs statements between a start and an exit with an input. The backend answers with its prompt.
 async fn run(statements: &str, input: &[(&str, &str)]) -> Ran {
     let mut context = Context::new();
     for (key, value) in input {
@@ -22,10 +22,10 @@ async fn goal_is_replaced_when_task_begins() {
     let prompt = "a [prompt=\"Do: $goal|${goal}|{{ goal }}|$goals\"] b [label=\"Check $goal\"] start -> a -> b -> exit";
     let ran = run(&format!("goal=\"the usual\" {prompt}"), &[]).await;
     assert_eq!(ran.text("response.a"), "Do: the usual|the usual|the usual|$goals");
-    assert_eq!(ran.text("response.b"), "Check the usual", "the label stands for the prompt");
+    assert_eq!(ran.text("response.b"), "Check the usual", "the label replaces a missing prompt");
 }
 
-/// A goal that was given from outside had no effect, and without one of the graph `$goal` became empty.
+/// A goal from the input replaces the graph's goal, and `$goal` is never empty.
 ///
 /// Guarantees: DOT-13.
 #[tokio::test]
@@ -39,9 +39,9 @@ async fn goal_from_outside_wins() {
             "{graph}"
         );
     }
-    assert_eq!(run(statements, &[]).await.text("response.a"), "Do: $goal", "nothing stands for it");
+    assert_eq!(run(statements, &[]).await.text("response.a"), "Do: $goal", "the variable has no value");
     let ran = run(&format!("goal=\"ship {{{{ inputs.what }}}}\" {statements}"), &[("what", "v2")]).await;
-    assert_eq!(ran.text("response.a"), "Do: ship v2", "the goal may name inputs");
+    assert_eq!(ran.text("response.a"), "Do: ship v2", "the goal may contain inputs");
     let ran = run(&format!("goal=\"ship {{{{ inputs.what }}}}\" {statements}"), &[]).await;
     assert!(
         ran.failure().contains("the goal: the run has no input `{{ inputs.what }}`"),
@@ -50,7 +50,7 @@ async fn goal_from_outside_wins() {
     );
 }
 
-/// `rm -rf $target_dir/build` with `--var target_dir=..` ran on `/build`: variables were for prompts alone.
+/// Variables in commands get their values, so that `rm -rf $target_dir/build` does not run on `/build`.
 ///
 /// Guarantees: DOT-7.
 #[tokio::test]
@@ -64,7 +64,7 @@ async fn variables_of_commands_have_values() {
     let here = folder.path().to_str().unwrap();
     let ran = run(&statements, &[("target_dir", "/tmp/x"), ("here", here)]).await;
     assert_eq!(ran.text("tool.output"), "/tmp/x/build|to ship|/tmp/x|it's; $(touch evil)|");
-    assert!(!folder.path().join("evil").exists(), "no value is read as code");
+    assert!(!folder.path().join("evil").exists(), "a value must not be executed as code");
     let ran =
         run("t [shape=parallelogram, tool_command=\"touch $target_dir/build\"] start -> t -> exit", &[])
             .await;
@@ -72,7 +72,7 @@ async fn variables_of_commands_have_values() {
     assert!(failure.contains("`$target_dir`, which has no value; pass `--var target_dir=..`"), "{failure}");
 }
 
-/// A hook is a command, too.
+/// A hook expands variables like a command.
 ///
 /// Guarantees: DOT-7.
 #[tokio::test]

@@ -17,12 +17,12 @@ use serde_json::{Value, json};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A gate with two ways and one for failures.
+/// A gate with two choices and a failure edge.
 const GATE: &str = "gate [type=\"wait.human\", label=\"Ship it?\"] ship fix sorry start -> gate \
                     gate -> ship [label=\"[Y] Yes\"] gate -> fix [label=\"N) Not yet\", weight=5] \
                     gate -> sorry [condition=\"outcome=fail\"] ship -> exit fix -> exit sorry -> exit";
 
-/// A store and a clock that outlive processes, and the run of one pipeline on them.
+/// A store and a clock that outlive processes, and a pipeline's run on them.
 struct World {
     store: MemoryStore,
     clock: Arc<ManualClock>,
@@ -36,7 +36,7 @@ impl World {
         Self { store, clock, source: source(statements) }
     }
 
-    /// Lets a new process start the run, or go on with it, until nothing moves it.
+    /// Starts or continues the run in a new process, until it is idle.
     async fn process(&self) -> Outcome<Context> {
         let runtime = self.runtime().await;
         let graph = compile(&self.source, registry());
@@ -51,11 +51,11 @@ impl World {
         Runtime::builder(self.store.clone()).clock(Arc::clone(&self.clock) as _).build().await.unwrap()
     }
 
-    /// Lets a new process ask, and returns what it asks.
+    /// Runs a new process until it asks, and returns the question.
     async fn asks(&self) -> Question {
         match self.process().await {
             Outcome::Interrupted(mut questions) if questions.len() == 1 => questions.remove(0),
-            other => panic!("no question: {other:?}"),
+            other => panic!("the run did not ask: {other:?}"),
         }
     }
 
@@ -63,11 +63,11 @@ impl World {
         self.runtime().await.respond(&key(), "gate", answer).await
     }
 
-    /// Lets a new process go on to the end, and returns the path.
+    /// Runs a new process to the end, and returns the path.
     async fn ends(&self) -> (String, Context) {
         match self.process().await {
             Outcome::Completed(context) => (path_of(&self.store, &key()).await.join(" "), context),
-            other => panic!("not completed: {other:?}"),
+            other => panic!("the run did not complete: {other:?}"),
         }
     }
 }
@@ -251,7 +251,7 @@ async fn a_freeform_edge_takes_what_a_person_writes() {
     let (path, context) = world.ends().await;
     assert_eq!(path, "start gate fix exit");
     assert_eq!(text(&context, "human.gate.text"), "make it blue");
-    // What means a choice is one.
+    // A text that equals a choice selects it.
     let world = World::new(TEXT);
     world.asks().await;
     world.answer(Answer::accept("Yes").unwrap()).await.unwrap();

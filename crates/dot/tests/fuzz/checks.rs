@@ -11,10 +11,10 @@ use ferrata_dot::{Document, ParseError, Pipeline};
 
 /// The result of an input.
 pub(crate) struct Answer {
-    /// Whether it is a pipeline.
+    /// Whether it parses as a pipeline.
     #[allow(dead_code, reason = "fuzz/ does not look at it")]
     pub(crate) read: bool,
-    /// The same for inputs that got the same answers.
+    /// A hash of the answers.
     #[allow(dead_code, reason = "fuzz/ does not look at it")]
     pub(crate) trace: u64,
 }
@@ -26,14 +26,14 @@ fn sane(source: &[u8], error: &ParseError) {
     assert!(error.report("x").ends_with('\n'));
 }
 
-/// Returns a text without what differs from one input to the next.
+/// Returns a text without its variable parts.
 fn plain(text: &str) -> String {
-    // Names and numbers stand in backquotes, or are digits.
+    // Names and numbers are in backquotes, or are digits.
     let outside = text.split('`').step_by(2).collect::<String>();
     outside.chars().filter(|c| !c.is_ascii_digit()).collect()
 }
 
-/// Reads, prints, transforms, lints and compiles whatever can be.
+/// Parses, prints, transforms, lints and compiles the source as far as possible.
 pub(crate) fn exercise(source: &[u8]) -> Answer {
     let mut trace = DefaultHasher::new();
     let mut read = false;
@@ -73,7 +73,7 @@ fn judged(mut pipeline: Pipeline, source: &[u8], trace: &mut DefaultHasher) {
         assert!(!found.report("x", source).is_empty());
         found.rule.hash(trace);
     }
-    // Lint judges as compiling does: what it finds no error in is compiled, and nothing else.
+    // Lint agrees with the compiler: a pipeline compiles if and only if lint finds no error.
     let told = Compiler::default().diagnose(&pipeline);
     let compiled = Compiler::default().compile(&pipeline);
     let error = told.iter().find(|one| one.severity == Severity::Error);
@@ -84,7 +84,7 @@ fn judged(mut pipeline: Pipeline, source: &[u8], trace: &mut DefaultHasher) {
     }
 }
 
-/// Reads a source as what else there is to read: conditions and outcomes.
+/// Also parses the source as a condition and as an outcome.
 fn others(text: &str, trace: &mut DefaultHasher) {
     match Condition::parse(text) {
         Ok(condition) => {

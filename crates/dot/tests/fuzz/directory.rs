@@ -7,13 +7,13 @@ use ferrata_dot::Pipeline;
 use ferrata_dot::compile::Compiler;
 use ferrata_dot::run_dir::RunDirectory;
 
-/// The pipeline whose directory it is: a fork, a gate, and a way back.
+/// The pipeline of the directory: a fork, a gate, and a loop.
 pub(crate) const PIPELINE: &str = r#"digraph P {
     start [shape=Mdiamond] exit [shape=Msquare] fork [shape=component] join [shape=tripleoctagon] ask [shape=hexagon]
     start -> a -> fork  fork -> b -> join  fork -> c -> join  join -> ask  ask -> exit [label="Yes"]  ask -> a [label="No"]
 }"#;
 
-/// A checkpoint as a run leaves it, one of another program, and a manifest.
+/// A checkpoint of a run, one of another program, and a manifest.
 #[allow(dead_code, reason = "fuzz/ has a corpus of its own")]
 pub(crate) const FILES: [&str; 3] = [
     r#"{"schema":1,"run_id":"r-1","pipeline_name":"P","status":"in_progress","seq":7,"timestamp":"2026-01-01T00:00:00Z",
@@ -25,10 +25,10 @@ pub(crate) const FILES: [&str; 3] = [
         "graph":"0123456789abcdef","labels":{"k":"v"}}"#,
 ];
 
-/// Reads a directory whose files are these bytes. Tells how many of them could be read.
+/// Reads a directory whose files contain these bytes. Returns how many of them are readable.
 pub(crate) fn exercise(folder: &Path, bytes: &[u8]) -> usize {
     for name in ["manifest.json", "checkpoint.json"] {
-        std::fs::write(folder.join(name), bytes).expect("a folder that can be written to");
+        std::fs::write(folder.join(name), bytes).expect("the folder must be writable");
     }
     let pipeline = Pipeline::parse(PIPELINE.as_bytes()).expect("a pipeline");
     let manifest = RunDirectory::manifest(folder);
@@ -45,12 +45,12 @@ pub(crate) fn exercise(folder: &Path, bytes: &[u8]) -> usize {
     }
     match &restored {
         Err(error) => told(error),
-        // A run begins at a node that the pipeline has.
+        // A restored run starts at a node of the pipeline.
         Ok(Some(restored)) => {
             let node = restored.node.as_deref();
             assert!(node.is_none_or(|node| pipeline.node(node).is_some()), "{restored:?}");
         }
-        Ok(None) => panic!("the file is there"),
+        Ok(None) => panic!("the file must exist"),
     }
     assert_eq!(
         RunDirectory::restore(folder, &pipeline, &Compiler::default()).ok(),

@@ -1,7 +1,7 @@
-//! Fuzzing without a special compiler: inputs of the corpus, mutated from a seed, until the time is up.
+//! Fuzzing without a special compiler: mutated inputs from a corpus and a seed, for a limited time.
 //!
-//! `FERRATA_FUZZ_SECONDS` sets how long (20 unless set), `FERRATA_FUZZ_SEED` the seed. What fails prints its input and the seed;
-//! the same seed makes the same inputs in the same order. `fuzz/` has the same checks for `cargo fuzz`, which needs a nightly.
+//! `FERRATA_FUZZ_SECONDS` sets the time (20 s by default), and `FERRATA_FUZZ_SEED` the seed. A failure prints its input and the seed. A seed always
+//! yields the same inputs in the same order. `fuzz/` contains the same checks for `cargo fuzz`, which needs a nightly compiler.
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 #![expect(clippy::disallowed_methods, reason = "this runs for a time")]
 
@@ -15,21 +15,21 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use self::mutate::Mutator;
 
-/// How long it runs unless told otherwise.
+/// Default duration in seconds.
 const SECONDS: u64 = 20;
 
-/// How many inputs that showed something new are kept to be mutated further.
+/// Maximum number of interesting inputs that are kept for mutation.
 const POOL: usize = 2000;
 
 fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name} is `{text}`, which is no number")))
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} must be a number, not `{text}`")))
 }
 
 fn corpus() -> Vec<Vec<u8>> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/corpus");
     let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    // In an order that is the same everywhere: the seed alone is to decide.
+    // Sort the files, so that only the seed determines the inputs.
     paths.sort();
     paths.iter().map(|path| std::fs::read(path).unwrap()).collect()
 }
@@ -53,9 +53,9 @@ fn parser_never_panics_and_output_parses_same() {
         });
         inputs += 1;
         read += u64::from(answer.read);
-        // An answer that was not given before shows that the input went somewhere new.
+        // A new answer shows that the input reached new code.
         let new = seen.insert(answer.trace);
-        // Mostly pipelines: a mistake is made of one in a step, one of a mistake hardly ever.
+        // Keep mostly valid pipelines. One mutation turns them into invalid ones, and hardly ever the reverse.
         if new && (answer.read && pool.len() < POOL || pool.len() < POOL / 10) {
             pool.push(input);
         }
@@ -65,11 +65,11 @@ fn parser_never_panics_and_output_parses_same() {
         begun.elapsed(),
         seen.len()
     );
-    // A machine that stood still had time for one.
-    assert!(inputs < 100 || seen.len() > 1, "every input gets the same answer");
+    // A stalled machine may have time for a single input only.
+    assert!(inputs < 100 || seen.len() > 1, "every input yields the same answer");
 }
 
-/// Commands write in a run directory, and people edit what they find there.
+/// Commands write into a run directory, and people edit its files.
 #[test]
 fn arbitrary_run_directory_files_are_read_or_refused() {
     let seed = number("FERRATA_FUZZ_SEED").unwrap_or(1);
@@ -77,13 +77,13 @@ fn arbitrary_run_directory_files_are_read_or_refused() {
     let folder = tempfile::tempdir().unwrap();
     let pool: Vec<Vec<u8>> = directory::FILES.map(|text| text.as_bytes().to_vec()).into();
     let sound: Vec<usize> = pool.iter().map(|text| directory::exercise(folder.path(), text)).collect();
-    // The first names a value that is kept in a file, which is not there.
+    // The first one refers to a missing file.
     assert_eq!(sound, [0, 1, 1]);
     let (mut mutator, mut read) = (Mutator::new(seed), 0);
     for _ in 0..500 {
         read += directory::exercise(folder.path(), &mutator.input(&pool));
     }
-    assert!(read > 0, "some are still read");
+    assert!(read > 0, "some files must still be readable");
 }
 
 #[test]

@@ -92,7 +92,7 @@ const PIECES: &[&str] = &[
     "_",
 ];
 
-/// How long an input may be: long enough for everything, short enough for many.
+/// Maximum length of an input: a compromise between coverage and speed.
 const LONGEST: usize = 4096;
 
 pub(crate) struct Mutator(u64);
@@ -117,12 +117,12 @@ impl Mutator {
 
     fn range(&mut self, length: usize) -> std::ops::Range<usize> {
         let (one, other) = (self.below(length + 1), self.below(length + 1));
-        // Mostly short ones: a long one leaves nothing.
+        // Prefer short ranges, because a long one leaves nothing.
         let (from, to) = (one.min(other), one.max(other));
         from..to.min(from + 1 + self.below(40))
     }
 
-    /// Makes an input of those in the pool.
+    /// Creates an input from those in the pool.
     pub(crate) fn input(&mut self, pool: &[Vec<u8>]) -> Vec<u8> {
         let mut input = pool[self.below(pool.len())].clone();
         for _ in 0..=self.below(6) {

@@ -1,4 +1,4 @@
-//! Helpers of the tests that run pipelines: a handler that acts as its node's attributes request, and a run with its path.
+//! Helpers for tests that run pipelines: a handler that follows attributes of its node, and a run with its path.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::collections::BTreeMap;
@@ -16,10 +16,9 @@ use ferrata_dot::handler::{Handler, HandlerError, Registry, Stage};
 use ferrata_dot::outcome::{StageOutcome, Status, Usage};
 use ferrata_dot::transform::Transforms;
 
-/// Does what the node's attribute `does` says: a word for each attempt, separated by commas, for each visit, separated by
-/// blanks; the last ones for all further attempts and visits. So a node that runs again after a crash does the same again.
-/// Words: `success`, `partial`, `retry`, `fail`, `skipped`, `transient`, `permanent`, `no_status`, `panic`, `hang`;
-/// then after `/` what to set: `label:x`, `next:a+b`, `key:value`.
+/// A handler that follows the node's attribute `does`. Blanks separate visits, and commas separate attempts. The last word applies to all further
+/// visits or attempts. So a node that restarts after a crash repeats its behavior. The words are `success`, `partial`, `retry`, `fail`, `skipped`,
+/// `transient`, `permanent`, `no_status`, `panic` and `hang`. After a `/`, a word may set `label:x`, `next:a+b` or `key:value`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scripted {
     pub(crate) calls: Arc<Mutex<BTreeMap<String, usize>>>,
@@ -50,14 +49,14 @@ impl Handler for Scripted {
             "no_status" => return Err(HandlerError::no_status("nobody said")),
             "panic" => panic!("oh no"),
             "hang" => std::future::pending().await,
-            other => panic!("no such word: {other}"),
+            other => panic!("unknown word: {other}"),
         };
         for part in parts {
             let (key, value) = part.split_once(':').expect("key:value");
             outcome = match key {
                 "label" => outcome.prefer(value),
                 "cost" => outcome.with_usage(Usage::new(value.parse().expect("a number"), 10, 0.5)),
-                // A list of what is between the signs.
+                // A list of the values between the plus signs.
                 "list" => {
                     outcome.with("list", value.split('+').filter(|one| !one.is_empty()).collect::<Vec<_>>())
                 }
@@ -91,9 +90,9 @@ pub(crate) fn compile(source: &str, registry: Registry) -> Graph<Context> {
     Compiler::new(registry).compile(&pipeline(source)).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// How a run ended.
+/// The end of a run.
 pub(crate) struct Ran {
-    /// The nodes in the order in which they ended.
+    /// The nodes in the order of their ends.
     pub(crate) path: Vec<String>,
     pub(crate) outcome: Outcome<Context>,
 }
@@ -106,7 +105,7 @@ impl Ran {
     pub(crate) fn context(&self) -> &Context {
         match &self.outcome {
             Outcome::Completed(context) => context,
-            other => panic!("not completed: {other:?}"),
+            other => panic!("the run did not complete: {other:?}"),
         }
     }
 
@@ -117,11 +116,11 @@ impl Ran {
             .unwrap_or_default()
     }
 
-    /// Why it failed.
+    /// The failure message.
     pub(crate) fn failure(&self) -> String {
         match &self.outcome {
             Outcome::Failed { failure, .. } => failure.message.clone(),
-            other => panic!("not failed: {other:?}"),
+            other => panic!("the run did not fail: {other:?}"),
         }
     }
 }

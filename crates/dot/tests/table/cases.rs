@@ -1,16 +1,16 @@
 //! The pipelines. The name of each case has the sections of the specification that it covers.
 
-/// A pipeline and what is to come of it.
+/// A pipeline and its expected result.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
-    /// Statements beside a start and an exit; nodes do as their `does` says.
+    /// Statements next to a start and an exit. Nodes follow their `does`.
     pub(crate) graph: &'static str,
-    /// What a person answers at a gate, visit by visit.
+    /// The answers at gates, visit by visit.
     pub(crate) answers: &'static [(&'static str, &'static str)],
-    /// The nodes in the order in which they end; in any order if there are branches.
+    /// The nodes in the order of their ends. With branches, the order is ignored.
     pub(crate) path: &'static str,
     pub(crate) end: End,
-    /// What the context holds at the end.
+    /// Values of the final context.
     pub(crate) known: &'static [(&'static str, &'static str)],
 }
 

@@ -22,7 +22,7 @@ use support::{compile, path_of, registry, source};
 
 use self::cases::{CASES, Case, End};
 
-/// How a run came to its end.
+/// The end of a run.
 #[derive(Debug, PartialEq)]
 struct Ended {
     path: Vec<String>,
@@ -30,7 +30,7 @@ struct Ended {
     context: Vec<(String, Value)>,
 }
 
-/// Runs one process of a case on a store: until the run has ended, or the store says that the process has died.
+/// Runs one process of a case on a store, until the run has ended or the process has crashed.
 async fn live(
     (world, case): (&World, &Case),
     store: Arc<dyn CheckpointStore>,
@@ -56,7 +56,7 @@ async fn live(
         };
         for question in questions {
             let answer = match question.kind {
-                // What must not be repeated was cut off: here it did not happen.
+                // An `External` node was interrupted. Here its effect did not happen.
                 QuestionKind::Doubt => Answer::from(Resolution::Retry),
                 _ => {
                     let answers = case.answers.iter().filter(|(node, _)| *node == question.node.as_str());
@@ -72,7 +72,7 @@ async fn live(
 async fn ended(case: &Case, memory: &MemoryStore, outcome: Outcome<Context>) -> Ended {
     let mut path = path_of(memory, &RunKey::try_from("r").unwrap()).await;
     if case.is_parallel() {
-        // Which of two branches ends first is chance.
+        // The branches end in any order.
         path.sort();
     }
     let (context, failure) = match outcome {
@@ -84,10 +84,10 @@ async fn ended(case: &Case, memory: &MemoryStore, outcome: Outcome<Context>) -> 
     Ended { path, failure, context }
 }
 
-/// Makes a world for one case, and a store by its clock, which goes on whenever nothing else can happen: pauses before retries cost nothing.
+/// Creates a world for one case, and a store with its clock. The clock advances when nothing else can happen, so pauses before retries take no time.
 #[expect(clippy::print_stdout, reason = "a test that fails shows it")]
 fn world(case: &Case) -> (World, MemoryStore) {
-    // The last of these lines names the case that does not come to its end.
+    // The last printed line names the case that does not end.
     println!("{}", case.name);
     let world = World::new();
     let memory = world.store().clone();
@@ -124,7 +124,7 @@ async fn each_pipeline_takes_its_path_to_its_end() {
     }
 }
 
-/// Crashes a case at each of its writes, before and after it; returns how often.
+/// Crashes a case before and after each of its writes. Returns the number of crashes.
 async fn crash(case: &Case) -> u32 {
     let wanted = calm(case).await;
     let mut crashes = 0;
@@ -148,7 +148,7 @@ async fn crash(case: &Case) -> u32 {
     crashes
 }
 
-/// A quarter of the table for each processor.
+/// Runs a quarter of the table, so that the quarters can run in parallel.
 async fn crash_quarter(quarter: usize) {
     let mut crashes = 0;
     for case in CASES.iter().skip(quarter).step_by(4) {
