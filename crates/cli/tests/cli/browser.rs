@@ -18,16 +18,16 @@ use tokio::sync::Notify;
 use self::runs::{ever, fill, form, pay, slow, wild, with_amount};
 use super::support::Place;
 
-/// Where a browser is looked for, unless the variable `FERRATA_CHROMIUM` names one.
+/// Paths of a browser. The variable `FERRATA_CHROMIUM` overrides them.
 const CHROMIUM: [&str; 3] = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
 
-/// Says to the process that is killed which store is meant, by this variable.
+/// The variable that names the store for the process that is killed.
 const DOOMED: &str = "FERRATA_BROWSER_DOOMED";
 
-/// What it prints when its node is at work.
+/// Printed when its node is running.
 const AT_WORK: &str = "it is at work";
 
-/// A process with a run, made to be killed.
+/// A process with an active run, which the test kills.
 struct Driver(Child);
 
 impl Driver {
@@ -44,7 +44,7 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // SIGKILL: no watcher is told.
+        // SIGKILL, so that no watcher is notified.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -72,19 +72,19 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have exited already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Finds the browser and makes the client that drives it ready; says why not where that cannot be.
+/// Finds the browser, and prepares the client that drives it. Returns an error with the reason if that is impossible.
 fn prepared() -> Result<(PathBuf, PathBuf), String> {
     let named = std::env::var_os("FERRATA_CHROMIUM").map(PathBuf::from);
     let found = named.or_else(|| CHROMIUM.iter().map(PathBuf::from).find(|path| path.exists()));
     let browser = found.ok_or("no Chromium: install Debian's `chromium`, or name one in FERRATA_CHROMIUM")?;
     let ui = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../inspector/ui");
-    // The tests of this program share the folder: of those that find it empty, one fills it.
+    // The tests of this program share the folder. The first one that finds it empty fills it.
     static INSTALLING: Mutex<()> = Mutex::new(());
     let _alone = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
     if !ui.join("node_modules/playwright-core").exists() {
@@ -97,8 +97,8 @@ fn prepared() -> Result<(PathBuf, PathBuf), String> {
     Ok((browser, ui))
 }
 
-/// Runs the stories on a store, which is reached through the proxy if there is one. Where there is no browser, it says so, and fails if
-/// `FERRATA_BROWSER` says that there has to be one.
+/// Runs the stories on a store, through the proxy if there is one. Without a browser, it prints this, and fails if `FERRATA_BROWSER` requires a
+/// browser.
 async fn tell(place: &Place, environment: &[(&'static str, String)], proxy: Option<&Proxy>) {
     let (browser, ui) = match prepared() {
         Ok(prepared) => prepared,
@@ -111,7 +111,7 @@ async fn tell(place: &Place, environment: &[(&'static str, String)], proxy: Opti
     let store = place.open();
     store.setup().await.unwrap();
     let until = Arc::new(Notify::new());
-    // What waits for long lets go of its memory at once: the page shows it at rest.
+    // A waiting run leaves memory at once, so that the page shows it as idle.
     let driver = Runtime::builder_with(Arc::clone(&store)).release_after(Duration::from_millis(50));
     let driver = driver.build().await.unwrap();
     for graph in [pay(), wild(), slow("slow", &until), form(), ever()] {
@@ -124,12 +124,12 @@ async fn tell(place: &Place, environment: &[(&'static str, String)], proxy: Opti
     let mut command = Command::new("node");
     let which = if proxy.is_none() { "all" } else { "brief" };
     command.arg(ui.join("tests/browser.mjs")).arg(&url).arg(browser).arg(which);
-    // `FERRATA_SCREENSHOTS=FOLDER` makes the pictures of the documentation, and tells no stories.
+    // `FERRATA_SCREENSHOTS=FOLDER` makes the pictures of the documentation, and runs no stories.
     command.args(std::env::var_os("FERRATA_SCREENSHOTS"));
     let mut script = command.current_dir(&ui).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let (mut asks, says) = (script.stdin.take().unwrap(), BufReader::new(script.stdout.take().unwrap()));
     let (lines, mut told) = tokio::sync::mpsc::unbounded_channel();
-    // Its lines come while runs go on in this process.
+    // Read the script's lines in a thread, while runs advance in this process.
     std::thread::spawn(move || {
         for line in says.lines().map_while(Result::ok) {
             if lines.send(line).is_err() {
@@ -168,7 +168,7 @@ async fn tell(place: &Place, environment: &[(&'static str, String)], proxy: Opti
                     "finish" => until.notify_one(),
                     "stop" => server = None,
                     "serve" => server = Some(Server::start(place, &behind, environment, &listen).0),
-                    other => panic!("the browser asks for {other}"),
+                    other => panic!("unknown request of the browser: {other}"),
                 }
                 writeln!(asks, "{reply}").unwrap();
             }
@@ -198,12 +198,12 @@ async fn the_page_does_what_it_says_on_postgres() {
     .await;
 }
 
-/// The process that the stories kill; without their variable it is no test of its own.
+/// The process that the stories kill. Without its variable, it does nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watched_run_process_is_killed() {
     let Ok(url) = std::env::var(DOOMED) else { return };
     let store = ferrata::connect(&url).unwrap();
-    // Long enough for a busy machine, which would let go of the run before it is killed, and short enough to be waited for.
+    // Long enough that a busy machine does not release the run before the kill, and short enough to wait for.
     let ttl = Duration::from_secs(5);
     let runtime = Runtime::builder_with(store).heartbeat_ttl(ttl).build().await.unwrap();
     let never = Arc::new(Notify::new());

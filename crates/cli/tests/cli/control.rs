@@ -18,7 +18,7 @@ async fn an_answer_reaches_the_service() {
     let place = Place::new();
     let service = some_runs(&place).await;
     assert_eq!(place.ok(&["questions", "pay-1", "-o", "ids"]).split_whitespace().next(), Some("pay-1"));
-    // The one choice that begins so.
+    // `y` is a unique prefix of a choice.
     place.ok(&["answer", "pay-1", "y", "--by", "bob"]);
     service.until(&key("pay-1"), RunStatus::Completed).await;
     assert_eq!(place.json(&["state", "pay-1", "/answer"]), "yes");
@@ -35,8 +35,8 @@ async fn invalid_answer_and_rejection_have_different_outcomes() {
     assert_eq!(wrong.code, 2, "{wrong:?}");
     assert!(wrong.err.contains("yes") && wrong.err.contains("next: ferrata answer pay-1"), "{wrong:?}");
     let nothing = place.call(&["answer", "pay-1"]);
-    assert_eq!(nothing.code, 2, "nobody is asked without a terminal: {nothing:?}");
-    assert_eq!(place.call(&["wait", "pay-1"]).code, 5, "it still waits");
+    assert_eq!(nothing.code, 2, "without a terminal, the command must not ask: {nothing:?}");
+    assert_eq!(place.call(&["wait", "pay-1"]).code, 5, "the run must still wait");
     place.ok(&["answer", "pay-1", "--reject", "too much"]);
     service.until(&key("pay-1"), RunStatus::Failed).await;
     assert!(place.ok(&["show", "pay-1"]).contains("too much"));
@@ -68,7 +68,7 @@ async fn pause_stops_run_unpause_continues_it() {
     let shown = place.ok(&["show", "chat-1"]);
     assert!(shown.contains("lunch") && shown.contains("next: ferrata unpause chat-1"), "{shown}");
     place.ok(&["send", "chat-1", "bye"]);
-    assert_eq!(place.json(&["ls"])[0]["status"], "interrupted", "it waits while it is paused");
+    assert_eq!(place.json(&["ls"])[0]["status"], "interrupted", "a paused run must wait");
     place.ok(&["unpause", "chat-1"]);
     service.until(&run, RunStatus::Completed).await;
 }
@@ -83,7 +83,7 @@ async fn cancel_stops_active_run_after_confirmation() {
     assert_eq!(refused.code, 2, "{refused:?}");
     assert!(refused.err.contains("next: ferrata cancel busy-1 --yes"), "{refused:?}");
     let timeout = place.call(&["wait", "busy-1", "--timeout", "50ms"]);
-    assert_eq!(timeout.code, 7, "it goes on as if nothing had been said: {timeout:?}");
+    assert_eq!(timeout.code, 7, "the run must continue unchanged: {timeout:?}");
     let url = place.url();
     let said = place.call_with(
         &["cancel", "-", "--yes", "--reason", "enough"],
@@ -96,7 +96,7 @@ async fn cancel_stops_active_run_after_confirmation() {
     assert!(place.ok(&["show", "busy-1"]).contains("enough"));
 }
 
-/// Who had to stop a batch piped ids from one command to another, and each refusal ended up between them.
+/// A bulk action selects runs by a filter, and lists refusals after the others.
 ///
 /// Guarantees: CLI-16, CONTROL-10.
 #[tokio::test(flavor = "multi_thread")]
@@ -114,8 +114,12 @@ async fn flags_select_runs_for_bulk_verb() {
     assert!(!listed.out.contains("chat-1") && listed.err.contains("dry run, nothing changed"), "{listed:?}");
     let refused = place.call(&["cancel", "--workflow", "busy"]);
     assert!(refused.code == 2 && refused.err.contains("cancel 2 runs for good"), "{refused:?}");
-    assert_eq!(place.call(&["cancel", "busy-1", "--workflow", "busy"]).code, 2, "named and chosen");
-    assert_eq!(place.call(&["cancel", "--yes"]).code, 2, "neither named nor chosen");
+    assert_eq!(
+        place.call(&["cancel", "busy-1", "--workflow", "busy"]).code,
+        2,
+        "runs must not be both named and selected"
+    );
+    assert_eq!(place.call(&["cancel", "--yes"]).code, 2, "runs must be named or selected");
 
     place.ok(&["cancel", "--workflow", "busy", "--yes", "--reason", "enough"]);
     for id in ["busy-1", "busy-2"] {
@@ -124,7 +128,7 @@ async fn flags_select_runs_for_bulk_verb() {
     let none = place.call(&["cancel", "--workflow", "busy", "--yes"]);
     assert!(
         none.code == 0 && none.err.contains("no matching runs"),
-        "those that have ended are not meant: {none:?}"
+        "ended runs must not be selected: {none:?}"
     );
     place.ok(&["pause", "--label", "team=red"]);
     service.until(&other, RunStatus::Interrupted).await;
@@ -134,7 +138,7 @@ async fn flags_select_runs_for_bulk_verb() {
     assert_eq!(place.ok(&["ls", "-o", "ids"]).split_whitespace().collect::<Vec<_>>(), ["chat-1"]);
 }
 
-/// An id whose run was gone stood for the one run that began so, whosever it was.
+/// Piped ids must be complete. An id whose run is gone must not match another run as its prefix.
 ///
 /// Guarantees: CLI-7.
 #[tokio::test(flavor = "multi_thread")]
@@ -158,19 +162,19 @@ async fn stdin_id_is_never_prefix_match() {
         assert_eq!((said.code, said.out.as_str()), (4, ""), "{line:?} {input}: {said:?}");
         assert!(said.err.contains("its full id is required here"), "{line:?} {input}: {said:?}");
     }
-    // Both go on as if nothing had been said.
+    // Both runs continue unchanged.
     for (run, records) in [(&run, 0), (other.run(), 1)] {
         let head = service.runtime.head(run).await.unwrap().unwrap();
         assert!(!head.status.is_finished() && head.seq.get() <= records, "{head:?}");
     }
-    // A word on the command line is one that a person typed.
+    // On the command line, an id may be a prefix.
     assert_eq!(place.call(&["cancel", "busy-1", "--dry-run", "-o", "ids"]).out, "busy-12\n");
     let said = place.call_with(&["cancel", "-", "--yes", "--tenant", "red"], "chat-1\n", &env);
     assert_eq!(said.code, 0, "{said:?}");
     service.until(other.run(), RunStatus::Cancelled).await;
 }
 
-/// With a tenant in the environment, an id of the default tenant that one command printed stood for a run of that tenant in the next.
+/// With a tenant in the environment, ids that one command prints for the default tenant still name those runs in the next command.
 ///
 /// Guarantees: CLI-7.
 #[tokio::test(flavor = "multi_thread")]
@@ -195,16 +199,16 @@ async fn printed_id_selects_run_despite_tenant_setting() {
     assert_eq!(
         place.ok(&["ls", "--tenant", "default", "-o", "ids"]),
         listed,
-        "also where no variable says one"
+        "this also holds without the variable"
     );
-    // What people read of it, and are told to type next, names it as well.
+    // The text output and its suggested commands also name the tenant.
     let shown = said(&["show", "default/chat-1"], "");
     assert!(!shown.out.contains(" chat-1") && !shown.err.contains(" chat-1"), "{shown:?}");
     let done = said(&["cancel", "-", "--yes", "-o", "ids"], &listed).out;
     assert_eq!(done, listed);
     service.until(&ours, RunStatus::Cancelled).await;
     let other = service.runtime.head(theirs.run()).await.unwrap().unwrap();
-    assert_eq!(other.status, RunStatus::AwaitingInput, "nobody meant it");
+    assert_eq!(other.status, RunStatus::AwaitingInput, "the other tenant's run must be unchanged");
     said(&["purge", "-", "--yes"], &done);
     assert!(service.runtime.head(&ours).await.unwrap().is_none());
 }
@@ -223,8 +227,8 @@ async fn retry_after_edit_completes_failed_run() {
     service.until(&key("pay-3"), RunStatus::Completed).await;
     assert_eq!(place.json(&["state", "pay-3", "/sent"]), true);
     let many = place.call(&["retry", "pay-3", "nobody"]);
-    assert_eq!(many.code, 8, "the first that refuses: {many:?}");
-    assert!(many.err.contains("nobody"), "and the second is tried all the same: {many:?}");
+    assert_eq!(many.code, 8, "the first refusal must be listed: {many:?}");
+    assert!(many.err.contains("nobody"), "the second run must still be tried: {many:?}");
 }
 
 /// Guarantees: CLI-15.
@@ -240,9 +244,9 @@ async fn a_failed_run_goes_on_elsewhere() {
     );
     let unknown = place.call(&["goto", "pay-3", "begni", "--reason", "from the start", "--yes"]);
     assert!(unknown.err.contains("did you mean `begin`?"), "{unknown:?}");
-    assert!(place.call(&["goto", "pay-3", "begin", "--yes"]).code == 2, "a reason is asked for");
+    assert!(place.call(&["goto", "pay-3", "begin", "--yes"]).code == 2, "the command must ask for a reason");
     place.ok(&["goto", "pay-3", "begin", "--reason", "from the start", "--by", "ann", "--yes"]);
-    // It asks again whether to pay.
+    // The node asks again whether to pay.
     service.until(&key("pay-3"), RunStatus::Interrupted).await;
     let told = place.ok(&["show", "pay-3", "--report"]);
     assert!(told.contains("ann moved it to `begin`: from the start"), "{told}");
@@ -269,7 +273,7 @@ async fn a_fork_is_taken_up_by_the_service() {
     service.until(&key("again"), RunStatus::Completed).await;
     assert_eq!(place.json(&["state", "again", "/amount"]), 7);
     assert_eq!(place.json(&["ls", "--label", "try=2", "--parent", "pay-2"])[0]["run"]["run"], "again");
-    assert_eq!(place.ok(&["export", "pay-2"]), before, "the source stays as it was");
+    assert_eq!(place.ok(&["export", "pay-2"]), before, "the source must be unchanged");
     assert!(place.ok(&["diff", "pay-2", "latest", "again:latest"]).contains("~ /amount  120 → 7"));
     let place_of_none = place.call(&["fork", "pay-2", "send@9"]);
     assert_eq!(place_of_none.code, 4, "{place_of_none:?}");
@@ -293,10 +297,10 @@ async fn followed_logs_end_with_the_run() {
         let line: serde_json::Value = serde_json::from_str(&line.unwrap()).unwrap();
         line["seq"].as_u64().unwrap()
     });
-    // What happens from here on is what it follows, and does not find when it starts.
+    // These records follow the start of the command, so they are not part of its first read.
     let mut seqs = Vec::new();
     while seqs.last() != Some(&rests_at) {
-        seqs.push(lines.next().expect("it goes on as long as the run does"));
+        seqs.push(lines.next().expect("the command must follow the run to its end"));
     }
     place.ok(&["answer", "pay-1", "yes"]);
     seqs.extend(lines);
@@ -305,8 +309,7 @@ async fn followed_logs_end_with_the_run() {
     assert_eq!(seqs, (0..all).collect::<Vec<_>>(), "each record once, in order");
 }
 
-/// The questions of people at night: what is it about, what can I say, and what do I type. `retry` used to be the one thing that was
-/// suggested, which pays twice.
+/// For an unknown outcome, `show` names the work and lists all four resolutions as commands. A plain `retry` would risk paying twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn show_offers_four_resolutions_of_unknown_outcome() {
     let place = Place::new();
@@ -324,7 +327,7 @@ async fn show_offers_four_resolutions_of_unknown_outcome() {
         let shown = place.ok(&["show", &name]);
         let why = "? card@1  It failed, and whether its work was done is unknown: the bank hung up";
         assert!(shown.contains(why), "{shown}");
-        assert!(!shown.contains("next:"), "nothing is what anybody would do without looking: {shown}");
+        assert!(!shown.contains("next:"), "no default resolution must be suggested: {shown}");
         let commands: Vec<&str> =
             shown.lines().map(str::trim).filter(|line| line.starts_with("ferrata answer")).collect();
         assert_eq!(commands.len(), 4, "{shown}");
@@ -337,7 +340,7 @@ async fn show_offers_four_resolutions_of_unknown_outcome() {
     }
 }
 
-/// Looking again was the shell's, as in `watch ferrata ls`.
+/// `--watch` repeats a listing.
 ///
 /// Guarantees: CLI-14.
 #[tokio::test(flavor = "multi_thread")]
@@ -360,7 +363,7 @@ async fn watch_prints_until_nothing_changes() {
     assert!(lines.any(|line| line.contains("interrupted")));
     place.ok(&["answer", "pay-1", "yes"]);
     assert!(lines.any(|line| line.contains("completed")));
-    // One run ends; the list goes on until it is told to stop, or nobody reads it.
+    // One run ends. The listing continues until it is interrupted, or its reader is gone.
     let shown = show.wait_with_output().unwrap();
     assert_eq!(shown.status.code(), Some(0));
     assert!(String::from_utf8(shown.stdout).unwrap().contains("completed"));
@@ -378,7 +381,7 @@ async fn bulk_verb_prints_each_run_at_once() {
     let service = some_runs(&place).await;
     service.runtime.shutdown(std::time::Duration::ZERO).await.unwrap();
     for (verb, format) in [("pause", "jsonl"), ("cancel", "ids")] {
-        // The second run takes nothing while this has it.
+        // This lock on the log blocks the writes to the second run.
         let log = std::fs::File::open(place.folder.path().join("runs/runs/default/chat-1.jsonl")).unwrap();
         log.lock_shared().unwrap();
         let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_ferrata"))
@@ -391,12 +394,12 @@ async fn bulk_verb_prints_each_run_at_once() {
             std::io::BufReader::new(child.stdout.take().unwrap()).lines().map(|line| line.unwrap());
         assert!(lines.next().unwrap().contains("pay-1"));
         drop(log);
-        assert!(lines.next().expect("the second is told, too").contains("chat-1"));
+        assert!(lines.next().expect("the second run must be listed, too").contains("chat-1"));
         assert_eq!((lines.next(), child.wait().unwrap().code()), (None, Some(0)));
     }
 }
 
-/// A look that failed had printed nothing, and so was the last.
+/// A failed poll is reported, and the watch continues until the store is back.
 ///
 /// Guarantees: CLI-14.
 #[tokio::test(flavor = "multi_thread")]
@@ -414,9 +417,12 @@ async fn watch_polls_again_after_store_outage() {
     assert_eq!(lines.next().as_deref(), Some("pay-3"));
     let (here, away) = (place.folder.path().join("runs"), place.folder.path().join("away"));
     std::fs::rename(&here, &away).unwrap();
-    assert!(told.any(|line| line.starts_with("error: ")), "it is told that the store is away");
+    assert!(
+        told.any(|line| line.starts_with("error: ")),
+        "the command must report that the store is unavailable"
+    );
     std::fs::rename(&away, &here).unwrap();
-    // What it printed before is read before what it prints now.
+    // Earlier output comes first.
     place.ok(&["fork", "pay-1", "--id", "new", "--quiet"]);
     assert!(lines.any(|line| line == "new"));
     rustix::process::kill_process(rustix::process::Pid::from_child(&list), rustix::process::Signal::INT)

@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::service::{Service, charge};
 use crate::support::Place;
 
-/// The result of a payment took a patch in a form that no page of the command had.
+/// An operator can supply the result of a payment with `--set`.
 ///
 /// Guarantees: CLI-15.
 #[tokio::test(flavor = "multi_thread")]
@@ -30,7 +30,7 @@ async fn supply_takes_changes_like_edit() {
             "{more:?}: {said:?}"
         );
     }
-    // Another kind of value may be a typing mistake; a new channel is what such a node makes.
+    // A value of another type may be a typing mistake. A new channel is normal for such a node.
     let wrong = answer(&["--resolve", "supply", "--set", "amount=much"]);
     assert!(wrong.code == 2 && wrong.err.contains("channel `amount` has a number"), "{wrong:?}");
     let right =
@@ -40,6 +40,6 @@ async fn supply_takes_changes_like_edit() {
     assert_eq!(place.json(&["state", "charge-1"]), json!({ "amount": 119, "receipt": "r-7" }));
     assert!(
         place.ok(&["logs", "charge-1"]).contains("ann answered `card@1`: it happened"),
-        "the log says so"
+        "the log must contain the resolution"
     );
 }

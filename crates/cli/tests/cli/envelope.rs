@@ -59,13 +59,13 @@ fn command_reads_encrypted_records_with_keys() {
     let ran = call("keys", &["run", "p.dot", "--id", "r"]);
     assert_eq!(ran.code, 0, "{ran:?}");
     assert!(!is_in_files(&folder.join("runs"), b"the patient is Ann"));
-    assert!(is_in_files(&folder.join("runs"), b"completed"), "the status can be read");
+    assert!(is_in_files(&folder.join("runs"), b"completed"), "the status must be readable");
     for keys in ["keys", "newer"] {
         let state = call(keys, &["state", "r"]);
         assert!(state.code == 0 && state.out.contains("the patient is Ann"), "{state:?}");
         assert_eq!(call(keys, &["verify", "r"]).code, 0);
     }
-    // Without the key: what is not encrypted is told, and of the rest which key is wanted.
+    // Without the key, unencrypted parts are shown, and the error names the missing key.
     let listed = call("", &["ls"]);
     assert!(listed.code == 0 && listed.out.contains("completed"), "{listed:?}");
     let state = call("", &["state", "r"]);
@@ -77,7 +77,7 @@ fn command_reads_encrypted_records_with_keys() {
             "{said:?}"
         );
     }
-    // A service that forgot them is told what to do.
+    // A service without the keys gets the remedy.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let error = runtime.block_on(async {
         let service = ferrata::Runtime::builder_with(ferrata::connect(&url).unwrap()).operator();
@@ -120,7 +120,7 @@ fn command_lists_needed_keys_without_keys() {
     assert_eq!(keys(&["--tenant", "acme"]).as_array().unwrap().len(), 1);
     let table = call("", &["store", "keys"]);
     assert!(table.contains("(not encrypted)") && table.lines().count() == 4, "{table}");
-    // It is what an operator waits for: where the old key is not told any more, nothing needs it.
+    // An operator can remove the old key once it is not listed any more.
     call("", &["purge", "plain", "--yes"]);
     assert_eq!(call("", &["store", "keys", "-o", "ids"]), "acme/new\ndefault/old\n");
     call("both", &["prune", "a", "--keep-last", "1", "--yes"]);
@@ -200,13 +200,13 @@ fn old_key_goes_after_rekey_history_stays() {
 
     let without = call("", &["store", "rekey", "--yes"]);
     assert!(without.code != 0 && without.err.contains("FERRATA_KEYS"), "{without:?}");
-    // What is not encrypted is not believed: it is named, and the others are told of.
+    // Unencrypted records are rejected by name, and the other records are reported.
     let rekey = ["store", "rekey", "--blobs", values, "-o", "json"];
     let said = call("both", &[&rekey[..], &["--accept-plain"]].concat());
     let value: serde_json::Value = serde_json::from_str(&said.out).unwrap();
     assert_eq!((said.code, &value["runs"], &value["rekeyed"]), (0, &3.into(), &1.into()), "{said:?}");
     assert!(said.err.contains("--yes"), "{said:?}");
-    assert_eq!(keys(), before, "nothing was changed");
+    assert_eq!(keys(), before, "the call must change nothing");
     let said = call("both", &[&rekey[..], &["--yes"]].concat());
     assert!(said.code == 70 && said.err.contains("default/plain"), "{said:?}");
     assert_eq!(keys(), "acme/new\ndefault/\ndefault/new\n");

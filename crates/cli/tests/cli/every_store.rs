@@ -75,7 +75,7 @@ async fn on_s3() {
     reads_steers_and_moves(Some(Server::S3)).await;
 }
 
-/// On a server, one bad byte in the last record shut all before it from each command that reads a run as it is now.
+/// On a server store, records before a damaged last record stay readable for every command that shows a run.
 async fn reads_before_a_damage(kind: StoreKind) {
     Space::within(kind, async |space| {
         let place = Place::on(space);
@@ -100,7 +100,7 @@ async fn reads_before_a_damage(kind: StoreKind) {
         read(&["fork", "pay-2", "begin@1", "--id", "mended", "--yes"]);
         assert_eq!(place.json(&["state", "mended"])["amount"], 120);
         place.ok(&["verify", "mended"]);
-        // The run itself stays as it is.
+        // The run itself is unchanged.
         assert_eq!(place.call(&["verify", "pay-2"]).code, 70);
     })
     .await;

@@ -31,9 +31,9 @@ async fn each_failure_has_exit_code_and_next_command() {
     for (name, code, line) in lines {
         let said = place.call(line);
         assert_eq!(said.code, *code, "{name}: {said:?}");
-        assert_eq!(said.out, "", "{name}: data is for stdout alone");
+        assert_eq!(said.out, "", "{name}: only data may be on stdout");
         let last = said.err.lines().last().unwrap_or_default();
-        assert!(last.starts_with("next: "), "{name} does not say what to type next: {said:?}");
+        assert!(last.starts_with("next: "), "{name} does not suggest a command: {said:?}");
         told.push_str(&format!("$ ferrata {}\n{}({code})\n\n", line.join(" "), said.err));
     }
     expect("failures.txt", &place.normal(&told));

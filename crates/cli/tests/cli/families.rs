@@ -21,7 +21,7 @@ fn page() -> Graph<Context> {
         .unwrap()
 }
 
-/// Has a page reviewed.
+/// Starts a child that reviews a page.
 fn review() -> Graph<Context> {
     let page = page();
     Graph::<Context>::builder("review")
@@ -37,7 +37,7 @@ fn review() -> Graph<Context> {
         .unwrap()
 }
 
-/// Has a review made beside work that nobody waits for.
+/// Starts a review next to work that it does not wait for.
 fn publish() -> Graph<Context> {
     let (review, busy) = (review(), busy());
     Graph::<Context>::builder("publish")
@@ -58,7 +58,7 @@ fn run(id: &str) -> serde_json::Value {
     json!({"run": id, "tenant": "default"})
 }
 
-/// A child that asks two levels down could be found by none of the commands: `ls` had three runs that nothing joined.
+/// `tree` shows a question of a child two levels down, with the path to it.
 ///
 /// Guarantees: CLI-13.
 #[tokio::test(flavor = "multi_thread")]
@@ -77,7 +77,7 @@ async fn a_family_is_shown_level_by_level() {
     let review = &tree["children"][0];
     let origin = json!({"parent": run("publish-1"), "at": "check@1", "name": "review", "bond": "cancel"});
     assert_eq!((&review["run"], &review["origin"]), (&run("review-1"), &origin));
-    // What nobody waits for is the first of its own family.
+    // A detached child is the root of its own run tree.
     assert_eq!(tree["children"].as_array().unwrap().len(), 1, "{tree}");
     let page = &review["children"][0];
     assert_eq!((&page["run"], &page["status"]), (&run("page-1"), &json!("interrupted")));
@@ -118,11 +118,11 @@ async fn a_family_is_shown_level_by_level() {
     let asked = place.json(&["questions", "publish-1"]);
     let way_down = "check@1:review/read@1:first/good@1:gate";
     assert_eq!((&asked[0]["id"], &asked[0]["asked_by"]), (&json!(way_down), &run("page-1")), "{asked}");
-    // What a form is made of.
+    // The shape of the answer, for a form.
     assert_eq!(asked[0]["schema"]["enum"], json!(["yes", "no"]), "{asked}");
     let said = place.call(&["pause", "publish-1", "--reason", "lunch"]);
     assert!(said.err.contains("paused with it: 2 runs below publish-1"), "{said:?}");
-    // A run that rests as paused has paused its children.
+    // A paused, idle run has paused its children.
     for run in ["publish-1", "review-1"] {
         service.until(&RunKey::try_from(run).unwrap(), RunStatus::Interrupted).await;
     }

@@ -10,7 +10,7 @@ use ferrata::{Clock, SystemClock};
 use crate::service::some_runs;
 use crate::support::{Place, Said};
 
-/// Tables and JSON print `in_progress`, and `--status` took `in-progress` alone.
+/// `--status` accepts `in_progress`, as tables and JSON print it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_status_is_taken_as_it_is_printed() {
     let place = Place::new();
@@ -24,7 +24,7 @@ async fn a_status_is_taken_as_it_is_printed() {
     assert_eq!(place.ok(&["ls", "--status", "awaiting_input", "-o", "ids"]), "chat-1\n");
 }
 
-/// `ls` said "no such runs" and ended well, and whoever had forgotten `FERRATA_STORE` went to look for the runs.
+/// If the default store does not exist, `ls` says so, so that a user who forgot `FERRATA_STORE` notices.
 ///
 /// Guarantees: CLI-3.
 #[test]
@@ -49,7 +49,7 @@ fn missing_store_setting_is_reported() {
     let absent = format!("sqlite:{}", place.folder.path().join("none.db").display());
     let said = place.call(&["ls", "--store", &absent]);
     assert!(said.code == 4 && said.err.contains("cannot find a store at `sqlite:"), "{said:?}");
-    assert!(std::fs::read_dir(place.folder.path()).unwrap().next().is_none(), "looking made something");
+    assert!(std::fs::read_dir(place.folder.path()).unwrap().next().is_none(), "a read must create nothing");
     place.ok(&["store", "check", "--setup"]);
     assert!(place.call(&["ls"]).err.contains("no matching runs"));
 }
@@ -64,7 +64,7 @@ fn told_soon(url: &str) -> Said {
     said
 }
 
-/// A dead Postgres took ten seconds, and then the driver's "connection refused" was lost.
+/// An unreachable Postgres is reported soon.
 ///
 /// Guarantees: CLI-9.
 #[test]
@@ -76,7 +76,7 @@ fn dead_server_fails_soon_with_cause() {
     }
 }
 
-/// A server that takes connections and says nothing is as good as dead.
+/// A server that accepts connections and sends nothing counts as unreachable.
 ///
 /// Guarantees: CLI-9.
 #[test]
@@ -87,7 +87,7 @@ fn a_silent_server_is_told_soon() {
     assert!(said.err.contains("did not answer"), "{said:?}");
 }
 
-/// Speaks as much of Postgres as it takes to refuse whoever connects.
+/// A minimal Postgres server that refuses every connection.
 fn refusing(code: &'static str, message: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -96,7 +96,7 @@ fn refusing(code: &'static str, message: &'static str) -> String {
             let mut stream = stream.unwrap();
             let mut packet = [0; 4096];
             let Ok(read) = stream.read(&mut packet) else { continue };
-            // A request for TLS is eight bytes.
+            // A TLS request has eight bytes.
             if read == 8 && (stream.write_all(b"N").is_err() || stream.read(&mut packet).is_err()) {
                 continue;
             }
@@ -110,7 +110,7 @@ fn refusing(code: &'static str, message: &'static str) -> String {
     format!("postgres://app:s3cret@{address}/app")
 }
 
-/// They ended as a wrong command line does, and what was to be typed next was neither right nor to be pasted.
+/// A refused password or database is a store failure with its own exit code, and the suggested command checks the URL.
 ///
 /// Guarantees: CLI-2.
 #[test]
@@ -128,7 +128,7 @@ fn wrong_password_or_database_blames_store_url() {
     }
 }
 
-/// A slip of the pen in a place or a node was told as if the log had lost it.
+/// A misspelled position or node is reported as such, and not as a lost record.
 ///
 /// Guarantees: CLI-2.
 #[tokio::test(flavor = "multi_thread")]
@@ -151,7 +151,7 @@ async fn unknown_node_suggests_closest_name() {
         assert!(said.err.contains("no node `aprove`"), "{line:?}: {said:?}");
         assert!(said.err.contains("did you mean `approve`?"), "{line:?}: {said:?}");
     }
-    // One that is there, and that the run has not come to.
+    // A node of the graph that the run has not visited.
     assert!(place.call(&["show", "pay-1", "--node", "send"]).err.contains("has not started by record"));
     assert!(
         place

@@ -13,7 +13,7 @@ pub(crate) fn verbs(help: &str) -> Vec<String> {
     listed.filter(|line| line.starts_with("  ") && !line.starts_with("   ")).filter_map(named).collect()
 }
 
-/// They were one list of 28.
+/// The help lists the verbs in groups.
 ///
 /// Guarantees: CLI-1.
 #[test]
@@ -33,7 +33,7 @@ fn the_help_lists_the_verbs_in_groups() {
     assert_eq!(place.ok(&["-h"]).matches("Control:").count(), 1);
 }
 
-/// `hist` and `des` were answered with a list of what might have been meant.
+/// A unique prefix of a verb works.
 ///
 /// Guarantees: CLI-1.
 #[test]
@@ -53,7 +53,7 @@ fn verb_prefix_and_alias_select_verb() {
     }
     assert_eq!(place.ok(&["help", "history"]), about("history"));
     assert_eq!(place.ok(&["help", "store", "check"]), place.ok(&["store", "check", "--help"]));
-    // What several begin with is nobody's.
+    // An ambiguous prefix selects no verb.
     for said in ["re", "s", "p"] {
         let said = place.call(&[said, "a"]);
         assert_eq!(said.code, 2, "{said:?}");
@@ -72,7 +72,7 @@ fn each_verb_has_help_with_an_example() {
         let (_, after) = said.out.split_once("Example").unwrap_or_else(|| panic!("{verb} has no example"));
         assert!(
             after.contains(&format!("ferrata {verb}")),
-            "the example of {verb} is of another verb: {after}"
+            "the example of {verb} shows another verb: {after}"
         );
         assert!(said.err.is_empty());
     }

@@ -10,8 +10,7 @@ use ferrata::{Ask, Context};
 use crate::service::some_runs;
 use crate::support::{Place, Said};
 
-/// Every character by which a terminal is steered, or the order of what it shows changed: the controls of ASCII and of Latin-1, and the
-/// marks of direction, of lines and of isolation.
+/// Every character that controls a terminal or reorders its text: the ASCII and Latin-1 controls, and the marks for direction, lines and isolation.
 fn steering() -> impl Iterator<Item = char> {
     let marks = ['\u{61c}', '\u{200e}', '\u{200f}']
         .into_iter()
@@ -20,13 +19,13 @@ fn steering() -> impl Iterator<Item = char> {
     ('\u{1}'..='\u{1f}').chain('\u{7f}'..='\u{9f}').chain(marks)
 }
 
-/// A text with all of them, and with what people would be fooled by.
+/// A text with all of them, and with misleading content.
 fn hostile() -> String {
     let all: String = steering().flat_map(|c| [c, 'x']).collect();
     format!("a\u{1b}]0;owned\u{7}\u{9b}31mb\u{202e}c\u{1b}[2J\u{1b}[8mhidden{all}é日")
 }
 
-/// A graph whose nodes, questions and errors say hostile things.
+/// A graph with hostile nodes, questions and errors.
 fn graph() -> Graph<Context> {
     Graph::<Context>::builder("hostile")
         .node("begin", async |_cx, mut s| {
@@ -47,7 +46,7 @@ fn graph() -> Graph<Context> {
         .unwrap()
 }
 
-/// Says what is printed that would steer a terminal; colours are known by their letters, and only where they are wanted.
+/// Returns printed text that would control a terminal. Colors are recognized by their letters, and allowed only if `colored`.
 fn steers(text: &str, colored: bool) -> Option<String> {
     let mut rest = text;
     while let Some(at) = rest.find(|c: char| c != '\n' && steering().any(|bad| bad == c)) {
@@ -62,7 +61,7 @@ fn steers(text: &str, colored: bool) -> Option<String> {
     None
 }
 
-/// A pipeline of which everything that is free text is hostile.
+/// A pipeline whose free texts are hostile.
 fn pipeline() -> String {
     let text = hostile().replace(['\n', '\r'], "");
     format!(
@@ -80,7 +79,7 @@ async fn no_verb_output_steers_terminal() {
     let graph = graph();
     service.runtime.serve(&graph).unwrap();
     let evil = hostile();
-    // The library takes no controls in what runs are found by, and all marks.
+    // The library rejects controls in ids and labels, and accepts all marks.
     let marked = evil.replace(char::is_control, "");
     for id in ["asks", "fails"] {
         let start = service.runtime.start(&graph, Context::new()).id(id);
@@ -195,7 +194,7 @@ async fn no_verb_output_steers_terminal() {
             }
         }
     };
-    // What people read, and in turn what programs read.
+    // Test the text output, and the other formats in turn.
     let mut others = [["-o", "json"], ["-o", "jsonl"], ["-o", "ids"], ["-o", "table"]].into_iter().cycle();
     for line in lines {
         *count.entry(line[0]).or_default() += 1;
@@ -205,8 +204,8 @@ async fn no_verb_output_steers_terminal() {
     }
     let help = place.ok(&["--help"]);
     for verb in crate::help::verbs(&help) {
-        assert!(count.contains_key(verb.as_str()), "no line tries `{verb}`");
+        assert!(count.contains_key(verb.as_str()), "no line tests `{verb}`");
     }
-    // It is all there, escaped, where programs read it.
+    // The formats for programs contain the complete text, escaped.
     assert_eq!(place.json(&["show", "fails"])["head"]["facts"]["user"], marked);
 }

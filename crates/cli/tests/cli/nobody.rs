@@ -14,7 +14,7 @@ fn key(id: &str) -> RunKey {
     RunKey::try_from(id).unwrap()
 }
 
-/// Each of them ended well, and whoever then waited saw that the run "still goes on".
+/// If no process serves the run's workflow, a change to the run prints a warning.
 ///
 /// Guarantees: CLI-17.
 #[tokio::test(flavor = "multi_thread")]
@@ -33,7 +33,7 @@ async fn signal_verbs_warn_of_unclaimed_run() {
             "no process has claimed {run} yet; an idle process that serves `{workflow}` claims it at its next sweep; if there is none, start one\n"
         )
     };
-    // They wait at the same time whether somebody does.
+    // Run the commands in parallel, because each waits for a process to claim the run.
     let said = std::thread::scope(|scope| {
         let calls = lines.map(|line| scope.spawn(|| place.call(line)));
         calls.map(|call| call.join().unwrap())
@@ -48,10 +48,10 @@ async fn signal_verbs_warn_of_unclaimed_run() {
     assert_eq!(waited.code, 7, "{waited:?}");
     assert!(waited.err.contains(&format!("the timeout expired; {}", told("pay-1", "pay"))), "{waited:?}");
 
-    // Whoever wants quiet is not kept waiting either.
+    // With `--quiet`, the command does not wait.
     let quiet = place.call(&["send", "chat-1", "more", "--quiet"]);
     assert_eq!((quiet.code, quiet.err.as_str()), (0, ""));
-    // And one that is taken up is not told of.
+    // If a process claims the run, no warning is printed.
     let service = Service::start(&place).await;
     service.until(&key("again"), RunStatus::Completed).await;
     service.until(&key("chat-1"), RunStatus::AwaitingInput).await;
@@ -59,7 +59,7 @@ async fn signal_verbs_warn_of_unclaimed_run() {
     assert_eq!((said.code, said.err.as_str()), (0, ""), "{said:?}");
 }
 
-/// Each of them ended as a failure of the store, although what it said was recorded: a caller that said it again said it twice.
+/// If the store fails after a change was recorded, the command still succeeds, so that callers do not repeat the change.
 ///
 /// Guarantees: CLI-17.
 #[tokio::test(flavor = "multi_thread")]
@@ -84,7 +84,7 @@ async fn recorded_signal_succeeds_despite_later_outage() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // From now on it looks whether a process takes the run up, for as long as two seconds.
+        // From now on, the command polls for up to two seconds whether a process claims the run.
         let mut told = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut told).unwrap();
         assert!(told.starts_with(if line[0] == "fork" { "again" } else { line[1] }), "{line:?}: {told}");
@@ -97,7 +97,7 @@ async fn recorded_signal_succeeds_despite_later_outage() {
     }
 }
 
-/// A fork from the shell made payments behind the place again, with new keys, and did not say so.
+/// A fork lists the effects that it would repeat, and asks before it continues.
 ///
 /// Guarantees: CLI-18.
 #[tokio::test(flavor = "multi_thread")]
@@ -119,7 +119,7 @@ async fn fork_that_repeats_effects_asks_confirmation() {
         let said = place.call(line);
         assert_eq!((said.code, said.out.as_str()), (2, ""), "{line:?}: {said:?}");
         assert!(said.err.contains(lists), "{line:?}: {said:?}");
-        assert_eq!(place.call(&["show", "again"]).code, 4, "{line:?} forked all the same");
+        assert_eq!(place.call(&["show", "again"]).code, 4, "{line:?} forked without confirmation");
         let next = said.err.lines().find_map(|line| line.strip_prefix("next: ")).unwrap().to_owned();
         assert!(next.ends_with("--yes"), "{next}");
         if line.contains(&"0") {
@@ -127,12 +127,12 @@ async fn fork_that_repeats_effects_asks_confirmation() {
             assert_eq!((typed.code, typed.out.contains("again")), (0, true), "{typed:?}");
         }
     }
-    // Behind the last record nothing was done.
+    // After the last record, there are no effects to repeat.
     place.ok(&["fork", "pay-1", "--id", "latest"]);
 }
 
-/// Four ways led past the list: what is in doubt has not ended, nodes before the place ran again behind `--start-at`, and neither a fork
-/// nor a pruned log tells the effects of its nodes.
+/// The list of repeated effects is complete: it includes unknown outcomes, effects before the nodes of `--start-at`, and those of a fork or a pruned
+/// log.
 ///
 /// Guarantees: CLI-18.
 #[tokio::test(flavor = "multi_thread")]
@@ -158,11 +158,11 @@ async fn fork_asks_confirmation_for_every_possible_repeat() {
         let said = place.call(&[line, &["--id", "again"]].concat());
         assert_eq!((said.code, said.out.as_str()), (2, ""), "{line:?}: {said:?}");
         assert!(said.err.contains(lists), "{line:?}: {said:?}");
-        assert_eq!(place.call(&["show", "again"]).code, 4, "{line:?} forked all the same");
+        assert_eq!(place.call(&["show", "again"]).code, 4, "{line:?} forked without confirmation");
     }
     let said = place.call(&["fork", "pay-2", "--start-at", "sent"]);
-    assert_eq!(said.code, 4, "a node that is not there is told before anything is asked: {said:?}");
-    // What an answer skips is not done in the fork either.
+    assert_eq!(said.code, 4, "an unknown node must be reported before any question: {said:?}");
+    // The fork does not repeat a skipped node either.
     service.runtime.shutdown(Duration::ZERO).await.unwrap();
     place.ok(&["answer", "charge-1", "card", "--resolve", "skip"]);
     place.ok(&["fork", "charge-1", "--id", "skipped"]);

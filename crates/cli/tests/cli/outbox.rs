@@ -30,7 +30,7 @@ async fn letters_are_listed_and_dropped_by_an_operator() {
     assert!(place.ok(&["ls"]).contains("delivers outbox messages"));
     let kept = place.call(&["purge", "order-1", "--yes"]);
     assert!(kept.code != 0 && kept.err.contains("undelivered outbox messages"), "{kept:?}");
-    // Neither was put aside.
+    // No message was set aside.
     assert_ne!(place.call(&["outbox", "order-1", "--retry"]).code, 0);
     assert_eq!(place.json(&["outbox", "order-1", "--drop", "--message", "1", "--by", "eve"]), json!([]));
     assert_eq!(place.ok(&["outbox", "-o", "ids"]), "order-1 2\n");

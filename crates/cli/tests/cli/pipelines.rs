@@ -63,7 +63,7 @@ fn a_pipeline_is_drawn() {
     assert_eq!(place.call(&["graph", "nowhere.dot"]).code, 4);
 }
 
-/// Every picture went from top to bottom, whatever the pipeline said.
+/// The picture has the direction that the pipeline declares.
 ///
 /// Guarantees: CLI-25.
 #[test]
@@ -82,14 +82,14 @@ fn drawing_follows_pipeline_direction() {
         let dot = place.ok(&["graph", "way.dot", "--format", "dot"]);
         assert!(dot.contains(&format!("\n  rankdir={rankdir}\n")), "{dot}");
     }
-    // What Graphviz does not know either.
+    // A direction that Graphviz does not know, either.
     place.write("way.dot", &GOOD.replace("fix -> test", "fix -> test rankdir=sideways"));
     place.write("down.dot", GOOD);
     let [way, down] = ["way.dot", "down.dot"].map(|file| place.ok(&["graph", file, "--format", "svg"]));
     assert_eq!(way, down);
 }
 
-/// A tool that reads the picture as JSON had no attribute, type or condition of the pipeline.
+/// The JSON of the graph contains all attributes, types and conditions.
 #[test]
 fn graph_json_has_attributes_types_and_conditions() {
     let place = Place::new();
@@ -130,13 +130,13 @@ fn a_run_is_named_by_its_directory() {
     let asking = GOOD.replace("fix   [shape=parallelogram, tool_command=\"true\"", "fix   [shape=hexagon");
     let asking = asking.replace("tool_command=\"true\"", "tool_command=\"test -e mended\"");
     place.write("asks.dot", &asking);
-    // No store is named: the log is in the directory.
+    // No store is named, because the log is in the directory.
     let call = |line: &[&str]| place.call_with(line, "", &[]);
     let run = call(&["run", "asks.dot", "--run-dir", "runs/42", "--progress", "none"]);
     assert_eq!(run.code, 5, "{run:?}");
     let shown = call(&["show", "runs/42"]);
     assert!(shown.out.contains("? fix@1:"), "{shown:?}");
-    assert!(shown.out.contains("--store file:runs/42"), "the next command finds the store: {shown:?}");
+    assert!(shown.out.contains("--store file:runs/42"), "the next command must find the store: {shown:?}");
     let answered = call(&["answer", "runs/42", "test"]);
     assert_eq!(answered.code, 0, "{answered:?}");
     place.write("mended", "");
@@ -144,10 +144,10 @@ fn a_run_is_named_by_its_directory() {
     assert_eq!(resumed.code, 0, "{resumed:?}");
     let verified = call(&["verify", "runs/42", "asks.dot"]);
     assert_eq!(verified.code, 0, "{verified:?}");
-    // A pipeline that would go elsewhere today is told from a log that is damaged.
+    // A changed pipeline is distinguished from a damaged log.
     place.write("other.dot", &asking.replace("fix -> test", "fix -> exit"));
     let other = call(&["verify", "runs/42", "other.dot"]);
     assert_eq!(other.code, 1, "{other:?}");
     assert!(other.err.contains("another path today"), "{other:?}");
-    assert_eq!(call(&["ls"]).out, "", "nothing is in the default store");
+    assert_eq!(call(&["ls"]).out, "", "the default store must be empty");
 }

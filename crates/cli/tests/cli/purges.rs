@@ -7,7 +7,7 @@ use ferrata::{Context, RunStatus};
 use crate::service::{Service, pay};
 use crate::support::Place;
 
-/// A purge of 16,000 runs printed nothing for minutes, then a line for each run and no sum.
+/// A purge of many runs shows its progress, and ends with a total.
 ///
 /// Guarantees: CLI-12.
 #[tokio::test(flavor = "multi_thread")]

@@ -28,7 +28,7 @@ async fn queue_can_be_listed_configured_paused_unpaused() {
     for part in ["mail version 1", "paused: stocktaking", "slots     5", "waits 1", "ann"] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
-    // `show` and `ls` of the run say what it waits for.
+    // `show` and `ls` state what the run waits for.
     let shown = place.ok(&["show", "one"]);
     let waits = |ahead: &str| {
         format!(
@@ -36,7 +36,7 @@ async fn queue_can_be_listed_configured_paused_unpaused() {
         )
     };
     assert!(shown.contains(&format!("why       {}", waits("next in line"))), "{shown}");
-    assert!(!shown.contains("is paused: it waits"), "the same wait is told once: {shown}");
+    assert!(!shown.contains("is paused: it waits"), "the wait must be listed once: {shown}");
     assert!(shown.contains("\nnext: ferrata queue show mail"), "{shown}");
     let start = service.runtime.start(&busy(), Context::new()).id("two").queue("mail").key("ann");
     start.await.unwrap();
@@ -55,7 +55,7 @@ async fn queue_can_be_listed_configured_paused_unpaused() {
         "{listed}"
     );
     assert_eq!(place.ok(&["ls", "-o", "ids"]), "two\none\n");
-    // One that has ended waits no more, whatever the queue has heard.
+    // An ended run does not wait, even before the queue has noticed its end.
     place.ok(&["cancel", "two", "--reason", "not needed", "--yes"]);
     assert_eq!(place.ok(&["ls"]).matches("waits for a slot").count(), 1);
 
@@ -96,7 +96,7 @@ async fn run_without_process_with_tags_is_reported() {
     assert_eq!(place.json(&["show", "one"])["queues"][0]["lacks"], json!(["gpu"]));
 }
 
-/// A verb for all runs reached the runs that queues and schedules are, too: one that was let go on or cancelled lets nothing in.
+/// A bulk verb does not touch the runs of queues and schedules. A cancelled queue run would grant no slots.
 ///
 /// Guarantees: SCHEDULE-14.
 #[tokio::test(flavor = "multi_thread")]

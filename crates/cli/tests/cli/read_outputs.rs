@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::service::{Service, pay, some_runs};
 use crate::support::{Place, expect, timeless};
 
-/// Holds what a line prints as JSON against a file.
+/// Compares the JSON output of a line with a file.
 fn check(place: &Place, name: &str, line: &[&str]) {
     let value: Value = place.json(line);
     let text = format!("{:#}\n", timeless(value));
@@ -20,7 +20,7 @@ fn check(place: &Place, name: &str, line: &[&str]) {
 #[tokio::test(flavor = "multi_thread")]
 async fn reading_verbs_print_documented_json() {
     let place = Place::new();
-    // The service has ended, so that what is printed does not depend on what it does meanwhile.
+    // Stop the service, so that the output does not change.
     let service = some_runs(&place).await;
     service.runtime.shutdown(std::time::Duration::ZERO).await.unwrap();
     check(&place, "ls", &["ls", "--workflow", "pay"]);
@@ -80,7 +80,7 @@ async fn text_output_shows_facts_and_next_command() {
     assert_eq!(place.ok(&["logs", "pay-2", "-n", "1"]).lines().count(), 1);
     assert_eq!(place.ok(&["state", "pay-2", "/amount"]), "120\n");
     assert_eq!(place.ok(&["state", "pay-2", "/amount", "--at", "begin@1"]), "120\n");
-    // Colour only on request, and the same text with it.
+    // Colors only on request. The text is the same.
     let plain = place.ok(&["ls"]);
     let colored = place.ok(&["ls", "--color", "always"]);
     assert!(!plain.contains('\u{1b}') && colored.contains('\u{1b}'));
@@ -147,7 +147,7 @@ async fn closed_stdout_preserves_exit_code() {
         (&["show", "pay-3", "--watch=10ms"], 1),
         (&["pause", "pay-1", "pay-2", "--quiet", "-o", "jsonl"], 8),
         (&["ls", "-o", "jsonl"], 0),
-        // These have no end of their own.
+        // These commands do not end on their own.
         (&["ls", "--watch=10ms"], 0),
         (&["logs", "chat-1", "-f"], 0),
         (&["serve"], 0),

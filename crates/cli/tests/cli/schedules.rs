@@ -41,7 +41,7 @@ async fn schedule_can_be_listed_paused_unpaused() {
     assert_eq!(listed[0]["next"].as_array().unwrap().len(), 3);
     assert_eq!(place.ok(&["schedule", "ls", "-o", "ids"]), "acme/nightly\noften\n");
     assert_eq!(place.ok(&["schedule", "ls", "--tenant", "acme", "-o", "ids"]), "acme/nightly\n");
-    // As it has to be written where a tenant is said.
+    // The id is printed with its tenant, in the form that a command accepts.
     assert_eq!(place.ok(&["schedule", "ls", "--tenant", "default", "-o", "ids"]), "default/often\n");
     place.ok(&["schedule", "show", "default/often", "--tenant", "acme"]);
 
@@ -72,7 +72,7 @@ async fn schedule_can_be_listed_paused_unpaused() {
     assert_eq!(place.call(&["schedule", "show", "a b"]).code, 2);
 }
 
-/// Two processes on one store have one schedule of seconds; the first leaves, and the second goes on. What each tick came to is counted once.
+/// Two processes share a schedule of seconds. The first one exits, and the second continues. Each tick is counted once.
 async fn ticks_once(kind: impl Into<StoreKind>) {
     Space::within(kind, async |space| {
         let place = Place::on(space);
@@ -87,7 +87,7 @@ async fn ticks_once(kind: impl Into<StoreKind>) {
             (runtime, often)
         };
         let ((first, often), (second, _)) = (process().await, process().await);
-        // A slow machine catches up with more of them than a page has by default.
+        // On a slow machine, there may be more runs than the default page size.
         let count = async || often.runs().limit(1_000).await.unwrap().items.len();
         let until = async |least: usize| {
             let deadline = tokio::time::Instant::now() + PATIENCE;
@@ -123,7 +123,7 @@ async fn ticks_once(kind: impl Into<StoreKind>) {
         });
         let accounted = progress.started + progress.skipped + progress.missed + progress.due.len() as u64;
         assert_eq!(accounted, ticks.unwrap() as u64 + 1, "{progress:?}");
-        // Of the tick at which the process left, the run may have begun and not be counted.
+        // The last tick of the first process may have started its run without being counted.
         let begun = runs.len() as u64 - progress.started;
         assert!(begun <= 1 && begun <= progress.due.len() as u64, "{progress:?}, {ids:?}");
         assert_eq!(place.ok(&["schedule", "ls", "-o", "ids"]), "often\n");

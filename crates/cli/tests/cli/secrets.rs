@@ -16,7 +16,7 @@ struct Login {
     codes: Vec<String>,
 }
 
-/// Changes all channels and fails behind that.
+/// Changes all channels and fails afterwards.
 fn graph() -> Graph<Login> {
     Graph::<Login>::builder("login")
         .node("ask", async |_cx, _s: Draft<Login>| {
@@ -71,7 +71,7 @@ async fn verbs_hide_secrets_by_default() {
     assert!(diff.contains("/password") && diff.contains("/codes") && diff.contains("ann"), "{diff}");
     let refused = place.call(&["export", "in"]);
     assert!(refused.err.contains("codes, password") && refused.err.contains("--reveal"), "{refused:?}");
-    // It is shown to those who ask for it.
+    // The value is shown on explicit request.
     for line in [&["show", "in"], &["state", "in"], &["export", "in"]] {
         let said = place.ok(&[&line[..], &["--reveal", "-o", "json"]].concat());
         assert!(said.contains(&format!("{MARK}-2")), "{line:?}: {said}");

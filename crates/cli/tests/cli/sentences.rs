@@ -15,11 +15,11 @@ use self::runs::{Latest, fill};
 use crate::browser::Server;
 use crate::support::Place;
 
-/// The page's API of a server.
+/// The API of a server's web page.
 pub(crate) struct Page(String);
 
 impl Page {
-    /// Reads a path, which must be there.
+    /// Reads a path that must exist.
     fn read(&self, path: &str) -> Value {
         let (status, body) = self.get(path);
         assert_eq!(status, 200, "{path}: {body}");
@@ -47,7 +47,7 @@ fn texts(list: &Value) -> Vec<&str> {
     list.as_array().unwrap().iter().map(|one| one["text"].as_str().unwrap()).collect()
 }
 
-/// Compares what page and command show of a run at one record with the state folded up to it.
+/// Compares the page and the command with the state folded up to a record.
 async fn compare_record(place: &Place, page: &Page, runtime: &Runtime, run: &RunKey, seq: u64) {
     let now = runtime.checkpoint(run, Position::Seq(Seq::new(seq))).await.unwrap();
     let shown = page.read(&format!("runs/default/{}?at={seq}", run.run));
@@ -66,7 +66,7 @@ async fn compare_record(place: &Place, page: &Page, runtime: &Runtime, run: &Run
     let ids = shown["run"]["questions"].as_array().unwrap().iter();
     assert_eq!(ids.map(|one| one["id"].as_str().unwrap()).collect::<Vec<_>>(), asked, "{about}");
     let printed = people.lines().filter_map(|line| line.strip_prefix("? "));
-    // What a child asks now has the path to it.
+    // A current question of a child has the path to the child.
     let own = printed.map(|line| line.split(' ').next().unwrap()).filter(|id| !id.contains('/'));
     assert_eq!(own.collect::<Vec<_>>(), asked, "{about}");
     for (question, shown) in now.questions.iter().zip(shown["run"]["questions"].as_array().unwrap()) {
@@ -87,7 +87,7 @@ async fn compare_lines(place: &Place, page: &Page, runtime: &Runtime, run: &RunK
         let printed = place.json(&["logs", run.run.as_str()]);
         let report = place.ok(&["show", run.run.as_str(), "--report"]);
         let (_, post_mortem) = page.text(&format!("runs/default/{}/post-mortem", run.run));
-        // A run that waits for a child is written to now and then. What was read is of one log only if the run is as before.
+        // A run that waits for a child may get new records. The reads belong together only if its head is unchanged.
         if runtime.head(run).await.unwrap() == before {
             let lines: Vec<_> = records["items"].as_array().unwrap().iter().map(of).collect();
             break (lines, printed, report, post_mortem);
@@ -106,7 +106,7 @@ async fn compare_lines(place: &Place, page: &Page, runtime: &Runtime, run: &RunK
     check_plurals(&report);
 }
 
-/// Compares why a run stands as it does, on every page and verb that says so, with what is expected of its kind.
+/// Compares the reasons for a run's status, on every page and verb that shows them, with the expected reasons.
 fn compare_latest(place: &Place, page: &Page, latest: &Latest, listed: &str) {
     let Latest { run, status, why } = latest;
     let shown = page.read(&format!("runs/default/{run}"));
@@ -117,7 +117,7 @@ fn compare_latest(place: &Place, page: &Page, latest: &Latest, listed: &str) {
         "{run}"
     );
     let told = texts(&shown["why"]);
-    assert_eq!(told, texts(&printed["why"]), "the page and the command say the same about {run}");
+    assert_eq!(told, texts(&printed["why"]), "the page and the command must agree about {run}");
     assert_eq!(told.len(), why.len(), "{run}: {told:?}");
     for (told, part) in told.iter().zip(why.iter()) {
         assert!(told.contains(part), "{run}: {part} is not in {told:?}");
@@ -126,11 +126,11 @@ fn compare_latest(place: &Place, page: &Page, latest: &Latest, listed: &str) {
         list.as_array().unwrap().iter().map(|one| one.get("until").cloned().unwrap_or_default()).collect()
     };
     assert_eq!(until(&shown["why"]), until(&printed["why"]), "{run}");
-    // Lists have the first reason, except that a process has the run.
+    // Lists show the first reason that does not concern the owner.
     let briefs = page.read(&format!("briefs?run=default/{run}"));
     let brief = &briefs["items"][0]["brief"]["why"]["text"];
     let line = listed.lines().find(|line| line.split(' ').next() == Some(run)).unwrap();
-    // Which process has the run is said by its head.
+    // The head of the run already names its owner.
     let of_head = |text: &&&str| text.contains("is running in process") || text.starts_with("has no process");
     let first = told.first().filter(|text| !of_head(text));
     assert_eq!(*brief, first.map_or(Value::Null, |text| json!(text)), "{run}");
@@ -140,8 +140,7 @@ fn compare_latest(place: &Place, page: &Page, latest: &Latest, listed: &str) {
     }
 }
 
-/// A "no" was reported as "accepted", a run whose child asked as one that a timer moves, and a run that no process drove as running. No test
-/// compared the words with the log.
+/// The texts of page and command agree with the log: answers, waits for children, and runs without a process.
 ///
 /// Guarantees: INSPECT-18.
 #[tokio::test(flavor = "multi_thread")]
@@ -161,7 +160,7 @@ async fn sentences_follow_the_log() {
         }
         compare_lines(&place, &page, &filled.operator, &run).await;
     }
-    // The inbox has each open question once, and counts what it could not read.
+    // The inbox contains each open question once, and counts unreadable runs.
     let inbox = page.read("questions");
     let mut asked: Vec<String> = inbox["items"]
         .as_array()
@@ -177,7 +176,7 @@ async fn sentences_follow_the_log() {
     let mut expected = filled.asked.clone();
     expected.sort();
     assert_eq!(asked, expected);
-    // A run that nobody can read is named with the reason, and with no status of its log.
+    // An unreadable run is listed with the reason, and without a status of its log.
     let (status, refused) = page.get("runs/default/sealed");
     let why = "the record is encrypted with the key `a`";
     assert!(status >= 400 && refused["message"].as_str().unwrap().contains(why), "{status}: {refused}");

@@ -1,4 +1,4 @@
-//! A service with runs for the command: a runtime in this process on a store in a folder.
+//! A service for the command's tests: a runtime in this process, on a store in a folder.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use ferrata::{Ask, Clock, Conversation, RunKey, SystemClock};
 
 use crate::support::Place;
 
-/// How long anything may take on a busy machine.
+/// Timeout of any wait on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A service in this process.
@@ -16,7 +16,7 @@ pub(crate) struct Service {
     pub(crate) runtime: Runtime,
 }
 
-/// Asks whether to pay, and how much; fails if it was told to.
+/// Asks whether to pay, and how much. Fails on request.
 pub(crate) fn pay() -> Graph<Context> {
     Graph::<Context>::builder("pay")
         .node("begin", async |_cx, mut s| {
@@ -42,7 +42,7 @@ pub(crate) fn pay() -> Graph<Context> {
         .unwrap()
 }
 
-/// Takes messages until somebody says bye.
+/// Receives messages until `bye`.
 pub(crate) fn chat() -> Graph<Context> {
     Graph::<Context>::builder("chat")
         .conversation(
@@ -60,7 +60,7 @@ pub(crate) fn chat() -> Graph<Context> {
         .unwrap()
 }
 
-/// Does what must not be done twice, and does not hear what became of it the first time.
+/// An `External` node that does not learn the outcome of its first attempt.
 pub(crate) fn charge() -> Graph<Context> {
     Graph::<Context>::builder("charge")
         .node("card", async |cx, s| if cx.attempt() > 1 { Ok(s) } else { Err("the bank hung up".into()) })
@@ -71,7 +71,7 @@ pub(crate) fn charge() -> Graph<Context> {
         .unwrap()
 }
 
-/// Works until it is told to stop.
+/// Works until it is cancelled.
 pub(crate) fn busy() -> Graph<Context> {
     Graph::<Context>::builder("busy")
         .node("work", async |_cx, s| {
@@ -84,7 +84,7 @@ pub(crate) fn busy() -> Graph<Context> {
 }
 
 impl Service {
-    /// Starts a service that takes up whatever is to go on.
+    /// Starts a service that claims every active run.
     pub(crate) async fn start(place: &Place) -> Self {
         let runtime = Runtime::builder_with(place.open())
             .sweep_interval(Duration::from_millis(20))
@@ -99,13 +99,13 @@ impl Service {
         Self { runtime }
     }
 
-    /// Starts a run, and waits until it rests if it does.
+    /// Starts a run, and waits until it is idle, if it becomes idle.
     pub(crate) async fn run(&self, graph: &Graph<Context>, id: &str, input: Context) -> RunKey {
         let handle = self.runtime.start(graph, input).id(id).label("team", "red").await.unwrap();
         handle.run().clone()
     }
 
-    /// Waits until a run stands so.
+    /// Waits until a run has this status.
     pub(crate) async fn until(&self, run: &RunKey, status: RunStatus) {
         let clock = SystemClock::new();
         loop {

@@ -12,7 +12,11 @@ async fn a_run_is_exported_and_imported_elsewhere() {
     let (place, other) = (Place::new(), Place::new());
     drop(some_runs(&place).await);
     place.ok(&["export", "pay-2", "--to", "run.jsonl"]);
-    assert_eq!(place.call(&["export", "pay-2", "--to", "run.jsonl"]).code, 8, "a file is not overwritten");
+    assert_eq!(
+        place.call(&["export", "pay-2", "--to", "run.jsonl"]).code,
+        8,
+        "a file must not be overwritten"
+    );
     let file = place.folder.path().join("run.jsonl");
     let file = file.to_str().unwrap();
     other.ok(&["import", file]);
@@ -26,7 +30,7 @@ async fn a_run_is_exported_and_imported_elsewhere() {
     assert_eq!(taken.code, 8, "{taken:?}");
 }
 
-/// Several stores are one by the URL of the file that names them, for the command, too.
+/// A sharded store has a single URL, which names a file. The command accepts it, too.
 ///
 /// Guarantees: CLI-24.
 #[tokio::test(flavor = "multi_thread")]
@@ -51,7 +55,7 @@ async fn shard_file_url_lists_all_shards() {
         ids
     };
     assert_eq!(listed(&url), ids);
-    // Each run is in one of them.
+    // Each run is in one of the shards.
     let folder = |name: &str| format!("file:{}", fleet.folder.path().join(name).display());
     let mut apart = [listed(&folder("north")), listed(&folder("south"))].concat();
     apart.sort_unstable();
@@ -64,7 +68,7 @@ async fn shard_file_url_lists_all_shards() {
     assert!(said.err.contains("line 2 of ") && said.err.contains("add `shard east`"), "{said:?}");
 }
 
-/// The file used to choose the tenant, whatever the command line said.
+/// `--tenant` decides the tenant of an import, and not the file.
 ///
 /// Guarantees: COPY-1.
 #[tokio::test(flavor = "multi_thread")]
@@ -129,7 +133,7 @@ async fn a_damaged_log_is_found_and_named() {
             }
         }
     }
-    assert!(damaged > 0, "the file of the run holds no such patch");
+    assert!(damaged > 0, "the file of the run must not contain this patch");
     let said = place.call(&["verify", "pay-2"]);
     assert_eq!(said.code, 70, "{said:?}");
     assert!(said.err.contains("record"), "{said:?}");
@@ -145,7 +149,7 @@ fn a_store_is_checked_and_its_promises_told() {
         (&"file".into(), &true.into(), &true.into())
     );
     assert_eq!(found["writes"]["calls"], 3);
-    assert_eq!(place.ok(&["ls"]), "", "what was written is purged");
+    assert_eq!(place.ok(&["ls"]), "", "the values must be purged");
     let sql = place.call_with(
         &["store", "check", "--print-migrations", "--store", "postgres://me:s3cret@127.0.0.1:1/app"],
         "",
@@ -179,7 +183,7 @@ async fn values_that_no_record_names_are_collected() {
     let run = ferrata::RunKey::from(ferrata::RunId::new("chat-1").unwrap());
     service.runtime.send(&run, named).await.unwrap();
     service.runtime.shutdown(std::time::Duration::ZERO).await.unwrap();
-    // Within the grace, and without a yes, nothing is changed.
+    // Within the grace period, or without confirmation, nothing changes.
     place.ok(&["blobs", "gc", at, "--yes"]);
     place.ok(&["blobs", "gc", at, "--grace", "0s"]);
     for (step, removed) in [(1, 0), (2, 1)] {
@@ -190,7 +194,7 @@ async fn values_that_no_record_names_are_collected() {
     assert_eq!(blobs.get(&unnamed).await.unwrap_err().kind(), ferrata::ErrorKind::NotFound);
 }
 
-/// The same where the values are in the database of the runs; what an upload left behind goes, too, once it is old.
+/// The same with values in the database of the runs. Remains of old uploads are removed, too.
 ///
 /// Guarantees: BLOB-5.
 #[tokio::test(flavor = "multi_thread")]

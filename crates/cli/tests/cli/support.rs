@@ -1,4 +1,4 @@
-//! Runs the command, and compares its output with a file.
+//! Helpers that run the command, and compare its output with a file.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -9,15 +9,15 @@ use ferrata::CheckpointStore;
 use ferrata_tests::Space;
 use tempfile::TempDir;
 
-/// A folder with a store in it.
+/// A folder with a store.
 pub(crate) struct Place {
     pub(crate) folder: TempDir,
-    /// A store elsewhere, and what the command has to find in its environment for it.
+    /// A store elsewhere, and the environment variables for the command.
     elsewhere: Option<Elsewhere>,
     url: String,
 }
 
-/// A store, and the environment of programs that are given its URL.
+/// A store, and the environment of programs that get its URL.
 type Elsewhere = (Arc<dyn CheckpointStore>, Vec<(&'static str, String)>);
 
 /// The result of one call.
@@ -35,10 +35,10 @@ impl Place {
         Self { folder, elsewhere: None, url }
     }
 
-    /// A folder, and the store of a space.
+    /// A folder, with the store of a space.
     pub(crate) fn on(space: &Space) -> Self {
         let elsewhere = Some((space.open(), space.environment()));
-        // A command that a person waits for gives up sooner than a busy machine makes a connection.
+        // By default, a command gives up sooner than a busy machine connects.
         let patience = if space.url().starts_with("postgres") { "&acquire_timeout_ms=10000" } else { "" };
         Self { folder: tempfile::tempdir().unwrap(), elsewhere, url: format!("{}{patience}", space.url()) }
     }
@@ -60,7 +60,7 @@ impl Place {
         self.call_with(line, "", &[("FERRATA_STORE", &self.url())])
     }
 
-    /// Types a line into a shell that finds the command.
+    /// Runs a line in a shell that finds the command.
     pub(crate) fn shell(&self, line: &str) -> Said {
         let binary = Path::new(env!("CARGO_BIN_EXE_ferrata")).parent().unwrap().to_path_buf();
         let paths = std::env::var_os("PATH").unwrap_or_default();
@@ -76,7 +76,7 @@ impl Place {
         shell.envs(elsewhere).stdin(Stdio::null());
         let output = shell.output().unwrap();
         Said {
-            code: output.status.code().expect("the command ends by itself"),
+            code: output.status.code().expect("the command must exit"),
             out: String::from_utf8(output.stdout).unwrap(),
             err: String::from_utf8(output.stderr).unwrap(),
         }
@@ -91,17 +91,17 @@ impl Place {
         command.args(line).current_dir(self.folder.path()).envs(elsewhere).envs(env.iter().copied());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        // A command that does not read its input may have ended before it is written.
+        // A command that does not read its input may have exited already.
         let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
         let output = child.wait_with_output().unwrap();
         Said {
-            code: output.status.code().expect("the command ends by itself"),
+            code: output.status.code().expect("the command must exit"),
             out: String::from_utf8(output.stdout).unwrap(),
             err: String::from_utf8(output.stderr).unwrap(),
         }
     }
 
-    /// Runs the command, which must do what it is asked for, and returns what it printed.
+    /// Runs the command, which must succeed, and returns its output.
     pub(crate) fn ok(&self, line: &[&str]) -> String {
         let said = self.call(line);
         assert_eq!(said.code, 0, "{line:?}: {said:?}");
@@ -119,7 +119,7 @@ impl Place {
         path
     }
 
-    /// Returns what was said without what differs from one time to the next: ids, times, this folder.
+    /// Returns the text without its variable parts: ids, times and this folder.
     pub(crate) fn normal(&self, text: &str) -> String {
         let text = text.replace(&self.folder.path().display().to_string(), "FOLDER");
         let mut normal = String::new();
@@ -138,7 +138,7 @@ impl Place {
     }
 }
 
-/// Returns a word, or what it is one of if it is another each time.
+/// Returns a word, or a placeholder for a variable word.
 fn named(word: &str) -> &str {
     let hex = |text: &str| text.chars().all(|c| c.is_ascii_hexdigit());
     let dashes = word.char_indices().filter(|(_, c)| *c == '-').map(|(at, _)| at).collect::<Vec<_>>();
@@ -151,7 +151,7 @@ fn named(word: &str) -> &str {
     }
 }
 
-/// Holds a text against `expected/NAME`; with `FERRATA_UPDATE=1` it is written instead, to be looked at and committed.
+/// Compares a text with `expected/NAME`. With `FERRATA_UPDATE=1`, writes the file instead, for review and commit.
 pub(crate) fn expect(name: &str, found: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/expected").join(name);
     if std::env::var_os("FERRATA_UPDATE").is_some() {
@@ -159,10 +159,10 @@ pub(crate) fn expect(name: &str, found: &str) {
         return;
     }
     let expected = std::fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(expected, found, "{} differs; FERRATA_UPDATE=1 writes it anew", path.display());
+    assert_eq!(expected, found, "{} differs; FERRATA_UPDATE=1 writes it again", path.display());
 }
 
-/// Returns a document whose lengths of time, which are measured, are all the same.
+/// Returns a document with all measured durations replaced by one value.
 pub(crate) fn timeless(mut value: serde_json::Value) -> serde_json::Value {
     fn level(value: &mut serde_json::Value) {
         match value {
@@ -170,7 +170,7 @@ pub(crate) fn timeless(mut value: serde_json::Value) -> serde_json::Value {
                 for (name, value) in fields {
                     match name.as_str() {
                         "took_ms" => *value = 0.into(),
-                        // Checksums and lengths cover times and ids.
+                        // Checksums and lengths depend on times and ids.
                         "crc" | "len" | "bytes" => *value = 1.into(),
                         _ => level(value),
                     }

@@ -7,7 +7,7 @@ use ferrata::{EnvelopeOptions, EnvelopeStore, Keyring, RunKey, Runtime};
 use crate::service::pay;
 use crate::support::Place;
 
-/// Makes runs that ask in a store whose records are encrypted; the file `keys` has the key.
+/// Creates runs that ask, in a store with encrypted records. The file `keys` contains the key.
 async fn encrypted(place: &Place, runs: usize) {
     let keys = format!("a = {}\n", "ab".repeat(32));
     std::fs::write(place.folder.path().join("keys"), keys).unwrap();
@@ -22,7 +22,7 @@ async fn encrypted(place: &Place, runs: usize) {
     runtime.shutdown(std::time::Duration::ZERO).await.unwrap();
 }
 
-/// Without the keys `questions` said "no question is open" and ended with 0, while every run asked.
+/// Without the keys, `questions` reports unreadable runs and does not exit with 0.
 ///
 /// Guarantees: CLI-8.
 #[tokio::test(flavor = "multi_thread")]
@@ -47,7 +47,7 @@ async fn questions_without_keys_fail_with_remedy() {
         let said = place.call(line);
         assert!(said.code != 0 && said.err.contains("export FERRATA_KEYS=FILE"), "{line:?}: {said:?}");
     }
-    // A list says why it knows nothing of the run.
+    // The list states why it cannot describe the run.
     let listed = place.ok(&["ls"]);
     assert_eq!(listed.matches("cannot be read: the record is encrypted").count(), 3, "{listed}");
     let store = place.url();
@@ -56,7 +56,7 @@ async fn questions_without_keys_fail_with_remedy() {
     assert_eq!((said.code, said.out.matches("Pay 120 EUR?").count()), (0, 3), "{said:?}");
 }
 
-/// A run whose head is damaged was left out of every list in silence.
+/// A run with a damaged head appears in every list.
 ///
 /// Guarantees: CLI-8.
 #[tokio::test(flavor = "multi_thread")]
@@ -86,7 +86,7 @@ fn walk(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
     entries.flat_map(|path| if path.is_dir() { walk(&path) } else { vec![path] }).collect()
 }
 
-/// The short form that the manual promises did not exist: `-e` was it.
+/// `-w` is the short form of `--watch`.
 #[test]
 fn watch_has_short_form() {
     let place = Place::new();

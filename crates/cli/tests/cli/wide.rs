@@ -10,7 +10,7 @@ use unicode_width::UnicodeWidthStr;
 use crate::service::{Service, some_runs};
 use crate::support::{Place, Said};
 
-/// How many pieces of work are done.
+/// Number of completed activations.
 static DONE: AtomicU32 = AtomicU32::new(0);
 
 /// Runs 500 concurrent activations. One fails after all others have ended.
@@ -35,13 +35,13 @@ fn fan() -> Graph<Context> {
         .unwrap()
 }
 
-/// Runs a line as on a terminal of so many columns.
+/// Runs a line on a terminal with this many columns.
 fn narrow(place: &Place, columns: usize, line: &[&str]) -> Said {
     let columns = columns.to_string();
     place.call_with(line, "", &[("FERRATA_STORE", &place.url()), ("COLUMNS", &columns)])
 }
 
-/// It was a line for each of them, and the one that had failed stood somewhere between.
+/// `show` groups many activations, and lists the failed one separately.
 ///
 /// Guarantees: CLI-10.
 #[tokio::test(flavor = "multi_thread")]
@@ -57,12 +57,12 @@ async fn wide_run_shows_failures_and_summarizes_rest() {
     assert!(table[1].contains("the seventh is broken") && !shown.contains("✗ stopped"), "{shown}");
     assert!(shown.contains("\nsplit@1 ") && shown.contains("\nwork ×499  ✓ done"), "{shown}");
     assert!(shown.lines().count() < 20, "{shown}");
-    // JSON has all of them.
+    // JSON contains all of them.
     let all = place.json(&["show", "fan-1"]);
     assert_eq!(all["checkpoint"]["history"].as_array().unwrap().len(), 501);
 }
 
-/// Rows and headers were broken in the middle of words.
+/// Rows and headers are not broken within words.
 ///
 /// Guarantees: CLI-10.
 #[tokio::test(flavor = "multi_thread")]
@@ -90,11 +90,11 @@ async fn tables_fit_a_narrow_terminal() {
     let shown = narrow(&place, 50, &["show", "pay-3"]).out;
     let header = shown.lines().find(|line| line.starts_with("NODE")).unwrap();
     assert_eq!(header, "NODE       OUTCOME   TOOK  DETAILS", "{shown}");
-    // What is piped on is whole.
+    // Piped output is complete.
     assert!(place.ok(&["show", "pay-3"]).contains("TOOK"));
 }
 
-/// People got JSON.
+/// `show --node` prints text, not JSON.
 ///
 /// Guarantees: CLI-4.
 #[tokio::test(flavor = "multi_thread")]

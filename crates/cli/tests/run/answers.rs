@@ -4,7 +4,7 @@ use serde_json::{Value as Json, json};
 
 use crate::support::{Place, history, until};
 
-/// The ways in which a command may leave its answer beside its outcome, from a shell.
+/// A command can leave its answer in different ways, next to its outcome.
 #[test]
 fn answer_is_kept_beside_status() {
     let place = Place::new();
@@ -20,14 +20,14 @@ fn answer_is_kept_beside_status() {
     );
     assert_eq!(place.read("d/plan/1.1/response.md"), "1. parse\n");
     assert!(place.read("d/code/1.1/prompt.md").ends_with("`plan` answered:\n1. parse\nTask:\nDo 1. parse\n"));
-    // A task that fails tells why, and its directory is named.
+    // A failed task reports the reason and its directory.
     let backend = "echo 'the tests fail'; exit 1";
     let said = place.call(&["run", "P.dot", "--run-dir", "e", "--backend", backend]).ends(1);
     assert!(said.err.contains("the backend ended with status 1: the tests fail"), "{}", said.err);
     assert!(said.err.contains("e/plan/1.1/response.md"), "{}", said.err);
 }
 
-/// A run without a backend was a success that nothing marked, and `-q` said nothing at all.
+/// A run without a backend is marked as simulated, also with `-q`.
 ///
 /// Guarantees: PIPELINE-9.
 #[test]
@@ -47,7 +47,7 @@ fn simulated_run_is_marked() {
         "{}",
         said.err
     );
-    // Not so with a backend, and not where there is no task.
+    // With a backend, or without a task, nothing is simulated.
     let said = place.call(&["run", "S.dot", "--run-dir", "f", "--backend", "echo done"]).ends(0);
     assert!(said.json().get("simulated").is_none() && !said.err.contains("simulated"), "{}", said.err);
     place.pipeline("T", "a [tool_command=true] start -> a -> exit");
@@ -55,7 +55,7 @@ fn simulated_run_is_marked() {
     assert!(said.json().get("simulated").is_none() && !said.err.contains("simulated"), "{}", said.err);
 }
 
-/// A gate showed its label alone: what is to be approved was a path to look up.
+/// A gate shows its prompt and what is to be approved, not only its label.
 ///
 /// Guarantees: PIPELINE-7.
 #[test]
@@ -76,7 +76,7 @@ fn gate_shows_what_is_to_be_approved() {
     assert!(question["shown"].as_str().unwrap().ends_with("step 30\n"), "{question}");
 }
 
-/// Off a terminal, a gate ended the command at once: its default was never taken, and no answer heard.
+/// Without a terminal, a gate waits: its default applies at its deadline, and an answer from elsewhere arrives.
 ///
 /// Guarantees: PIPELINE-7.
 #[test]
@@ -90,7 +90,7 @@ fn run_waits_off_a_terminal() {
     place.pipeline("D", &gate("timeout=100ms, human.default_choice=No"));
     place.call(&["run", "D.dot", "--run-dir", "d", "--wait"]).ends(0);
     assert_eq!(history(&place.path("d")), ["start", "q", "a", "exit"]);
-    // An answer from elsewhere is heard, also by a process that resumes the run.
+    // An answer from elsewhere is received, also by a process that resumes the run.
     place.pipeline("E", &gate("human.default_choice=\"\""));
     for (directory, begin) in
         [("e", &["run", "E.dot", "--run-dir", "e", "--wait"][..]), ("f", &["resume", "f", "--wait"])]
@@ -113,7 +113,7 @@ fn run_waits_off_a_terminal() {
     place.call(&["run", "E.dot", "--run-dir", "g", "--wait", "--timeout", "1s"]).ends(7);
 }
 
-/// A gate that takes any text and has no choice was left open by `--auto-answer`.
+/// `--auto-answer` also answers a gate that takes any text and has no choice.
 ///
 /// Guarantees: PIPELINE-7.
 #[test]
@@ -124,7 +124,7 @@ fn gate_with_freeform_edge_alone_answers_itself() {
     assert_eq!(said.json()["context"]["human.gate.text"], "auto-approved");
 }
 
-/// With `--auto-answer` a gate in a loop went round for ten thousand steps, and the limit was told in words of Rust.
+/// With `--auto-answer`, a loop through a gate stops at the limit of visits, with a message in terms of the pipeline.
 ///
 /// Guarantees: PIPELINE-7.
 #[test]

@@ -17,13 +17,13 @@ fn invalid_pipeline_is_refused_with_position() {
     let said = place.call(&["run", "nowhere.dot"]).ends(4);
     assert!(said.err.contains("cannot read `nowhere.dot`"), "{}", said.err);
     place.call(&["run"]).ends(2);
-    // Bytes of all kinds, ten million of them.
+    // Ten million bytes of all values.
     let garbage: Vec<u8> =
         (0..10_000_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     std::fs::write(place.path("garbage.dot"), garbage).unwrap();
     let said = place.call(&["run", "garbage.dot", "--run-dir", "d"]).ends(3);
-    assert!(said.err.len() < 10_000, "the error is short: {} bytes", said.err.len());
-    assert!(!place.path("d").exists(), "nothing was begun");
+    assert!(said.err.len() < 10_000, "the error must be short: {} bytes", said.err.len());
+    assert!(!place.path("d").exists(), "nothing must start");
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn node_id_with_path_is_refused() {
         place.call(&["run", "N.dot", "--run-dir", "d"]).ends(3);
     }
     assert!(!place.path("d").exists());
-    // A name in quotes has an id that is one part of a path.
+    // The id of a quoted name is a single path component.
     place.pipeline("N", "start -> \"../x\" -> exit \"../x\" [tool_command=true]");
     place.call(&["run", "N.dot", "--run-dir", "d"]).ends(0);
     assert!(place.path("d/___x/1.1/status.json").exists() && !place.path("x").exists());
@@ -71,7 +71,7 @@ fn gigabyte_command_output_stays_bounded() {
 #[test]
 fn timeout_kills_endless_command_with_its_children() {
     let place = Place::new();
-    // All of them are there before the time is up.
+    // All processes have started before the timeout.
     let command =
         "for n in 1 2 3; do sh -c 'echo $$ >> pids; sleep 1000; true' & done; echo $$ >> pids; wait";
     place.pipeline("N", &format!("a [timeout=10s, tool_command=\"{command}\"] start -> a -> exit"));

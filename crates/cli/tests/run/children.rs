@@ -53,7 +53,7 @@ fn a_child_that_fails_fails_the_run() {
     place.call(&["run", "Parent.dot", "--run-dir", "d"]).ends(1);
 }
 
-/// A child's commands had nowhere to leave an outcome; and its nodes may have the names of the parent's.
+/// Commands of a child can leave an outcome, and its nodes may have the names of the parent's.
 ///
 /// Guarantees: DOT-16.
 #[test]

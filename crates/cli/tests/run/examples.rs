@@ -11,7 +11,7 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// A folder with the pipelines where the README has them, and texts.
+/// A folder with the pipelines at the paths of the README, and some texts.
 fn place() -> Place {
     let place = Place::new();
     for entry in std::fs::read_dir(repository().join("examples/pipelines")).unwrap() {
@@ -90,7 +90,7 @@ fn digest_is_killed(place: &Place, at: &[&str], more: &[(&str, String)]) {
     .concat();
     command(&resume).end().ends(0);
     is_digested(place);
-    // Those that were recorded are not summarised again: at most the three that were at work.
+    // Recorded files are not summarised again. At most three were running.
     let seen = place.read("seen").lines().count();
     assert!((7..=10).contains(&seen), "{seen}");
 }
@@ -131,7 +131,7 @@ fn check_repairs_at_most_twice_then_asks() {
     assert_eq!(place.read("fixes").lines().count() - before, 2);
     let report = place.read("report.md");
     assert!(report.contains("- tests: fail (the command ended with status 3: it is broken)"), "{report}");
-    // All three at once, which fails the join.
+    // All three fail at once, which fails the join.
     let fails =
         ["--input", "fmt=false", "--input", "lint=false", "--input", "tests=false", "--input", "fix=true"];
     place

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::support::{Place, history};
 
-/// A pipeline that lint called wrong was run, its commands undone and its unknown nodes simulated.
+/// A pipeline with lint errors is not run.
 ///
 /// Guarantees: PIPELINE-6.
 #[test]
@@ -28,7 +28,7 @@ fn run_refuses_what_lint_does() {
     assert!(!place.path("d").exists());
 }
 
-/// A warning was said by lint alone, and a run went another way than its author thought.
+/// `run` prints the warnings of lint.
 ///
 /// Guarantees: PIPELINE-6.
 #[test]
@@ -44,13 +44,13 @@ fn run_says_warnings_of_lint() {
             said.err
         );
     }
-    // Who goes on with a run has been told.
+    // A resumed run prints no warning again.
     place.pipeline("X", r#"q [shape=hexagon, promt=x] start -> q -> exit"#);
     assert!(place.call(&["run", "X.dot", "--run-dir", "e"]).ends(5).err.contains("warning["));
     assert!(!place.call(&["resume", "e", "--auto-answer"]).ends(0).err.contains("warning["));
 }
 
-/// A goal from outside was taken without a word, and had no effect.
+/// A goal from the command line takes effect.
 ///
 /// Guarantees: PIPELINE-18.
 #[test]
@@ -81,7 +81,7 @@ fn goal_is_given_from_outside() {
     assert!(said.err.contains("set `goal` in the graph, or pass `--goal`"), "{}", said.err);
 }
 
-/// The value of `--var` was in prompts alone: the command ran on `/build`.
+/// `--var` also sets variables in commands.
 ///
 /// Guarantees: PIPELINE-18.
 #[test]
@@ -97,7 +97,7 @@ fn variable_is_given_to_command() {
     assert!(said.err.contains("`$target_dir`, which has no value"), "{}", said.err);
 }
 
-/// A run that was stopped by `--until` "takes another path today", by a file that had not changed.
+/// `verify` accepts a run that `--until` stopped, if its file is unchanged.
 #[test]
 fn verify_passes_over_until() {
     let place = Place::new();

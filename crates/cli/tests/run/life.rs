@@ -4,7 +4,7 @@ use rustix::process::Signal;
 
 use crate::support::{Place, gone, history, until};
 
-/// `b` writes its process and that of a child, and goes on only once there is a file `go`.
+/// `b` writes its process id and that of a child, and continues once the file `go` exists.
 const SLOW: &str = r#"
     a [tool_command="echo a >> log"]
     b [tool_command="echo b >> log; if [ ! -e go ]; then sleep 1000 & echo $! >> pids; echo $$ >> pids; wait; fi"]
@@ -23,9 +23,9 @@ fn killed_run_continues_without_leftover_processes() {
     place.write("go", "");
     let said = place.call(&["resume", "d"]).ends(0);
     assert_eq!(said.json()["status"], "completed");
-    assert_eq!(place.read("log"), "a\nb\nb\nc\n", "what was recorded is not done again");
+    assert_eq!(place.read("log"), "a\nb\nb\nc\n", "recorded nodes must not run again");
     assert_eq!(history(&place.path("d")), ["start", "a", "b", "c", "exit"]);
-    // As in the third source document: the file, and the directory to resume.
+    // As in the third source document, with the file and the directory to resume.
     let said = place.call(&["run", "K.dot", "--resume", "d"]).ends(0);
     assert!(said.err.contains("is already completed"), "{}", said.err);
     assert_eq!(said.json()["status"], "completed");
@@ -60,10 +60,10 @@ fn second_ctrl_c_exits_and_kills_stubborn_commands() {
         "K",
         r#"b [tool_command="trap '' TERM; echo $$ >> pids; while [ ! -e go ]; do sleep 0.05; done"] start -> b -> exit"#,
     );
-    // The grace must not end first, however busy the machine is.
+    // A grace that never ends first, even on a busy machine.
     let mut run = place.spawn(&["run", "K.dot", "--run-dir", "d", "--grace", "1h"]);
     let pids = place.pids("pids", 1);
-    // Two of the same signal before the first was taken count as one, so it is told until it leaves.
+    // Two equal signals may merge into one, so repeat the signal until the command exits.
     until("it leaves", || {
         let ended = run.has_ended();
         if !ended {
@@ -72,15 +72,14 @@ fn second_ctrl_c_exits_and_kills_stubborn_commands() {
         ended
     });
     let said = run.end().ends(130);
-    assert!(said.out.is_empty(), "nothing was waited for: {}", said.out);
+    assert!(said.out.is_empty(), "the command waited for nothing: {}", said.out);
     gone(&pids);
     assert_eq!(said.next(), ["resume", "d"]);
     place.write("go", "");
     place.call(&["resume", "d"]).ends(0);
 }
 
-/// The first node runs before the start returns. A signal in between used to end the command as if it had not touched the run, in half of
-/// the cases: the order in which two things that are ready are taken is random.
+/// The first node runs before the start returns. A signal in between must end the command with the report of an interrupted run.
 ///
 /// Guarantees: PIPELINE-4.
 #[test]
@@ -88,7 +87,7 @@ fn signal_at_start_stops_run() {
     for _ in 0..4 {
         let place = Place::new();
         place.pipeline("K", SLOW);
-        // The command stands still at its first line, behind the start.
+        // The command blocks at its first printed line, after the start.
         let (run, stderr) = place.spawn_with_full_stderr(&["run", "K.dot", "--run-dir", "d"]);
         let pids = place.pids("pids", 2);
         run.tell(Signal::INT);
@@ -135,7 +134,7 @@ fn default_store_finds_run_by_pipeline_and_id() {
     place.call(&["run", "K.dot", "--resume"]).ends(4);
     assert_eq!(place.call(&["resume", "k-1"]).ends(0).json()["status"], "completed");
     assert_eq!(history(&place.path(".ferrata/runs/k-1")), ["start", "a", "b", "c", "exit"]);
-    // A start that is made again is the same run.
+    // A repeated start returns the same run.
     assert_eq!(place.call(&["run", "K.dot", "--id", "k-1"]).ends(0).json()["status"], "completed");
     place.call(&["run", "K.dot", "--id", "k-1", "--input", "a=b"]).ends(8);
     assert_eq!(place.read("log"), "a\nb\nb\nc\n");
@@ -157,8 +156,7 @@ fn failed_run_names_files_and_can_retry() {
     place.call(&["resume", "d"]).ends(0);
 }
 
-/// The attempt after a retry has the number of the one before, whose view is written at any time: it was taken for what the command
-/// left.
+/// The attempt after a retry has the number of the one before. The view of the earlier attempt must not count as files of the command.
 ///
 /// Guarantees: DOT-5.
 #[test]
@@ -201,7 +199,7 @@ fn resume_recreates_lost_run_directory_views() {
     assert_eq!(names.map(|name| place.read(&format!("d/{name}"))), before);
 }
 
-/// `retry` used to be offered first, with the text of the question left out: who took it paid twice.
+/// For an unknown outcome, an idle run prints all four resolutions as commands with the question. A plain `retry` would risk paying twice.
 #[test]
 fn idle_run_prints_four_resolutions_of_unknown_outcome() {
     for (at, how, log) in [

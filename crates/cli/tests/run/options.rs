@@ -38,7 +38,7 @@ fn question_without_terminal_exits_with_answer_command() {
     let line = said.err.lines().find_map(|line| line.strip_prefix("next: ")).unwrap();
     let (answer, resume) = line.split_once(" && ").unwrap();
     let words = |line: &str| -> Vec<String> {
-        // The one word with a blank is quoted.
+        // Quote the only word that contains a blank.
         line.replace("'[Y] Yes'", "[Y]\u{1}Yes")
             .split(' ')
             .skip(1)
@@ -59,14 +59,14 @@ fn answers_come_from_a_file_for_each_visit() {
     place.write("answers.json", r#"{"ask": ["No", "n", "Yes"]}"#);
     place.call(&["run", "G.dot", "--run-dir", "d", "--answers", "answers.json"]).ends(0);
     assert_eq!(history(&place.path("d")), ["start", "work", "ask", "redo", "ask", "redo", "ask", "exit"]);
-    // What the file does not answer stays open.
+    // A question without an answer in the file stays open.
     place.write("answers.json", r#"{"ask": ["No", "never heard of"]}"#);
     place.call(&["run", "G.dot", "--run-dir", "e", "--answers", "answers.json"]).ends(5);
-    // And a run that waits is answered by the file of whoever resumes it.
+    // When a waiting run is resumed with a file, the file answers it.
     place.write("answers.json", r#"{"ask@2": "Yes"}"#);
     place.call(&["resume", "e", "--answers", "answers.json"]).ends(0);
     place.call(&["run", "G.dot", "--run-dir", "f", "--answers", "nowhere.json"]).ends(4);
-    // A list of one answer is for one visit, and what is no list for every one.
+    // A list applies visit by visit, so a list of one answer applies to one visit. Any other value applies to every visit.
     place.write("answers.json", r#"{"ask": ["No"]}"#);
     place.call(&["run", "G.dot", "--run-dir", "g", "--answers", "answers.json"]).ends(5);
     assert_eq!(history(&place.path("g")), ["start", "work", "ask", "redo"]);
@@ -91,7 +91,7 @@ fn auto_answer_picks_default_or_first_choice() {
     assert_eq!(history(&place.path("e")), ["start", "work", "ask", "redo"]);
 }
 
-/// A gate that takes any text was left open, since its choices are not all that it takes.
+/// A gate that takes any text accepts an answer outside its choices.
 ///
 /// Guarantees: PIPELINE-7.
 #[test]
@@ -132,7 +132,7 @@ fn a_dry_run_executes_and_keeps_nothing() {
     let names: Vec<_> =
         std::fs::read_dir(place.path("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, ["D.dot"]);
-    // A loop that nothing ends is ended.
+    // An endless loop is stopped.
     place.pipeline("L", "a [tool_command=x] b [tool_command=x] start -> a -> b -> a  b -> exit [weight=-1]");
     let said = place.call(&["run", "L.dot", "--dry-run"]).ends(1);
     assert_eq!(said.json()["path"].as_array().unwrap().iter().filter(|node| **node == "a").count(), 10);
@@ -161,7 +161,7 @@ fn backend_gets_prompt_and_leaves_files() {
     assert_eq!(place.read("d/t/1.1/prompt.md"), place.read("seen"));
     assert_eq!(place.read("d/t/1.1/response.md"), "planned\n");
     assert!(place.read("stage").trim_end().ends_with("d/t/1.1/stage"), "{}", place.read("stage"));
-    // The graph names one itself, and without any the tasks are simulated.
+    // The graph can name a backend. Without any, tasks are simulated.
     place.write("C.dot", &place.read("B.dot").replace("goal=", "backend=\"echo of the graph\" goal="));
     let said = place.call(&["run", "C.dot", "--run-dir", "e"]).ends(0);
     assert_eq!(said.json()["context"]["response.t"], "of the graph\n");
@@ -196,7 +196,7 @@ fn progress_goes_to_stderr_result_to_stdout() {
     assert!(place.read("d/manifest.json").contains("press"));
 }
 
-/// A command used to inherit the whole environment, with the URL of the store and its password: what it prints is kept.
+/// A command gets a restricted environment, without the URL and password of the store, because its output is stored.
 ///
 /// Guarantees: DOT-8, SECURITY-8.
 #[test]
@@ -213,7 +213,7 @@ fn commands_inherit_only_listed_environment_variables() {
     assert!(seen.contains("SOMETHING=else") && seen.contains("FERRATA_RUN="), "{seen}");
     assert!(seen.contains("MY_REGION=here") && seen.contains("PATH="), "{seen}");
     assert!(!seen.contains("FERRATA_STORE") && !seen.contains("s3cret"), "{seen}");
-    // A command of whoever runs the pipeline needs its keys.
+    // The backend command of a task gets the caller's environment, because it may need API keys.
     place.write("task.dot", "digraph T { start [shape=Mdiamond] exit [shape=Msquare] a start -> a -> exit }");
     let mut command = place.command(&["run", "task.dot", "--no-input", "--backend", "env > seen; echo done"]);
     command.env("FERRATA_STORE", &store).env("API_KEY", "of-a-model").env("PGPASSWORD", "s3cret");

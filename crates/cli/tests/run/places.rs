@@ -1,4 +1,4 @@
-//! The directory of a run: the run that it belongs to, its permissions, and its content after a purge.
+//! The directory of a run: its owner run, its permissions, and its content after a purge.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::support::{Place, history};
 
-/// A directory with a run that stopped behind `a`, and a fork of it in the same store.
+/// A directory with a run that stopped after `a`, and a fork of it in the same store.
 fn forked() -> Place {
     let place = Place::new();
     place.pipeline(
@@ -24,7 +24,7 @@ fn manifest(place: &Place) -> serde_json::Value {
     serde_json::from_str(&place.read("t/manifest.json")).unwrap()
 }
 
-/// Beside a damaged run its fork was the only one that could be listed: `resume t` went on with it, and overwrote what told of the other.
+/// If the run of a directory is damaged, `resume` of the directory does not continue its fork instead.
 ///
 /// Guarantees: PIPELINE-12.
 #[test]
@@ -38,8 +38,8 @@ fn directory_belongs_to_run_in_manifest() {
     std::fs::write(&log, &bytes).unwrap();
     let said = place.call(&["resume", "t", "--backend", "x"]).ends(70);
     assert!(said.err.contains("orig") && said.err.contains("damaged"), "{}", said.err);
-    assert_eq!(place.read("log"), "", "the fork was not run");
-    // Nor without a manifest: a fork is not what the directory was made for.
+    assert_eq!(place.read("log"), "", "the fork must not run");
+    // The same holds without a manifest, because the directory belongs to the source.
     std::fs::rename(place.path("t/manifest.json"), place.path("kept")).unwrap();
     let said = place.call(&["resume", "t", "--backend", "x"]).ends(2);
     assert!(said.err.contains("child") && said.err.contains("--id"), "{}", said.err);
@@ -47,13 +47,13 @@ fn directory_belongs_to_run_in_manifest() {
     let said = place.call(&["resume", "t", "--id", "child", "--backend", "echo answer"]).ends(0);
     assert_eq!(said.json()["run"], "child");
     assert_eq!(place.read("log"), "b\n");
-    assert_eq!(manifest(&place), before, "what tells of the run itself stays");
-    // It begins behind `a`, where it was forked.
+    assert_eq!(manifest(&place), before, "the files about the run itself must stay");
+    // The fork starts after `a`.
     assert_eq!(history(&place.path("t/.runs/child")), ["b", "c", "exit"]);
     place.call(&["resume", "S.dot", "--id", "child"]).ends(2);
 }
 
-/// An undamaged one asked for `--id`, which `resume` did not have.
+/// `resume` of a directory continues its own run, even if the store contains forks.
 #[test]
 fn directory_run_resumes_next_to_its_forks() {
     let place = forked();
@@ -61,7 +61,7 @@ fn directory_run_resumes_next_to_its_forks() {
     assert_eq!(history(&place.path("t")), ["start", "a", "b", "c", "exit"]);
 }
 
-/// Files stood open to everybody on the machine.
+/// Files of a run are readable by their owner only.
 ///
 /// Guarantees: PIPELINE-12, SECURITY-9.
 #[test]
@@ -81,7 +81,7 @@ fn nobody_else_may_read_a_run() {
     }
 }
 
-/// Prompts, answers and outputs stayed in the directory.
+/// `purge` removes prompts, answers and outputs from the directory.
 ///
 /// Guarantees: PIPELINE-14.
 #[test]
@@ -106,7 +106,7 @@ fn purge_removes_own_files_and_spares_others() {
     }
     left.sort();
     assert_eq!(left, [place.path("t/a/mine"), place.path("t/artifacts/mine"), place.path("t/notes.txt")]);
-    // A run that was named by its id, where directories usually are; and one with nothing else in it.
+    // A run in the usual directory that is addressed by its id, and a directory with nothing else in it.
     place.pipeline("P", r#"a [tool_command="echo out"] start -> a -> exit"#);
     place.call(&["run", "P.dot", "--id", "p"]).ends(0);
     assert!(place.path(".ferrata/runs/p/a/1.1/output.txt").exists());
@@ -117,7 +117,7 @@ fn purge_removes_own_files_and_spares_others() {
     assert!(!place.path("q").exists());
 }
 
-/// A listing leaves out what cannot be read, and a store without a run in its listing was removed as a whole.
+/// A purge keeps the store if it contains unreadable runs, which a listing omits.
 ///
 /// Guarantees: CLI-20.
 #[test]
@@ -131,13 +131,13 @@ fn directory_purge_spares_unreadable_log_of_another_run() {
     std::fs::write(&log, &damaged).unwrap();
     place.call(&["purge", "t", "--yes", "--force"]).ends(0);
     assert!(!place.path("t/.ferrata/runs/default/orig.jsonl").exists());
-    assert!(std::fs::read(&log).is_ok_and(|left| left == damaged), "nobody named it");
-    // Once it can be read again, it goes on.
+    assert!(std::fs::read(&log).is_ok_and(|left| left == damaged), "this run was not named");
+    // Once the run is readable again, it continues.
     std::fs::write(&log, &whole).unwrap();
     place.call(&["resume", "t", "--id", "child", "--backend", "echo answer"]).ends(0);
 }
 
-/// Where the run of a directory was gone, the one run of its store whose id begins so was cancelled or purged for it.
+/// If the run of a directory is gone, no other run whose id has this prefix is cancelled or purged.
 ///
 /// Guarantees: CLI-7.
 #[test]
@@ -156,7 +156,7 @@ fn directory_never_selects_run_by_id_prefix() {
     place.call(&["resume", "t", "--id", "orig-2", "--backend", "echo answer"]).ends(0);
 }
 
-/// A process that was killed leaves the file of its heartbeat behind.
+/// A killed process leaves its heartbeat file. The purge of the last run removes this file with the folders of the store.
 ///
 /// Guarantees: CLI-20.
 #[test]
@@ -169,7 +169,10 @@ fn purge_of_last_run_removes_store_folders() {
     let held = std::fs::File::open(place.path(dead)).unwrap();
     held.lock().unwrap();
     place.call(&["purge", "q", "--yes"]).ends(0);
-    assert!(place.path("q/.ferrata/ferrata.json").exists(), "a process is about to start a run in it");
+    assert!(
+        place.path("q/.ferrata/ferrata.json").exists(),
+        "a process is about to start a run in this directory"
+    );
     drop(held);
     place.call(&["run", "P.dot", "--run-dir", "q"]).ends(0);
     place.call(&["purge", "q", "--yes"]).ends(0);
@@ -207,13 +210,13 @@ fn prompt_files_and_variables_survive_resume() {
         let said = place.call(&line).ends(3);
         assert!(format!("{}{}", said.out, said.err).contains("prompts/do.md"), "{said:?}");
     }
-    // What `run` refuses, `lint` tells.
+    // `lint` reports what `run` refuses.
     place.pipeline("T", "a [tool_command=\"\"] start -> a -> exit");
     let told = place.call(&["lint", "T.dot", "-o", "json"]).ends(3).json();
     assert_eq!((&told[0]["rule"], &told[0]["node"]), (&json!("runs"), &json!("a")));
 }
 
-/// One bad byte in the last record shut all before it, and each command named the next as the way on.
+/// After a damaged last record, the records before it stay readable, and the suggested commands work.
 ///
 /// Guarantees: PIPELINE-13.
 #[test]
@@ -237,18 +240,18 @@ fn records_before_damage_can_be_read_and_forked() {
         assert!(place.call(&["export", "t"]).ends(0).out.contains("\"seq\":1"));
         let id = format!("mended-{end}");
         place.call(&["fork", "t", last, "--id", &id, "--yes"]).ends(0);
-        assert_eq!(std::fs::read(&log).unwrap(), bytes, "nothing is mended in place");
+        assert_eq!(std::fs::read(&log).unwrap(), bytes, "the log must not be repaired in place");
         place.call(&["resume", "t", "--id", &id, "--backend", "echo answer"]).ends(0);
         place.call(&["verify", "t"]).ends(70);
         place.call(&["cancel", "orig", "--store", "file:t/.ferrata", "--yes"]).ends(70);
     }
     assert_eq!(place.read("log"), "b\nb\n");
-    // Where nothing can be read it stays an error.
+    // If no record is readable, it is an error.
     std::fs::write(&log, "x").unwrap();
     place.call(&["show", "t"]).ends(70);
 }
 
-/// What a node left as a file was in its directory, unknown to the nodes after it and to the checkpoint.
+/// A file that a node leaves is an artifact, known to later nodes and in the checkpoint.
 ///
 /// Guarantees: PIPELINE-16.
 #[test]
@@ -272,14 +275,14 @@ fn node_files_are_stored_and_visible_to_successors() {
         names,
         [(&json!("a"), &json!("report.md"), &json!(6)), (&json!("t"), &json!("copy.txt"), &json!(6))]
     );
-    assert_eq!(left[0]["path"], left[1]["path"], "one content is kept once");
+    assert_eq!(left[0]["path"], left[1]["path"], "equal contents must be stored once");
     assert_eq!(place.read(&format!("d/{}", left[0]["path"].as_str().unwrap())), "first\n");
     let status = place.read("d/a/1.1/status.json");
     assert!(
         status.contains("not stored as artifacts: `.hidden`, `link`: ") && status.contains("`pipe`: "),
         "{status}"
     );
-    // The log tells of them as well, so that the command shows where they are.
+    // The log contains the artifacts as well, so that the command shows their paths.
     let shown = place.call(&["show", "d"]).ends(0).out;
     let path = left[0]["path"].as_str().unwrap();
     assert!(shown.contains("ARTIFACT") && shown.contains(path), "{shown}");
@@ -290,7 +293,7 @@ fn node_files_are_stored_and_visible_to_successors() {
     assert!(!place.path("d").exists());
 }
 
-/// A command of a fork was told a path in the fork's own directory, where nothing was.
+/// In a fork, paths of the source's artifacts are valid.
 ///
 /// Guarantees: PIPELINE-16.
 #[test]
@@ -307,12 +310,12 @@ fn fork_finds_node_files_of_source_run() {
     place.call(&["resume", "t", "--id", "grandchild"]).ends(0);
     place.call(&["resume", "t", "--id", "child"]).ends(0);
     assert_eq!(place.read("seen"), "first\nfirst\n");
-    // It has what it needs, whatever becomes of the other.
+    // The fork has its own copies, so the source may be purged.
     let mut kept = std::fs::read_dir(place.path("t/.runs/child/artifacts")).unwrap();
     assert_eq!(std::fs::read_to_string(kept.next().unwrap().unwrap().path()).unwrap(), "first\n");
 }
 
-/// An attempt that was killed had left a file in part, which the next one at the same place kept as its own.
+/// Incomplete files of a killed attempt are not artifacts of the next attempt.
 ///
 /// Guarantees: PIPELINE-16.
 #[test]

@@ -7,7 +7,7 @@ const GATE: &str = r#"
     ask [shape=hexagon, label="Ship?"] c [tool_command="echo c >> log"]
     start -> a -> b -> ask ask -> c [label="Yes"] c -> exit"#;
 
-/// A directory with nothing but a checkpoint.
+/// A directory that contains only a checkpoint.
 fn only_a_checkpoint(text: Option<&str>) -> Place {
     let place = Place::new();
     place.pipeline("G", GATE);
@@ -16,14 +16,14 @@ fn only_a_checkpoint(text: Option<&str>) -> Place {
     place
 }
 
-/// It was refused, since the log was not there.
+/// A run can restart from its checkpoint without a log.
 ///
 /// Guarantees: PIPELINE-15.
 #[test]
 fn a_checkpoint_alone_is_enough_to_go_on() {
     let place = only_a_checkpoint(None);
     let said = place.call(&["run", "G.dot", "--resume", "d", "--auto-answer"]).ends(0);
-    assert_eq!(place.read("log"), "a\nb\nc\n", "what had ended is not done again");
+    assert_eq!(place.read("log"), "a\nb\nc\n", "ended nodes must not run again");
     assert!(
         said.err.contains("starts at `ask`") && said.err.contains("nodes that had ended: 3"),
         "{}",
@@ -34,10 +34,10 @@ fn a_checkpoint_alone_is_enough_to_go_on() {
     assert_eq!(history(&place.path("d")), ["ask", "c", "exit"]);
     assert!(
         place.read("d/checkpoint.json").contains("\"a\": \"success\""),
-        "the goal gate is met: {}",
+        "the goal gate must be met: {}",
         place.read("d/checkpoint.json")
     );
-    // From then on it is a run like any other.
+    // From then on, it is an ordinary run.
     assert_eq!(place.call(&["resume", "d"]).ends(0).json()["status"], "completed");
     let place = only_a_checkpoint(None);
     place.write("d/pipeline.dot", &place.read("G.dot"));
@@ -50,7 +50,7 @@ fn a_checkpoint_alone_is_enough_to_go_on() {
 fn checkpoint_of_other_programs_resumes() {
     for (current, completed, log) in [
         ("b", r#"["start", "a"]"#, "a\nb\nb\nc\n"),
-        // What has completed is not done again.
+        // Completed nodes are not repeated.
         ("b", r#"["start", "a", "b"]"#, "a\nb\nc\n"),
         ("start", "[]", "a\nb\na\nb\nc\n"),
     ] {
@@ -76,7 +76,7 @@ fn damaged_checkpoint_is_refused_with_position() {
         let said = place.call(&["run", "G.dot", "--resume", "d"]);
         assert!(said.code != 0 && said.err.contains(part), "{text}: {said:?}");
         assert_eq!(place.read("log"), "a\nb\n");
-        assert_eq!(place.read("d/checkpoint.json"), text, "it stays what it is");
+        assert_eq!(place.read("d/checkpoint.json"), text, "the file must be unchanged");
     }
     let place = only_a_checkpoint(None);
     std::fs::remove_file(place.path("d/checkpoint.json")).unwrap();

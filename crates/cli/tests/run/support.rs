@@ -11,14 +11,14 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value as Json;
 use tempfile::TempDir;
 
-/// How long anything may take on a busy machine before a test gives up.
+/// Timeout of any wait on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 pub(crate) struct Place {
     folder: TempDir,
 }
 
-/// How a call ended.
+/// The end of a call.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) code: i32,
@@ -27,7 +27,7 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    /// Requires an exit code.
+    /// Checks the exit code.
     #[track_caller]
     pub(crate) fn ends(self, code: i32) -> Self {
         assert_eq!(self.code, code, "{}\n{}", self.err, self.out);
@@ -39,11 +39,11 @@ impl Said {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// Returns the command that is to be typed next.
+    /// Returns the suggested command.
     #[track_caller]
     pub(crate) fn next(&self) -> Vec<String> {
         let line =
-            self.err.lines().find_map(|line| line.strip_prefix("next: ")).expect("a command to type next");
+            self.err.lines().find_map(|line| line.strip_prefix("next: ")).expect("a suggested command");
         let first = line.split(" && ").last().unwrap_or(line);
         first.split(' ').map(|word| word.trim_matches('\'').to_owned()).skip(1).collect()
     }
@@ -68,7 +68,7 @@ impl Place {
         std::fs::read_to_string(self.path(name)).unwrap_or_default()
     }
 
-    /// Writes a pipeline: a start, an exit, tools unless they say otherwise, and these statements.
+    /// Writes a pipeline with a start, an exit and these statements. Nodes are tools by default.
     pub(crate) fn pipeline(&self, name: &str, statements: &str) {
         let text = format!(
             "digraph {name} {{ start [shape=Mdiamond] exit [shape=Msquare] node [shape=parallelogram] {statements} }}"
@@ -90,7 +90,7 @@ impl Place {
         Running::of(self.command(line))
     }
 
-    /// Spawns the command with a pipe as its stderr that is full: it waits at its first line until the pipe is read.
+    /// Spawns the command with a full pipe as its stderr. It blocks at its first line until the pipe is read.
     pub(crate) fn spawn_with_full_stderr(&self, line: &[&str]) -> (Running, PipeReader) {
         let (reader, mut writer) = std::io::pipe().unwrap();
         fcntl_setfl(&writer, OFlags::NONBLOCK).unwrap();
@@ -107,7 +107,7 @@ impl Place {
         self.spawn(line).end()
     }
 
-    /// Types a line into a shell that finds the command.
+    /// Runs a line in a shell that finds the command.
     pub(crate) fn shell(&self, line: &str) -> Said {
         let binary = Path::new(env!("CARGO_BIN_EXE_ferrata")).parent().unwrap().to_path_buf();
         let paths = std::env::var_os("PATH").unwrap_or_default();
@@ -119,7 +119,7 @@ impl Place {
         Running::of(command).end()
     }
 
-    /// Returns the numbers in a file that commands wrote with `echo $$ >> file`, once there are so many.
+    /// Returns the `count` process ids that commands wrote to a file with `echo $$ >> file`.
     pub(crate) fn pids(&self, name: &str, count: usize) -> Vec<Pid> {
         let numbers = || self.read(name).lines().filter_map(|line| line.parse().ok()).collect::<Vec<i32>>();
         until(&format!("{count} process ids in {name}"), || numbers().len() >= count);
@@ -127,7 +127,7 @@ impl Place {
     }
 }
 
-/// The command at work.
+/// The running command.
 pub(crate) struct Running {
     child: Option<Child>,
     out: Option<std::thread::JoinHandle<(String, String)>>,
@@ -164,7 +164,7 @@ impl Running {
         self.out.take().unwrap().join().unwrap();
     }
 
-    /// Reads a stderr of its own, and waits for its end.
+    /// Reads the given stderr, and waits for the command's end.
     pub(crate) fn end_reading(self, stderr: PipeReader) -> (Said, String) {
         let errors = std::thread::spawn(move || text(stderr));
         let said = self.end();
@@ -174,7 +174,7 @@ impl Running {
     pub(crate) fn end(mut self) -> Said {
         let mut child = self.child.take().unwrap();
         until("the command ends", || child.try_wait().unwrap().is_some());
-        let code = child.wait().unwrap().code().expect("the command ends by itself");
+        let code = child.wait().unwrap().code().expect("the command must exit");
         let (out, err) = self.out.take().unwrap().join().unwrap();
         Said { code, out, err }
     }
@@ -195,7 +195,7 @@ fn text(mut from: impl Read) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Looks until something holds, or fails after a long time.
+/// Polls until a condition holds, or fails after a long time.
 #[track_caller]
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let clock = SystemClock::new();
@@ -206,18 +206,18 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Requires that none of these processes is there any more, or soon is not.
+/// Checks that these processes have ended, or end soon.
 #[track_caller]
 pub(crate) fn gone(pids: &[Pid]) {
     for &pid in pids {
-        // One that nobody has waited for yet is dead all the same.
+        // A zombie counts as ended.
         let stat = |pid: Pid| std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         let dead = |pid| stat(pid).rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'));
         until(&format!("process {pid} is gone"), || test_kill_process(pid).is_err() || dead(pid));
     }
 }
 
-/// Returns the nodes of a run's directory that ended, in order.
+/// Returns the ended nodes in a run's directory, in order.
 pub(crate) fn history(directory: &Path) -> Vec<String> {
     let text = std::fs::read(directory.join("checkpoint.json")).unwrap();
     let checkpoint: Json = serde_json::from_slice(&text).unwrap();
@@ -225,7 +225,7 @@ pub(crate) fn history(directory: &Path) -> Vec<String> {
     listed.map(|visited| visited["node"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Writes to whatever takes text.
+/// Writes text to any writer.
 pub(crate) fn type_in(mut to: impl Write, text: &str) {
     to.write_all(text.as_bytes()).unwrap();
 }

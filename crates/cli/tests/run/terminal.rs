@@ -10,7 +10,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use crate::support::{Place, Running, history, type_in, until};
 
-/// A terminal, and what was shown on it so far.
+/// A terminal, and its output so far.
 struct Terminal {
     keys: File,
     name: String,
@@ -29,7 +29,7 @@ impl Terminal {
         let into = Arc::clone(&shown);
         std::thread::spawn(move || {
             let mut buffer = [0; 4096];
-            // The end of a terminal is an error.
+            // At the end of a terminal, a read fails.
             while let Ok(length @ 1..) = screen.read(&mut buffer) {
                 into.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..length]));
             }
@@ -67,7 +67,7 @@ fn terminal_shows_progress_and_repeats_invalid_question() {
     place.pipeline("G", GATE);
     let terminal = Terminal::new();
     let run = terminal.run(&place, &["run", "G.dot", "--run-dir", "d"]);
-    // The bar names what is at work and counts what has ended.
+    // The bar names running nodes and counts ended ones.
     terminal.wait("1/4 nodes");
     terminal.wait("work");
     assert!(!terminal.shows("? ask"));
@@ -80,7 +80,7 @@ fn terminal_shows_progress_and_repeats_invalid_question() {
     until("it is asked again", || terminal.shown.lock().unwrap().matches("? ask").count() >= 3);
     type_in(&terminal.keys, "Y\n");
     let said = run.end().ends(0);
-    assert_eq!(said.json()["status"], "completed", "the result alone is on stdout");
+    assert_eq!(said.json()["status"], "completed", "only the result must be on stdout");
     terminal.wait("completed: 4 of 4 nodes");
     assert_eq!(history(&place.path("d")), ["start", "work", "ask", "work", "ask", "exit"]);
 }
@@ -105,7 +105,7 @@ fn ctrl_c_leaves_question_for_next_resume() {
     assert_eq!(history(&place.path("d")), ["start", "work", "ask", "exit"]);
 }
 
-/// It heard nothing, and failed over the answer that was typed after all.
+/// While a terminal shows a question, an answer from another command ends it.
 ///
 /// Guarantees: PIPELINE-7.
 #[test]
@@ -135,7 +135,7 @@ fn nothing_is_asked_where_no_input_is_wanted() {
     assert!(!terminal.shows("? ask"));
 }
 
-/// The end of each run was its whole context as JSON, which pushed the progress off the screen.
+/// On a terminal, a finished run prints a few lines, not its whole context as JSON.
 #[test]
 fn finished_run_prints_few_lines_on_terminal() {
     let place = Place::new();
@@ -180,7 +180,7 @@ fn run_offers_to_continue_unfinished_run() {
     );
     place.call(&["run", "Left.dot", "--id", "first", "--until", "a"]).ends(0);
     let question = "run first of this pipeline has not ended";
-    // Anything that is no choice of yes is told by what happens: `n` begins a new run.
+    // Any other answer than yes is confirmed by its effect: `n` starts a new run.
     for (typed, id, log) in [("n\n", None, "a\na\nb\n"), ("\n", Some("first"), "a\na\nb\nb\n")] {
         let terminal = Terminal::new();
         let run = terminal.run(&place, &["run", "Left.dot"]);
@@ -192,7 +192,7 @@ fn run_offers_to_continue_unfinished_run() {
         assert_eq!(said["run"] == "first", id.is_some(), "{said}");
         assert_eq!(place.read("log"), log);
     }
-    // Nothing is left, so nothing is asked; and without a terminal it is told only.
+    // Without an unfinished run, the command asks nothing. Without a terminal, it only prints a note.
     let terminal = Terminal::new();
     terminal.run(&place, &["run", "Left.dot"]).end().ends(0);
     assert!(!terminal.shows("Resume it?"), "{:?}", terminal.shown);

@@ -2,7 +2,7 @@
 
 use crate::support::Place;
 
-/// A failure that an edge takes, a branch that fails, one that is left, and a join that is partial.
+/// A failure that an edge handles, a failed branch, an abandoned branch, and a partial join.
 const MIXED: &str = r#"
     t [tool_command="echo no such file >&2; exit 3"]
     p [shape=component] a [tool_command="echo broken >&2; exit 4"] b [tool_command=true] f [shape=tripleoctagon]
@@ -10,7 +10,7 @@ const MIXED: &str = r#"
     start -> t  t -> p [condition="outcome=fail"]  t -> exit [condition="outcome=success"]
     p -> a -> f  p -> b -> f -> q  q -> fast -> g  q -> slow -> g -> exit"#;
 
-/// A node whose failure an edge took was `done` in the progress, `✓ done` in `show`, "succeeded" in `logs` and green in the picture.
+/// A node whose failure an edge handled is shown as failed: in the progress, in `show`, in `logs` and in the picture.
 ///
 /// Guarantees: PIPELINE-10.
 #[test]
@@ -20,7 +20,7 @@ fn every_view_shows_node_failure_and_reason() {
     let ran = place.call(&["run", "M.dot", "--run-dir", "d", "--id", "m"]).ends(0);
     let line = |text: &str, parts: &[&str]| {
         let found = text.lines().any(|line| parts.iter().all(|part| line.contains(part)));
-        assert!(found, "no line has all of {parts:?}:\n{text}");
+        assert!(found, "no line contains all of {parts:?}:\n{text}");
     };
     let why = "the command ended with status 3: no such file";
     line(&ran.err, &[" fail ", " t ", why]);
@@ -49,7 +49,7 @@ fn every_view_shows_node_failure_and_reason() {
     assert!(mermaid.contains("classDef partial") && mermaid.contains("classDef failed"), "{mermaid}");
 }
 
-/// Both ended with "completed" and code 0, one after two nodes and one after ten thousand.
+/// A run that stops before the exit fails, and its message names the reason.
 ///
 /// Guarantees: DOT-18.
 #[test]
@@ -68,7 +68,7 @@ fn run_stopping_before_exit_fails_with_reason() {
     place.pipeline("V", r#"a [tool_command=true, max_visits=2] start -> a a -> a [weight=1] a -> exit"#);
     let said = place.call(&["run", "V.dot", "--run-dir", "v"]).ends(1);
     assert!(said.err.contains("raise `max_visits`"), "{}", said.err);
-    // An end that is not the exit is told.
+    // An end other than the exit is reported.
     place.pipeline(
         "E",
         r#"a [tool_command=true] b [tool_command=true] start -> a a -> b [weight=1] a -> exit"#,
@@ -77,7 +77,7 @@ fn run_stopping_before_exit_fails_with_reason() {
     assert!(said.err.contains("ended at `b`, not at the exit"), "{}", said.err);
 }
 
-/// Neither the text nor the default nor the time was said anywhere.
+/// The message about a waiting gate contains its text, default and deadline.
 ///
 /// Guarantees: PIPELINE-7.
 #[test]
@@ -97,7 +97,7 @@ fn question_shows_default_and_deadline() {
     assert!(question["deadline"].as_str().is_some_and(|at| at.ends_with('Z')), "{question}");
 }
 
-/// Nodes of a child looked like those of the run, and were counted: "4 of 3 nodes".
+/// Nodes of a child are marked, and not counted as nodes of the run.
 #[test]
 fn child_nodes_are_marked_and_not_counted() {
     let place = Place::new();
@@ -110,7 +110,7 @@ fn child_nodes_are_marked_and_not_counted() {
     assert!(said.err.contains(" p.w.1:a ") && said.err.contains("completed: 3 of 3 nodes"), "{}", said.err);
 }
 
-/// The command that was printed hung, or lacked what it needed.
+/// The suggested command works as printed.
 ///
 /// Guarantees: PIPELINE-8.
 #[test]
@@ -127,7 +127,7 @@ fn hints_work_as_they_are_printed() {
     let line = said.err.lines().find_map(|line| line.strip_prefix("next: ")).unwrap().to_owned();
     assert!(line.starts_with("ferrata resume again"), "{line}");
     assert_eq!(place.shell(&format!("{line} --backend 'echo again'")).ends(0).json()["run"], "again");
-    // A run that was left is told of when another one is started.
+    // An unfinished run is mentioned when another one is started.
     place.pipeline("L", r#"q [shape=hexagon] start -> q -> exit"#);
     place.call(&["run", "L.dot", "--id", "left"]).ends(5);
     let said = place.call(&["run", "L.dot"]).ends(5);
@@ -139,7 +139,7 @@ fn hints_work_as_they_are_printed() {
     );
 }
 
-/// The picture of a run had only the nodes that it came to, and its JSON no attribute, type or condition.
+/// The picture of a run contains the whole pipeline, and its JSON all attributes, types and conditions.
 #[test]
 fn run_drawing_contains_entire_pipeline() {
     let place = Place::new();

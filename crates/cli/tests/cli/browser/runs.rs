@@ -14,7 +14,7 @@ use ferrata::{CheckpointStore, Context, RunKey, Runtime, Timestamp};
 use serde_json::json;
 use tokio::sync::Notify;
 
-/// What is hostile wherever it stands.
+/// A hostile text for every field.
 const SCRIPT: &str =
     "<img src=x onerror=\"window.hit=1\"><script>window.hit=1</script>\u{202e}\u{1b}[31m'`${1}";
 
@@ -63,7 +63,7 @@ pub(super) fn slow(name: &str, until: &Arc<Notify>) -> Graph<Context> {
         .unwrap()
 }
 
-/// A step again and again: a run of many records.
+/// A graph that repeats a step: a run of many records.
 fn rounds(count: usize) -> Graph<Context> {
     Graph::<Context>::builder("rounds")
         .node("step", async |_cx, mut s: ferrata::Draft<Context>| {
@@ -81,7 +81,7 @@ fn rounds(count: usize) -> Graph<Context> {
         .unwrap()
 }
 
-/// A graph of a hundred nodes: ten rows of ten, of which a run goes through the first.
+/// A graph of ten rows of ten nodes. A run visits the first row.
 fn hundred() -> Graph<Context> {
     let name = |row: usize, place: usize| format!("n{row}-{place}");
     let mut graph = Graph::<Context>::builder("hundred");
@@ -108,7 +108,7 @@ fn child() -> Graph<Context> {
         .unwrap()
 }
 
-/// A node with so many children, of which one fails.
+/// A graph with `count` children, one of which fails.
 fn parent(count: usize) -> Graph<Context> {
     let child = child();
     Graph::<Context>::builder("parent")
@@ -118,7 +118,7 @@ fn parent(count: usize) -> Graph<Context> {
                 for number in 0..count {
                     let mut input = Context::new();
                     input.set("number", number)?;
-                    // That one of them fails is what is looked at.
+                    // The page shows the failure of one child.
                     let _ = cx.child(&child, input).name(format!("c{number}")).await;
                 }
                 Ok::<_, NodeError>(s)
@@ -129,7 +129,7 @@ fn parent(count: usize) -> Graph<Context> {
         .unwrap()
 }
 
-/// Asks in words that are hostile, for an answer of many parts.
+/// Asks a hostile question with an answer of many fields.
 pub(super) fn form() -> Graph<Context> {
     let shape = Shape::object([
         ("eur", Shape::of::<u64>()),
@@ -148,7 +148,7 @@ pub(super) fn form() -> Graph<Context> {
         .unwrap()
 }
 
-/// Asks for anything, with an answer of many digits in its place at the end of time.
+/// Asks for any value, with a long number as the default and a very late deadline.
 pub(super) fn ever() -> Graph<Context> {
     let ask = |_s: &Context| {
         let usual = json!({ "order": 12_345_678_901_234_567_u64 });
@@ -161,7 +161,7 @@ pub(super) fn ever() -> Graph<Context> {
         .unwrap()
 }
 
-/// Sleeps for good.
+/// Sleeps forever.
 fn asleep() -> Graph<Context> {
     Graph::<Context>::builder("asleep")
         .node("sleep", async |cx: NodeContext, s: ferrata::Draft<Context>| {
@@ -173,7 +173,7 @@ fn asleep() -> Graph<Context> {
         .unwrap()
 }
 
-/// Pays, and does not hear whether that was done.
+/// Pays, with an unknown outcome.
 fn transfer() -> Graph<Context> {
     Graph::<Context>::builder("transfer")
         .node("pay", async |_cx, _s: ferrata::Draft<Context>| {
@@ -196,7 +196,7 @@ fn agent() -> Graph<Context> {
         .unwrap()
 }
 
-/// Waits for an agent, and then writes once another branch has ended, too.
+/// Waits for an agent. Then writes, once another branch has ended, too.
 pub(super) fn research() -> Graph<Context> {
     let agent = agent();
     Graph::<Context>::builder("research")
@@ -220,7 +220,7 @@ pub(super) fn research() -> Graph<Context> {
         .unwrap()
 }
 
-/// Fails, and is tried again in an hour.
+/// Fails, and is retried after an hour.
 fn fetch() -> Graph<Context> {
     Graph::<Context>::builder("fetch")
         .node("get", async |_cx, _s: ferrata::Draft<Context>| {
@@ -234,7 +234,7 @@ fn fetch() -> Graph<Context> {
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// A run that failed in a process that is gone, and that an operator has retried: no process serves its workflow.
+/// A run that failed in a process that has exited, and that an operator has retried. No process serves its workflow.
 async fn left_alone(store: &Arc<dyn CheckpointStore>) {
     let process = Runtime::builder_with(Arc::clone(store)).build().await.unwrap();
     let graph = Graph::<Context>::builder("orders")
@@ -252,12 +252,12 @@ async fn left_alone(store: &Arc<dyn CheckpointStore>) {
     operator.retry(&RunKey::try_from("order-1").unwrap()).by("ann").await.unwrap();
 }
 
-/// Returns how much of something there is: a figure of the documentation is measured with more.
+/// The amount of something. The figures of the documentation use larger amounts.
 fn set(name: &str, usual: usize) -> usize {
     std::env::var(name).map_or(usual, |text| text.parse().unwrap())
 }
 
-/// Copies a run as often as is said, each older than the one before.
+/// Copies a run `count` times, each copy older than the one before.
 async fn copy(store: &Arc<dyn CheckpointStore>, id: &str, as_id: &str, label: &str, count: usize) {
     let source = RunKey::try_from(id).unwrap();
     let mut facts = store.head(&source).await.unwrap().unwrap().facts;
@@ -292,7 +292,7 @@ async fn queues(driver: &Runtime) {
     providers.set(|set| set.at_once = Some(2)).await.unwrap();
 }
 
-/// Makes the state that a payment begins with.
+/// The input of a payment.
 pub(super) fn with_amount(amount: u32) -> Context {
     let mut state = Context::new();
     state.set("amount", amount).unwrap();

@@ -5,17 +5,17 @@ use ferrata::store::At;
 use ferrata::{CheckpointStore, RunKey, RunStatus};
 use serde_json::Value;
 
-/// Reads the events of a run's log as JSON, with the numbers of their records.
+/// Reads the events of a run's log as JSON, with their sequence numbers.
 pub(super) async fn events(store: &dyn CheckpointStore, run: &RunKey) -> Vec<(u64, Value)> {
     let records = store.load(run, At::Latest).await.unwrap().unwrap();
-    assert_eq!(records[0].header.seq.get(), 0, "{run} has one segment");
+    assert_eq!(records[0].header.seq.get(), 0, "{run} must have one segment");
     let event = |record: &ferrata::record::Record| {
         (record.header.seq.get(), serde_json::from_slice(&record.body).unwrap())
     };
     records.iter().map(event).collect()
 }
 
-/// The facts that keep an activation from going on by itself, each with the words for it.
+/// The conditions that an activation waits for, each with its text.
 fn waits(now: &Checkpoint, pending: &PendingActivation) -> Vec<&'static str> {
     let asks = now.questions.iter().any(|one| one.node == pending.node && one.visit == pending.visit);
     [
@@ -31,7 +31,7 @@ fn waits(now: &Checkpoint, pending: &PendingActivation) -> Vec<&'static str> {
     .collect()
 }
 
-/// Checks what is said about the activations that have not ended.
+/// Checks the texts about active activations.
 pub(super) fn check_activations(about: &str, now: &Checkpoint, shown: &Value) {
     let shown = shown.as_array().unwrap();
     assert_eq!(shown.len(), now.next.len(), "{about}");
@@ -53,7 +53,7 @@ pub(super) fn check_activations(about: &str, now: &Checkpoint, shown: &Value) {
     }
 }
 
-/// Checks how the nodes of the graph are drawn.
+/// Checks how the graph's nodes are drawn.
 pub(super) fn check_nodes(about: &str, now: &Checkpoint, shown: &Value) {
     for shown in shown.as_array().unwrap() {
         let (name, look) = (shown["name"].as_str().unwrap(), shown["look"].as_str().unwrap());
@@ -76,15 +76,15 @@ pub(super) fn check_nodes(about: &str, now: &Checkpoint, shown: &Value) {
     }
 }
 
-/// Checks why a run stood as it did.
+/// Checks the reasons for a run's status.
 pub(super) fn check_reasons(about: &str, now: &Checkpoint, why: &[String]) {
     let is_over = now.status.is_finished();
     let says = |part: &str| why.iter().any(|line| line.contains(part));
-    // Of a run that a queue holds, the pause is the queue's, and what the queue says stands in its place.
+    // For a run that a queue holds, the reason of the queue replaces the pause.
     let is_held = why.iter().any(|line| line.starts_with("waits for a slot of queue"))
         && now.paused.as_deref().is_some_and(|why| why.contains("queue"));
     let failure = now.failure.as_ref().map(|failure| &*failure.message);
-    // Each fact, the words that only it allows, and what they must contain.
+    // Each fact, the words that only it allows, and a part that they must contain.
     let claims: [(&str, bool, Option<&str>); 6] = [
         ("failed at ", now.status == RunStatus::Failed, failure),
         ("is paused: ", now.paused.is_some() && !is_over && !is_held, now.paused.as_deref()),
@@ -94,7 +94,7 @@ pub(super) fn check_reasons(about: &str, now: &Checkpoint, why: &[String]) {
         ("tries ", now.next.iter().any(|one| one.retry_at.is_some_and(|at| at > now.at)), None),
     ];
     for (words, holds, part) in claims {
-        // What a child does stands further on in a line.
+        // The status of a child comes later in a line.
         let begins = why.iter().any(|line| line.starts_with(words));
         assert_eq!(begins, holds, "{about}: {words}: {why:?}");
         assert!(!holds || part.is_none_or(says), "{about}: {part:?}: {why:?}");
@@ -102,7 +102,7 @@ pub(super) fn check_reasons(about: &str, now: &Checkpoint, why: &[String]) {
     for question in now.questions.iter().filter(|_| !is_over) {
         assert!(says(&format!("`{}`: {}", question.id, question.prompt())), "{about}: {why:?}");
     }
-    // A run that goes on has a reason to, or to wait.
+    // An active run has a reason to run or to wait.
     assert_eq!(why.is_empty(), now.status == RunStatus::Completed, "{about}: {why:?}");
     assert!(!says("is running in process") || now.owner.is_some(), "{about}: {why:?}");
 }
@@ -155,7 +155,7 @@ pub(super) fn check_line(about: &str, event: &Value, line: &str) {
     }
 }
 
-/// Checks that no count of one has a plural, and that no name of a Rust type or unit is shown.
+/// Checks that no count of one has a plural, and that no Rust type or unit name is shown.
 pub(super) fn check_plurals(text: &str) {
     let words = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     for pair in words.flat_map(|words| words.windows(2).map(|pair| [pair[0], pair[1]]).collect::<Vec<_>>()) {

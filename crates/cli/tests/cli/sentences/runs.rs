@@ -12,7 +12,7 @@ use crate::support::Place;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// A run, its status, and a part of each sentence about it, in their order.
+/// A run, its status, and a part of each sentence about it, in order.
 pub(crate) struct Latest {
     pub(crate) run: &'static str,
     pub(crate) status: RunStatus,
@@ -22,7 +22,7 @@ pub(crate) struct Latest {
 /// A store with runs.
 pub(crate) struct Filled {
     pub(crate) service: Runtime,
-    /// Reads, and drives nothing.
+    /// Reads the runs, and drives none.
     pub(crate) operator: Runtime,
     pub(crate) latest: Vec<Latest>,
     /// The open questions, each with its run.
@@ -111,7 +111,7 @@ fn key(id: &str) -> RunKey {
     RunKey::try_from(id).unwrap()
 }
 
-/// Waits until a run stands so; `idle` says whether it is to have no owner.
+/// Waits until a run has this status. `idle`: whether it must have no owner.
 async fn until(runtime: &Runtime, id: &str, status: RunStatus, idle: bool) {
     let clock = SystemClock::new();
     loop {
@@ -130,7 +130,7 @@ async fn answer(runtime: &Runtime, id: &str, node: &str, said: Answer) {
     runtime.respond(&key(id), node, said).by("ann").await.unwrap();
 }
 
-/// Makes a run that asks, in records that are encrypted.
+/// Creates a run that asks, with encrypted records.
 async fn sealed(place: &Place) {
     std::fs::write(place.folder.path().join("keys"), format!("a = {}\n", "ab".repeat(32))).unwrap();
     let keys = Keyring::from_file(place.folder.path().join("keys")).unwrap();
@@ -141,7 +141,7 @@ async fn sealed(place: &Place) {
     runtime.shutdown(Duration::ZERO).await.unwrap();
 }
 
-/// Makes a run that failed in a process that is gone, and that an operator retried.
+/// Creates a run that failed in a process that has exited, and that an operator retried.
 async fn retried(place: &Place, operator: &Runtime) {
     let process = Runtime::builder_with(place.open()).build().await.unwrap();
     process.start(&broken("orders"), Context::new()).id("retried").await.unwrap().wait().await.unwrap();
@@ -149,7 +149,7 @@ async fn retried(place: &Place, operator: &Runtime) {
     operator.retry(&key("retried")).by("ann").await.unwrap();
 }
 
-/// Fills a store, and waits until every run stands as it will stand.
+/// Fills a store, and waits until every run has its final status.
 pub(crate) async fn fill(place: &Place) -> Filled {
     place.open().setup().await.unwrap();
     let operator = Runtime::builder_with(place.open()).operator();
