@@ -17,7 +17,7 @@ suite!(MemoryFactory, without: [
     transactions = "there is no database to write to",
 ]);
 
-/// More seeds than the suite tries on every store.
+/// Compares more seeds with the model than the suite does for every store.
 #[test]
 fn many_seeds_are_answered_like_the_model() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -26,14 +26,14 @@ fn many_seeds_are_answered_like_the_model() {
     }
 }
 
-/// Creates a store that counts its calls, and is slow on request.
+/// A store that counts its calls, and delays them on request.
 struct Counted {
     store: Arc<FaultStore<MemoryStore>>,
     is_slow: bool,
 }
 
 impl Counted {
-    /// Returns how many calls a property makes.
+    /// The number of calls that a property makes.
     fn calls(property: &Property, is_slow: bool) -> u64 {
         let store = Arc::new(FaultStore::new(MemoryStore::new(), FaultPlan::new()));
         check(&Self { store: Arc::clone(&store), is_slow }, property);

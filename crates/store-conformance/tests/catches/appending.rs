@@ -17,7 +17,7 @@ fn end(append: &RunAppend) -> Option<HeadRef> {
     append.records.last().map(|record| record.header.head())
 }
 
-/// Writes records after whatever is there, as if they followed it.
+/// Writes records after the current end of the log, as if they followed it.
 async fn force(store: &MemoryStore, append: &RunAppend) -> Result<HeadRef> {
     let exists = store.tamper(&append.run, |records| {
         let mut prev = records.last().map(|record| record.header.head());
@@ -45,7 +45,7 @@ impl Liar {
         self.shared.store.append(vec![append]).await.pop().unwrap_or_else(|| Err(conflict(&run, None)))
     }
 
-    /// Remembers what was written, for the lies that rest on it.
+    /// Remembers what was written, for faults that need it.
     fn note(&self, append: &RunAppend) {
         let mut notes = self.shared.notes();
         let facts = append.facts.clone();
@@ -119,7 +119,7 @@ impl Liar {
         }
     }
 
-    /// Appends each entry alone. A run named twice is refused, unless what became of its first entry is forgiven.
+    /// Appends each entry separately. A run that is named twice is refused, unless the result of its first entry is in `forgiven`.
     async fn one_by_one(&self, batch: Vec<RunAppend>, forgiven: &[ErrorKind]) -> Vec<Result<HeadRef>> {
         let (mut results, mut named) = (Vec::new(), HashSet::new());
         for append in batch {
@@ -130,7 +130,7 @@ impl Liar {
             }
             let result = self.append_alone(append).await;
             let is_forgiven = match &result {
-                // Who forgives a twofold entry altogether forgives also the first that succeeded.
+                // A fault that accepts duplicate entries also accepts a successful first one.
                 Ok(_) => forgiven.contains(&ErrorKind::Invalid),
                 Err(error) => forgiven.contains(&error.kind()),
             };
@@ -252,7 +252,7 @@ impl Liar {
         }
     }
 
-    /// Appends what expects another head than the one there is.
+    /// Appends entries that expect another head than the current one.
     async fn append_elsewhere(&self, append: RunAppend, head: Option<HeadRef>) -> Result<HeadRef> {
         let store = &self.shared.store;
         let run = &append.run;
@@ -322,7 +322,7 @@ impl Liar {
                 }
             }
             _ => {
-                debug_assert!(!is_repeat([], &append), "nothing repeats nothing");
+                debug_assert!(!is_repeat([], &append), "nothing repeats the empty append");
                 self.append_one(append).await
             }
         }

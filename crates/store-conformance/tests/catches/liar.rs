@@ -14,15 +14,15 @@ use tokio::sync::broadcast;
 use super::lie::Lie;
 use super::space::Shared;
 
-/// One instance of a store that tells one lie.
+/// One instance of a store with one fault.
 #[derive(Debug)]
 pub(crate) struct Liar {
     pub(super) shared: Arc<Shared>,
-    /// Which instance on its space this is, from 0.
+    /// The number of this instance on its space, from 0.
     pub(super) instance: usize,
     /// Heads as this instance first saw them.
     cache: Mutex<HashMap<RunKey, RunHead>>,
-    /// Keeps the channel of a store that never tells open.
+    /// Keeps the channel open for a store that never sends notices.
     silence: broadcast::Sender<Notice>,
 }
 
@@ -40,7 +40,7 @@ impl Liar {
         self.cache.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Returns the name under which a run is kept.
+    /// Returns the id under which a run is stored.
     pub(super) fn name(&self, run: &RunKey) -> RunKey {
         let short = |text: &str| RunId::new(&text[..text.len().min(128)]).unwrap();
         match self.shared.lie {
@@ -54,15 +54,15 @@ impl Liar {
         }
     }
 
-    /// Lets others go on in the middle of a call, as a store over a wire does.
+    /// Yields in the middle of a call, as a store on a network does.
     ///
-    /// Twice, because tasks that yielded go on in reverse order: once may be no time for others at all.
+    /// Yields twice, because tasks that yielded continue in reverse order. A single yield may let no other task run.
     pub(super) async fn pause(&self) {
         tokio::task::yield_now().await;
         tokio::task::yield_now().await;
     }
 
-    /// Says of a head what this store would say.
+    /// Changes a head as this fault does.
     pub(super) fn told(&self, mut head: RunHead) -> RunHead {
         let owner = head.owner;
         match self.shared.lie {
@@ -80,7 +80,7 @@ impl Liar {
         head
     }
 
-    /// Says of an error what this store would say; `None` if it takes it for nothing at all.
+    /// Changes an error as this fault does. Returns `None` if the fault hides the error.
     fn excuse(&self, error: Error) -> Option<Error> {
         match (self.shared.lie, error.kind()) {
             (Lie::ReadsDamageAsEmpty, ErrorKind::Corrupt | ErrorKind::Unsupported) => None,
@@ -253,7 +253,7 @@ impl Relay for Liar {
             Lie::NeverSays => return check_texts(&texts),
             Lie::SaysAnything if check_texts(&texts).is_err() => return Ok(()),
             Lie::SaysInAnyOrder => texts.reverse(),
-            // Only the longest has so many bytes.
+            // Only the longest text has this many bytes.
             Lie::CutsWhatItSays => {
                 texts.iter_mut().for_each(|text| drop(text.drain(text.len().min(6_000)..)))
             }

@@ -2,24 +2,24 @@
 
 macro_rules! lies {
     ($($lie:ident,)*) => {
-        /// One way in which a store breaks the contract.
+        /// A fault: one way in which a store breaks the contract.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub(crate) enum Lie {
             $($lie,)*
         }
 
         impl Lie {
-            /// Every lie, and none.
+            /// All faults, and `Honest`.
             pub(crate) const ALL: &[Self] = &[$(Self::$lie,)*];
         }
     };
 }
 
 lies! {
-    // None: the store keeps the contract.
+    // No fault: the store meets the contract.
     Honest,
 
-    // What is appended.
+    // Appended records.
     LosesTheFirst,
     LosesTheLast,
     SwapsResults,
@@ -32,7 +32,7 @@ lies! {
     CutsLongBatches,
     ChecksNothing,
 
-    // Which head is expected, and what is a repeat.
+    // Expected heads and repeated appends.
     IgnoresTheHead,
     ComparesNumbersOnly,
     TakesTheFuture,
@@ -48,7 +48,7 @@ lies! {
     ForgetsPrunedRepeats,
     RemembersPerInstance,
 
-    // Many at once, and calls that are dropped.
+    // Concurrent calls and dropped calls.
     ChecksBeforeWriting,
     MixesUpRuns,
     ShowsTheHeadFirst,
@@ -57,7 +57,7 @@ lies! {
     DropsBeforeItWrites,
     LocksWhilePurging,
 
-    // What is read.
+    // Reads.
     DecodesBodies,
     CutsLongBodies,
     ForgetsTheVisit,
@@ -110,7 +110,7 @@ lies! {
     IgnoresOwner,
     AnyCondition,
 
-    // Who is alive, and what is due.
+    // Alive processes and due runs.
     NobodyLives,
     EverybodyLives,
     TakesAllForAlive,
@@ -128,7 +128,7 @@ lies! {
     ForgetsTheFinished,
     WakesDespiteOwner,
 
-    // Pruning and purging.
+    // Prunes and purges.
     NeverDrops,
     ForgetsTheBase,
     RewritesTheHead,
@@ -151,14 +151,14 @@ lies! {
     NeverForgetsNames,
     PurgesLate,
 
-    // Putting records in other envelopes.
+    // Reseals.
     ForgetsTheEnvelope,
     ResealsAnything,
     ResealsUnchecked,
     ResealsFromMemory,
     ResealsByRemoving,
 
-    // Setting up, and what the store says of itself.
+    // Setup and the store's description.
     SetupErases,
     SetupOnce,
     ChangesItsMind,
@@ -169,7 +169,7 @@ lies! {
     SaysInAnyOrder,
     CutsWhatItSays,
 
-    // Damage, and what is there the next time.
+    // Damage and reopened stores.
     ReadsDamageAsEmpty,
     DamageHidesAll,
     KeepsTheDamaged,
@@ -181,7 +181,7 @@ lies! {
     LosesOnReopening,
     RestoresOnReopening,
 
-    // Records under another name, and logs without their end.
+    // Records under another id, and logs without their last record.
     ReadsTheOtherRun,
     PurgesTheOtherRun,
     ReadsShorterLogs,
@@ -202,7 +202,7 @@ lies! {
 
 use Lie::*;
 
-/// For each property, lies that it must notice. Every property is here, or the test fails; so is every lie.
+/// For each property, faults that it must detect. The test fails if a property or a fault is missing here.
 pub(crate) const NOTICED: &[(&str, &[Lie])] = &[
     ("append::a_run_begins_with_its_first_append", &[LosesTheFirst]),
     ("append::records_follow_each_other", &[LosesTheLast]),

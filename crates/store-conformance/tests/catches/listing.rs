@@ -9,7 +9,7 @@ use super::liar::Liar;
 use super::lie::Lie;
 
 impl Liar {
-    /// Tells whether the lie is about pages, so that they are cut here and not by the honest store.
+    /// Whether the fault is about pages. Then this store builds the pages itself.
     pub(super) fn pages_falsely(&self) -> bool {
         [
             Lie::IgnoresOrder,
@@ -24,7 +24,7 @@ impl Liar {
         .contains(&self.shared.lie)
     }
 
-    /// Cuts a page of entries that are given with the oldest first.
+    /// Cuts a page from entries that are sorted by age, oldest first.
     pub(super) fn page<T: Clone>(
         &self,
         mut all: Vec<T>,
@@ -107,7 +107,7 @@ impl Liar {
         if self.pages_falsely() {
             return self.page(all, &page, "run", |head| format!("{} {}", head.facts.created, head.run));
         }
-        // The honest way to page, for lies about something else: the place of the last run returned.
+        // For faults about something else, page correctly: the cursor is the last returned run.
         let place = |head: &RunHead| head.run.to_string();
         let after = page.cursor.as_ref().map(|cursor| cursor.as_str().to_owned());
         if page.order == Order::NewestFirst {
@@ -125,7 +125,7 @@ impl Liar {
         Ok(Paged { items: all[from..to].to_vec(), next })
     }
 
-    /// Tells whether this store takes a run for one that meets the query.
+    /// Whether this faulty store counts a run as a match of the query.
     fn meets(&self, query: &RunQuery, head: &RunHead) -> bool {
         let now = self.shared.clock.now();
         let mut asked = query.clone();
@@ -166,7 +166,7 @@ impl Liar {
     }
 }
 
-/// Compares as SQL's `LIKE` does when all that is asked for is one wildcard.
+/// Compares like SQL's `LIKE` if the pattern is a single wildcard.
 fn is_like(text: &str, pattern: &str) -> bool {
     match pattern {
         "%" => true,
@@ -175,7 +175,7 @@ fn is_like(text: &str, pattern: &str) -> bool {
     }
 }
 
-/// Tells whether any condition of the query is met.
+/// Whether any condition of the query matches.
 fn any(query: &RunQuery, head: &RunHead, now: Timestamp) -> bool {
     let conditions = [
         (query.tenant.is_some(), {

@@ -25,12 +25,12 @@ fn name(property: &Property) -> String {
     format!("{}::{}", property.topic(), property.name())
 }
 
-/// Where the panics since the last look came from.
+/// The locations of the panics since the last check.
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Tells why a property finds no fault with a store that tells this lie; nothing if it does.
+/// Returns why a property does not detect this fault, or none if it does.
 ///
-/// On one thread, so that who goes on when another waits is always the same.
+/// Runs on one thread, so that tasks are always polled in the same order.
 fn overlooks(property: &Property, lie: Lie) -> Option<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     PANICS.lock().unwrap().clear();
@@ -38,7 +38,7 @@ fn overlooks(property: &Property, lie: Lie) -> Option<String> {
     if checked.is_ok() {
         return Some(format!("{property:?} does not notice a store that {lie:?}"));
     }
-    // What fails must be an expectation of the suite: not the broken store itself, and not the patience of the test.
+    // An expectation of the suite must fail, not the faulty store and not the timeout of the test.
     let expectations = ["src/cases/", "src/stage/", "src/model/", "testing/src/log.rs"];
     let strange = std::mem::take(&mut *PANICS.lock().unwrap());
     let strange = strange.into_iter().find(|at| !expectations.iter().any(|part| at.contains(part)));
@@ -48,7 +48,7 @@ fn overlooks(property: &Property, lie: Lie) -> Option<String> {
 /// Guarantees: CUSTOM-STORE-1.
 #[test]
 fn every_property_notices_a_broken_store() {
-    // Hundreds of expected failures would hide the one that matters; those of other tests are shown as usual.
+    // Hide hundreds of expected failures, so that a real one is visible. Panics of other threads are shown as usual.
     let usual = std::panic::take_hook();
     let here = std::thread::current().id();
     std::panic::set_hook(Box::new(move |panic| {
@@ -81,7 +81,7 @@ fn table_lists_each_property_once() {
     assert_eq!(NOTICED.len(), PROPERTIES.len(), "a property is in the table twice");
 }
 
-/// A lie that no property of the table notices tests nothing.
+/// Every fault must be detected by some property of the table.
 ///
 /// Guarantees: CUSTOM-STORE-1.
 #[test]
@@ -91,7 +91,7 @@ fn every_lie_is_noticed_by_a_property() {
     assert_eq!(unnoticed, [&Lie::Honest]);
 }
 
-/// Groups that the suite of the memory store leaves out are passed here, on memory that is torn and reopened.
+/// The suite of the memory store skips some groups. They run here, on memory that is damaged and reopened.
 ///
 /// Guarantees: CUSTOM-STORE-2.
 #[test]

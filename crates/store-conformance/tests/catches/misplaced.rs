@@ -10,12 +10,12 @@ use ferrata_store::{
 use super::liar::Liar;
 use super::lie::Lie;
 
-/// A liar that is asked for runs which its space damaged so.
+/// A faulty store for calls about runs with this damage.
 #[derive(Debug)]
 pub(crate) struct Guard(pub(super) Liar);
 
 impl Guard {
-    /// Refuses a run that is damaged so, unless the lie is about it.
+    /// Refuses a run with this damage, unless the fault is about it.
     fn check(&self, run: &RunKey) -> Result<()> {
         let notes = self.0.shared.notes();
         let is_swapped = notes.swapped.contains_key(run) && !self.0.tells(Lie::ReadsTheOtherRun);

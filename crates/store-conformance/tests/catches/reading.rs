@@ -95,7 +95,7 @@ impl Liar {
             (Lie::IgnoresAnchors, Anchor::From(_)) => Some(HeaderRange::oldest(range.limit())),
             (Lie::IgnoresAnchors, Anchor::UpTo(_)) => Some(HeaderRange::newest(range.limit())),
             (Lie::ClampsNumbers, _) if answer.items.is_empty() => Some(HeaderRange::newest(range.limit())),
-            // The number is taken for how many are kept before, or up to it.
+            // The fault takes the sequence number for a number of retained records.
             (Lie::CountsOffsets, Anchor::From(seq)) if seq.get() > 0 => {
                 let seq = Seq::new(answer.first.get() + seq.get());
                 Some(HeaderRange::from(seq, range.limit()))
@@ -124,7 +124,7 @@ impl Liar {
         Ok(answer)
     }
 
-    /// All headers from a number on or up to it, however many they are.
+    /// All headers from a sequence number on, or up to it, without a limit.
     async fn every_header(&self, run: &RunKey, anchor: Anchor) -> Result<Vec<RecordHeader>> {
         let (mut all, mut range) = (Vec::new(), Some(HeaderRange::oldest(HeaderRange::MAX)));
         while let Some(asked) = range {

@@ -20,7 +20,7 @@ impl Liar {
                 return Err(Error::new(ErrorKind::NotFound, "it was pruned").with_run(run));
             }
             Lie::DropsBeforeItWrites if cut.at.get() > first => {
-                // The old records go, and the cut with them, before the base is there.
+                // Drop the old records, including the one at the cut, before the base is written.
                 let mut all = Vec::new();
                 store.tamper(run, |records| {
                     all.clone_from(records);
@@ -155,7 +155,7 @@ impl Liar {
             Lie::PurgesLate if expected.is_some() => {
                 self.shared.notes().late.push(run.clone());
                 self.pause().await;
-                // That of a caller that was dropped stays, and is done with the next append.
+                // The purge of a caller that was dropped stays pending, and runs with the next append.
                 self.shared.notes().late.pop();
             }
             Lie::PurgesByNumber => {

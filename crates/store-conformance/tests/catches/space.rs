@@ -17,7 +17,7 @@ use super::lie::Lie;
 use super::misplaced::Guard;
 use super::transactions::Numbers;
 
-/// Makes spaces of stores that all tell one lie.
+/// Creates spaces of stores with the same fault.
 pub(crate) struct LiarFactory(pub(crate) Lie);
 
 #[async_trait::async_trait]
@@ -31,49 +31,49 @@ impl StoreFactory for LiarFactory {
     }
 
     fn deadline(&self) -> Duration {
-        // All is in memory; a lie that makes a property wait for something that never comes is to show soon.
+        // Everything is in memory, so a property that waits in vain should fail soon.
         Duration::from_secs(30)
     }
 }
 
-/// What all instances on a space share.
+/// The data that all instances on a space share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) store: MemoryStore,
-    /// The same runs, with a table next to them.
+    /// The runs, with a table next to them.
     pub(crate) ledger: LedgerStore,
     pub(crate) clock: ManualClock,
     pub(crate) lie: Lie,
     notes: Mutex<Notes>,
 }
 
-/// What liars remember.
+/// The data that faults remember.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
-    /// The facts and every record ever written of each run, as they were acknowledged.
+    /// The facts and all acknowledged records of each run.
     pub(crate) written: HashMap<RunKey, (RunFacts, Vec<Record>)>,
-    /// Which runs were purged, and what their history was.
+    /// The purged runs, with their headers.
     pub(crate) purged: HashMap<RunKey, Vec<RecordHeader>>,
-    /// Which records were acknowledged by which instance.
+    /// The instance that acknowledged each record.
     pub(crate) acknowledged: HashMap<RecordId, usize>,
-    /// What the last append of each run was.
+    /// The last append of each run.
     pub(crate) last_append: HashMap<RunKey, RunAppend>,
-    /// Heads that are shown although the records are not there yet.
+    /// Heads that are visible before their records.
     pub(crate) shown: HashMap<RunKey, RunHead>,
     /// Heads as they were first listed.
     pub(crate) listed: HashMap<RunKey, RunHead>,
-    /// The last time to live of each executor, and which instance it told.
+    /// The last heartbeat of each process: its validity and the instance that received it.
     pub(crate) beats: HashMap<ExecutorId, (Duration, usize)>,
-    /// Runs that were read, that are locked, and the one that an append is about to write.
+    /// Runs that were read, runs that are locked, and the run that an append is about to write.
     pub(crate) read: HashSet<RunKey>,
     pub(crate) locked: HashSet<RunKey>,
     pub(crate) current: Option<RunKey>,
-    /// Runs of which a purge is still on its way.
+    /// Runs with a pending purge.
     pub(crate) late: Vec<RunKey>,
     pub(crate) setups: usize,
-    /// Runs whose records stand under the name of the other one.
+    /// Runs whose records are stored under the other one's id.
     pub(crate) swapped: HashMap<RunKey, RunKey>,
-    /// Runs whose last record is gone.
+    /// Runs whose last record is missing.
     pub(crate) tails: HashSet<RunKey>,
 }
 
@@ -111,7 +111,7 @@ impl LiarSpace {
 impl Space for LiarSpace {
     async fn open(&self) -> Arc<dyn CheckpointStore> {
         let instance = self.opened.fetch_add(1, Ordering::SeqCst);
-        // The space itself holds one; if nobody else does, the place is opened anew.
+        // The space itself holds one reference. If there is no other, the space is opened again.
         if instance > 0 && Arc::strong_count(&self.shared) == 1 {
             self.reopened().await;
         }
@@ -137,7 +137,7 @@ impl Space for LiarSpace {
                 let half = last.body.slice(..last.body.len() / 2);
                 *last = Record::seal(last.header.clone(), half).unwrap();
             }),
-            // What an honest store makes of a torn tail when it finds it.
+            // A correct store removes a torn record when it finds it.
             Damage::Torn => store.tamper(run, |records| drop(records.pop())),
             Damage::Tail => {
                 self.shared.notes().tails.insert(run.clone());

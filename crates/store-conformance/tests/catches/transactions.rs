@@ -17,7 +17,7 @@ use super::liar::Liar;
 use super::lie::Lie;
 use super::space::Shared;
 
-/// The rows of the ledger that have numbers for names.
+/// The rows of the ledger whose names are numbers.
 pub(crate) struct Numbers(Arc<Shared>);
 
 impl Numbers {
@@ -28,7 +28,7 @@ impl Numbers {
         Self(shared)
     }
 
-    /// Inserts a row beside every transaction.
+    /// Inserts a row outside the transaction.
     async fn insert_at_once(&self, row: u32) {
         let mut transaction = self.0.ledger.transaction().await.unwrap();
         transaction.set(&row.to_string(), 1);
@@ -44,12 +44,12 @@ impl TransactionTable for Numbers {
         match step {
             Step::Insert(row) if lie == Lie::WritesRowsAtOnce => self.insert_at_once(row).await,
             Step::Insert(row) => rows.set(&row.to_string(), 1),
-            // What was written before is gone, and the commit does not know.
+            // The earlier writes are lost, and the commit succeeds.
             Step::InsertRefused if lie == Lie::CommitsHalf => {
                 *rows = self.0.ledger.transaction().await.unwrap()
             }
             Step::InsertRefused | Step::Begin | Step::BeginImmediate => return StepResult::Refused,
-            // The ledger has no connection to lose.
+            // The ledger has no connection that can break.
             Step::LoseConnection if lie != Lie::CommitsAfterRollback => return StepResult::Unsupported,
             Step::LoseTransaction
             | Step::LoseConnection
