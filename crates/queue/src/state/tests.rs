@@ -314,9 +314,9 @@ proptest! {
             prop_assert_eq!(replaced, taken);
             for by in 0..2 {
                 let has = |one: &&Person| one.last.is_some_and(|(key, _)| key == by);
-                prop_assert!(model.outside.iter().filter(has).count() <= 1, "two starts wait of which the last counts");
+                prop_assert!(model.outside.iter().filter(has).count() <= 1, "two starts with the same debounce key wait");
             }
-            prop_assert!(next.is_none_or(|next| next > at), "it is to look again at {:?}, and now is {:?}", next, at);
+            prop_assert!(next.is_none_or(|next| next > at), "the next check is due at {:?}, and now it is {:?}", next, at);
 
             // The stored state equals the state in memory.
             let patch = ledger.take_patch().unwrap();
@@ -332,7 +332,7 @@ proptest! {
             prop_assert_eq!(read.waiting.deadline(), ledger.waiting.deadline());
             prop_assert_eq!(read.bytes(), ledger.bytes());
             let bytes = stored.to_json().unwrap().len();
-            prop_assert!(bytes <= read.bytes(), "{} bytes, said to be {} at the most", bytes, read.bytes());
+            prop_assert!(bytes <= read.bytes(), "{} bytes exceed the estimated maximum of {}", bytes, read.bytes());
             // A queue that is read from the store behaves the same from here on.
             ledger = read;
         }
@@ -428,13 +428,13 @@ fn nobody_is_passed_for_ever() {
         ledger.apply(ask(n + 2, me, "", 0, 1, now), now);
         let inside = ledger.held.keys().next().cloned().unwrap();
         if inside == "run:default/run-001" {
-            assert!((50..=60).contains(&n), "after {n} others");
+            assert!((50..=60).contains(&n), "after {n} other waiters");
             return;
         }
         ledger.apply(leave(inside), now);
         ledger.grant(now);
     }
-    panic!("it was passed a hundred times");
+    panic!("a hundred other waiters passed it");
 }
 
 #[test]
@@ -451,7 +451,11 @@ fn once_key_is_not_started_again_within_window() {
     assert_eq!(ledger.apply(once(1, at(1)), at(1)), OpResult::Granted, "the same start again");
     assert_eq!(ledger.apply(once(2, at(1)), at(1)), OpResult::Before(first.clone()));
     ledger.apply(leave("run:default/run-001".to_owned()), at(2));
-    assert_eq!(ledger.apply(once(2, at(9_999)), at(9_999)), OpResult::Before(first), "though it has ended");
+    assert_eq!(
+        ledger.apply(once(2, at(9_999)), at(9_999)),
+        OpResult::Before(first),
+        "the same start, although its run has ended"
+    );
     assert_eq!(ledger.apply(once(3, at(10_000)), at(10_000)), OpResult::Granted);
 }
 
@@ -480,8 +484,12 @@ fn full_key_memory_refuses_start_with_reason() {
         again.id = "run:default/another".to_owned();
         again.waiting.run = RunKey::try_from("another").unwrap();
     }
-    assert_eq!(ledger.apply(again, at(1)), OpResult::Before(known), "a key that is remembered is");
-    assert_eq!(ledger.apply(once(MAX_KEYS, at(10_000)), at(10_000)), OpResult::Granted, "the start is left");
+    assert_eq!(ledger.apply(again, at(1)), OpResult::Before(known), "the key must be remembered");
+    assert_eq!(
+        ledger.apply(once(MAX_KEYS, at(10_000)), at(10_000)),
+        OpResult::Granted,
+        "the start must be released"
+    );
 }
 
 #[test]
@@ -521,12 +529,12 @@ fn unrecorded_replacement_returns_predecessor_to_queue() {
         assert_eq!(last_counts(&mut ledger, who, now), OpResult::Waits);
     }
     assert_eq!(ledger.waiting.keys().collect::<Vec<_>>(), ["run:default/run-003"]);
-    assert_eq!(ledger.waiting["run:default/run-003"].not_before, Some(at(1_800)), "the first came at 300");
     assert_eq!(
-        last_counts(&mut ledger, 1, at(1_000)),
-        OpResult::Before(run(3)),
-        "a start that is made again"
+        ledger.waiting["run:default/run-003"].not_before,
+        Some(at(1_800)),
+        "the first start was at 300"
     );
+    assert_eq!(last_counts(&mut ledger, 1, at(1_000)), OpResult::Before(run(3)), "a repeated start");
     let stored = |ledger: &QueueState| {
         let all = ledger.replaced.iter();
         all.map(|(id, one)| (id.clone(), one.by.clone())).collect::<Vec<_>>()
@@ -538,7 +546,11 @@ fn unrecorded_replacement_returns_predecessor_to_queue() {
 
     let restore = |who: u8| QueueOp::Restore { id: format!("run:default/run-00{who}"), by: run(3) };
     ledger.apply(restore(2), at(1_100));
-    assert_eq!(ledger.waiting.keys().collect::<Vec<_>>(), ["run:default/run-002"], "the third is not there");
+    assert_eq!(
+        ledger.waiting.keys().collect::<Vec<_>>(),
+        ["run:default/run-002"],
+        "the third start must not be there"
+    );
     ledger.apply(restore(1), at(1_200));
     assert_eq!(ledger.waiting.keys().collect::<Vec<_>>(), ["run:default/run-002"]);
     assert_eq!(stored(&ledger), [("run:default/run-001".to_owned(), run(2))]);
@@ -551,7 +563,11 @@ fn unrecorded_replacement_returns_predecessor_to_queue() {
 
     let forgotten = |ms| QueueOp::Forgotten { id: "run:default/run-001".to_owned(), at: at(ms) };
     ledger.apply(forgotten(600), at(1_300));
-    assert_eq!(ledger.replaced.len(), 1, "that was said of an earlier start in whose place another came");
+    assert_eq!(
+        ledger.replaced.len(),
+        1,
+        "the report was about an earlier start, whose slot another start has"
+    );
     ledger.apply(forgotten(1_200), at(1_300));
     ledger.grant(at(2_000));
     assert_eq!((ledger.held.len(), ledger.replaced.len(), ledger.waiting.len()), (1, 0, 0));

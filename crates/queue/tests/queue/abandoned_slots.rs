@@ -13,19 +13,19 @@ use tokio::task::JoinSet;
 
 use crate::support::{MOMENT, WHILE, Witness, empty, set_up, slow};
 
-/// How long a heartbeat lasts, and how often processes look.
+/// Validity of a heartbeat, which also sets the poll interval.
 const TTL: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_secs(10);
 
-/// A few looks: much less than the five minutes for which a queue waits for the run of a living process.
+/// A few polls: much less than the five minutes for which a queue waits for the run of a living process.
 const SOON: Duration = Duration::from_secs(60);
 
-/// What purges the run of another process.
+/// The kind of process that purges the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purger {
     Here,
     Elsewhere,
-    /// A process that knows of no queue.
+    /// A process without queues.
     Operator,
 }
 
@@ -46,7 +46,7 @@ struct Mail {
 }
 
 impl Mail {
-    /// Two processes; in the first one, a run rests as soon as it sleeps if `rests`.
+    /// Two processes. With `rests`, a run of the first one becomes idle as soon as it sleeps.
     async fn new(rests: bool) -> Self {
         let (world, witness) = (World::new(), Witness::default());
         let graph = slow(&witness, 50 * WHILE);
@@ -78,12 +78,12 @@ async fn cancel_and_purge(at: &Runtime, run: &RunKey) {
     at.purge(run).await.unwrap();
 }
 
-/// A run holds a slot, active or idle, and is cancelled and purged at once: before its process or its queue hears of either.
+/// A run holds a slot, active or idle. It is cancelled and purged at once, before its process or its queue gets a notice.
 #[tokio::test]
 async fn purged_run_frees_slot() {
     for rests in [false, true] {
         for purger in [Purger::Here, Purger::Elsewhere, Purger::Operator] {
-            // A process does not purge a run that it drives.
+            // A process cannot purge a run that it drives.
             if purger == Purger::Here && !rests {
                 continue;
             }
@@ -105,7 +105,7 @@ async fn purged_run_frees_slot() {
     }
 }
 
-/// The process that started an idle run dies, and an operator purges the run: no other process may have seen the run on record.
+/// The process that started an idle run dies, and an operator purges the run. No other process needs to have seen the run.
 #[tokio::test]
 async fn purged_run_of_dead_process_frees_slot() {
     let mail = Mail::new(true).await;
@@ -113,7 +113,7 @@ async fn purged_run_of_dead_process_frees_slot() {
     let run = mail.start(&mail.holder, "run").await;
     mail.until_active("run").await;
     mail.world.pass_for(2 * MOMENT).await;
-    // Nothing of it reaches the store any more, not even its heartbeat.
+    // No call of the process reaches the store any more, not even its heartbeat.
     mail.holder.fail_write(0, Fault::CrashBefore);
     let _ = mail.world.pass(mail.holder.cancel(run.run(), "too late")).await;
     assert!(mail.holder.is_crashed());
@@ -124,8 +124,8 @@ async fn purged_run_of_dead_process_frees_slot() {
     assert!(waited < TTL + SOON, "{waited:?}");
 }
 
-/// A process dies between the grant and the record of its start. Its slot is free when its heartbeat has expired, although no process watches the queue
-/// for long.
+/// A process dies between the grant and the record of its start. Its slot is free when its heartbeat has expired, although no other process polls the
+/// queue for long.
 #[tokio::test]
 async fn start_of_dead_process_frees_slot() {
     for lifetime in [TTL + SOON, 5 * LOOK] {
@@ -133,7 +133,7 @@ async fn start_of_dead_process_frees_slot() {
         let graph = slow(&witness, MOMENT);
         let (first, doomed) = (quick(&world, WHILE).await, quick(&world, WHILE).await);
         let mail = first.queue("mail").at_once(1).declare().await.unwrap();
-        // The write of the queue, and then that of the run.
+        // The first write is that of the queue, and the second that of the run.
         doomed.fail_write(1, Fault::CrashBefore);
         let mut dies = JoinSet::new();
         dies.spawn(doomed.start(&graph, Context::new()).id("lost").queue("mail").into_future());
@@ -151,18 +151,18 @@ async fn start_of_dead_process_frees_slot() {
             world.pass_for(lifetime).await;
             world.pass(watcher.shutdown(Duration::ZERO)).await.unwrap();
             let waited = world.clock().monotonic() - begun;
-            assert!(waited < 2 * (TTL + SOON), "processes live for {lifetime:?}: {waited:?}");
+            assert!(waited < 2 * (TTL + SOON), "heartbeats are valid for {lifetime:?}: {waited:?}");
         }
         assert_eq!(witness.came(), ["next"]);
     }
 }
 
-/// The process that is about to record its run lives, and its store is slow: the slot stays its own.
+/// A living process that records its run slowly keeps the slot.
 #[tokio::test]
 async fn slow_start_keeps_slot() {
     let mail = Mail::new(false).await;
     mail.other.serve(&mail.graph).unwrap();
-    // The run, and all tries of it within the time.
+    // The first write of the run and all its retries within this time fail.
     (1..6).for_each(|n| mail.holder.fail_write(n, Fault::Before));
     let mut starts = JoinSet::new();
     starts.spawn(mail.holder.start(&mail.graph, Context::new()).id("slow").queue("mail").into_future());
@@ -173,7 +173,7 @@ async fn slow_start_keeps_slot() {
     assert_eq!(mail.witness.came(), ["slow"]);
 }
 
-/// A start is refused after it has replaced a debounced one: that one has its turn as if the other had never come.
+/// A start that replaced a debounced start is refused. The debounced start gets its slot as if nothing had replaced it.
 #[tokio::test]
 async fn refused_start_restores_debounced_one() {
     let (world, witness) = (World::new(), Witness::default());
@@ -206,7 +206,7 @@ async fn refused_start_restores_debounced_one() {
     empty(&world, &index).await;
 }
 
-/// The store takes no run for a while: the caller hears of it, and the slot is not kept for a start that may never be made again.
+/// While the store accepts no run, the caller gets an error, and the slot is released, because the start may never be repeated.
 #[tokio::test]
 async fn failed_start_frees_slot() {
     let mail = Mail::new(false).await;

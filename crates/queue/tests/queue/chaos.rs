@@ -1,6 +1,6 @@
 //! Random crashes, failed writes, and clocks that step and are up to ten minutes wrong: holders never exceed the slots, and every waiter gets a slot.
 //!
-//! `FERRATA_CHAOS=300 cargo test -p ferrata-queue --test queue chaos` plays more of it; each failure names its seed.
+//! `FERRATA_CHAOS=300 cargo test -p ferrata-queue --test queue chaos` runs more of it. Each failure prints its seed.
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
 use std::collections::BTreeSet;
@@ -24,7 +24,7 @@ use crate::support::{MOMENT, WHILE, Witness, empty, in_a_place};
 const GPUS: usize = 2;
 const MAILS: usize = 3;
 
-/// Numbers that follow from a seed (SplitMix64).
+/// Random numbers from a seed (SplitMix64).
 struct Dice(u64);
 
 impl Dice {
@@ -36,13 +36,13 @@ impl Dice {
         (mixed ^ (mixed >> 31)) % most
     }
 
-    /// By how many milliseconds a clock is wrong.
+    /// Error of a clock, in milliseconds.
     fn off(&mut self) -> i64 {
         i64::try_from(self.below(1_200_000)).unwrap() - 600_000
     }
 }
 
-/// The clock of one process: that of the world, wrong.
+/// The wrong clock of one process, based on that of the world.
 #[derive(Debug)]
 struct WrongClock {
     truth: Arc<dyn Clock>,
@@ -63,14 +63,14 @@ impl Clock for WrongClock {
     }
 }
 
-/// A process with a line of its own to the store, and a clock of its own.
+/// A process with its own connection to the store, and its own clock.
 struct Member {
     runtime: Runtime,
     line: Arc<FaultStore<Arc<dyn CheckpointStore>>>,
     clock: Arc<WrongClock>,
 }
 
-/// Where a game is played.
+/// The stores and the clock of a simulation.
 struct Ground {
     world: World,
     store: Arc<dyn CheckpointStore>,
@@ -81,7 +81,7 @@ struct Ground {
 }
 
 impl Ground {
-    /// On one store, or on three of which each has some of the runs.
+    /// On one store, or on three shards.
     async fn new(is_sharded: bool) -> Self {
         let world = World::new();
         let truth = Arc::clone(world.process().await.unwrap().clock());
@@ -121,17 +121,17 @@ impl Ground {
         in_a_place(&self.witness, 5 * MOMENT)
     }
 
-    /// Kills a process, and waits until it counts as dead.
+    /// Crashes a process, and waits until it counts as dead.
     async fn crash(&self, member: Member) {
         member.line.crash();
-        // What a dead process is told, it does not hear.
+        // The shutdown of a dead process fails.
         let _ = self.world.pass(member.runtime.shutdown(Duration::ZERO)).await;
         drop(member);
         self.world.pass_for(2 * WHILE).await;
     }
 }
 
-/// How many queued runs were let in and have not ended, by their records.
+/// Number of queued runs that have a slot and have not ended, by their records.
 async fn let_in(process: &Runtime) -> usize {
     let heads = process.runs().label("queue", "mail").limit(1_000).await.unwrap().items;
     let is_in = |head: &ferrata_core::store::RunHead| {
@@ -175,7 +175,7 @@ async fn play(seed: u64, is_sharded: bool) {
                 let faults = [Fault::Before, Fault::After];
                 members[one].fail_write(dice.below(4), faults[usize::try_from(dice.below(2)).unwrap()]);
             }
-            // By which moment is counted is not what keeps places apart.
+            // Set a wrong clock, because the limit of slots does not depend on clocks.
             10 => members[one].clock.off_ms.store(dice.off(), Ordering::Relaxed),
             _ => {
                 if dice.below(2) == 0 {
@@ -190,7 +190,7 @@ async fn play(seed: u64, is_sharded: bool) {
         assert!(ground.witness.most() <= GPUS, "seed {seed}: {:?}", ground.witness.came());
         if let Some(member) = members.iter().find(|member| !member.line.is_crashed()) {
             let inside = let_in(&member.runtime).await;
-            assert!(inside <= MAILS, "seed {seed}: {inside} runs were let in");
+            assert!(inside <= MAILS, "seed {seed}: {inside} runs have a slot");
         }
     }
     let last = ground.begin(&mut dice).await.runtime;
@@ -228,11 +228,11 @@ async fn play_all(first: u64, is_sharded: bool) {
 /// Guarantees: QUEUE-1, QUEUE-2.
 #[tokio::test]
 async fn chaos_preserves_slots_and_grants_every_waiter() {
-    // With 22, a place was given away while its start was recorded: by a process whose clock was ahead.
+    // With seed 22, a process with a fast clock granted the slot of a start while that start was being recorded.
     play_all(22, false).await;
 }
 
-/// The queue is in one shard, and those who go through it are in all.
+/// The queue is in one shard, and its runs are in all shards.
 ///
 /// Guarantees: QUEUE-1, QUEUE-2.
 #[tokio::test]

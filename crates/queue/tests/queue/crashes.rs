@@ -14,7 +14,7 @@ use crate::support::{MOMENT, WHILE, Witness, empty, in_a_place, patient, process
 
 const IDS: [&str; 3] = ["one", "two", "three"];
 
-/// The start of a service: it declares its queue and starts the runs, repeatedly until all are done.
+/// The start of a service: declares its queue and starts the runs, repeatedly until all are done.
 async fn work(process: &Process, graph: &Graph<Context>, is_queued: bool) -> ferrata_core::Result<()> {
     process.serve(graph)?;
     process.queue("gpu").at_once(1).declare().await?;
@@ -88,7 +88,7 @@ async fn failed_or_unanswered_write_is_repeated() {
     crash_at_each_write(false, Fault::Before).await;
 }
 
-/// A run whose node waits for its turn rests when the queue knows by which question it is woken: or its turn would come, and nothing would wake it.
+/// A run whose node waits for a slot becomes idle only after the queue knows the question that wakes it. Otherwise a grant would wake nothing.
 ///
 /// Guarantees: QUEUE-9.
 #[tokio::test]
@@ -110,12 +110,12 @@ async fn waiting_run_idles_after_queue_knows_its_question() {
     assert_eq!(
         (head.status, head.owner),
         (RunStatus::InProgress, Some(waiter.executor())),
-        "it waits in memory"
+        "the node must wait in memory"
     );
     assert_eq!(
         gpu.status().await.unwrap().line[0].question,
         None,
-        "for the queue does not know of a question"
+        "because the queue does not know the question"
     );
     store.is_away.store(false, Ordering::Relaxed);
     world.pass_for(30 * MOMENT).await;
@@ -129,7 +129,7 @@ async fn waiting_run_idles_after_queue_knows_its_question() {
     empty(&world, &gpu).await;
 }
 
-/// Once, a run slept for ever that had asked its question when its process ended, if the queue did not know of it yet.
+/// A process shuts down while the queue is not writable. A run that has asked its question must not sleep forever.
 #[tokio::test]
 async fn shutdown_during_queue_outage_leaves_no_run_asleep() {
     let (world, witness) = (World::new(), Witness::default());
@@ -191,7 +191,7 @@ async fn crash_during_idle_wait_leaves_no_run_asleep() {
     assert!(crashes >= 6, "{crashes} crashes");
 }
 
-/// A start takes the place of another, and its process dies at any write: one of the two is carried out, though nothing starts them again.
+/// A start replaces another, and its process crashes at any write: one of the two runs, although nothing starts them again.
 ///
 /// Guarantees: QUEUE-8.
 #[tokio::test]
@@ -215,7 +215,7 @@ async fn crash_during_replacement_loses_no_start() {
             let said = format!("{fault:?} at write {n}, started: {is_started}");
             let mut came = witness.came();
             came.dedup();
-            assert!(!came.is_empty(), "{said}: none of them came");
+            assert!(!came.is_empty(), "{said}: neither of them ran");
             assert!(!is_started || came == ["two"], "{said}: {came:?}");
             for id in ["one", "two"] {
                 let Some(head) = second.head(&id.try_into().unwrap()).await.unwrap() else { continue };

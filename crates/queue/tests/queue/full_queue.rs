@@ -14,19 +14,19 @@ use ferrata_testing::World;
 use crate::no_notices::Deaf;
 use crate::support::{MOMENT, WHILE, Witness, empty, process, set_up, slow};
 
-/// How many wait; `FERRATA_LONG_LINE=100000` has ten times as many.
+/// Number of waiters. `FERRATA_LONG_LINE=100000` sets ten times as many.
 const MANY: usize = 10_000;
 
 /// The view of a process that only reads.
 #[derive(Debug)]
 struct Cost {
-    /// While nothing happens: calls, bytes.
+    /// Calls and bytes while nothing happens.
     idle: (u64, u64),
-    /// While twenty have their turns.
+    /// Calls and bytes during twenty grants.
     busy: (u64, u64),
 }
 
-/// Has so many stand in the line whose runs are nowhere, behind those that are there.
+/// Adds `many` waiters without runs behind the existing ones.
 async fn fill(runtime: &Runtime, many: usize) {
     let mut cell = StateCell::new(RunKey::try_from("queue:mail").unwrap());
     let now = runtime.clock().now().unix_ms();
@@ -60,7 +60,7 @@ async fn cost(many: usize) -> Cost {
     world.pass_for(30 * MOMENT).await;
     let read = || (asked.reads.swap(0, Ordering::Relaxed), asked.bytes.swap(0, Ordering::Relaxed));
     let (_, all) = read();
-    assert!(all > many as u64 * 50, "{all} bytes were read of {many} who wait");
+    assert!(all > many as u64 * 50, "{all} bytes were read for {many} waiters");
     world.pass_for(300 * MOMENT).await;
     let idle = read();
     queue.unpause().await.unwrap();
@@ -73,18 +73,18 @@ async fn cost(many: usize) -> Cost {
     Cost { idle, busy: read() }
 }
 
-/// Once, whoever came second read all who wait again, with each turn of another process.
+/// At a grant of another process, a process reads only the change, and not all waiters.
 #[tokio::test]
 async fn queue_reads_only_changes_of_other_process() {
     let many = std::env::var("FERRATA_LONG_LINE").map_or(MANY, |many| many.parse().unwrap());
     let (few, many) = (cost(100).await, cost(many).await);
     println!("{few:?} with 100 who wait, {many:?} with many");
-    assert_eq!(few.idle, many.idle, "those who wait cost a process that looks on nothing");
-    assert!(few.busy.1 > 20 * 100, "each turn is read: {few:?}");
-    assert!(many.busy.1 < few.busy.1 * 3 / 2, "{few:?} where 100 wait, and {many:?} where many do");
+    assert_eq!(few.idle, many.idle, "waiters must cost a process nothing while nothing happens");
+    assert!(few.busy.1 > 20 * 100, "each grant must be read: {few:?}");
+    assert!(many.busy.1 < few.busy.1 * 3 / 2, "{few:?} with 100 waiters, and {many:?} with many");
 }
 
-/// Once, a queue whose state had outgrown the largest record took no change any more: no place in it could be given back.
+/// A queue whose state exceeds the largest record still accepts changes that release slots.
 #[tokio::test]
 async fn full_queue_refuses_start_and_still_grants() {
     let world = World::new();

@@ -17,14 +17,14 @@ use tokio::task::JoinSet;
 
 use crate::support::{MOMENT, WHILE, Witness, empty, in_a_place, patient, slow};
 
-/// How often others are let work between the end of the holder and the interruption.
+/// Maximum number of scheduler turns between the end of the holder and the interruption.
 const MOST_TURNS: u32 = 120;
 
 #[derive(Clone, Copy, Debug)]
 enum Wait {
-    /// A node, in memory.
+    /// A node in memory.
     Awake,
-    /// A node that rests.
+    /// An idle node.
     AtRest,
     /// A run that is on hold.
     Run,
@@ -60,7 +60,7 @@ fn holds(witness: &Witness, told: &watch::Receiver<bool>) -> Graph<Context> {
     Graph::<Context>::builder("holds").node("hold", hold).entry("hold").build().unwrap()
 }
 
-/// Lets those go first who are to be polled by now, so many times.
+/// Yields `count` times, behind all tasks that are ready.
 async fn turns(count: u32) {
     for _ in 0..count {
         let mut is_over = false;
@@ -75,7 +75,7 @@ async fn turns(count: u32) {
     }
 }
 
-/// How long the run takes to its end from when the interruption is over and another process serves it.
+/// Returns the time until the run ends. It counts from the end of the interruption, when another process serves the workflow.
 async fn time_to_end(wait: Wait, interruption: Interruption, count: u32) -> Duration {
     let (world, witness) = (World::new(), Witness::default());
     let (tell, told) = watch::channel(false);
@@ -103,7 +103,7 @@ async fn time_to_end(wait: Wait, interruption: Interruption, count: u32) -> Dura
     tell.send_replace(true);
     let mut first = Some(first);
     let interrupt = async {
-        // In a task: what a test awaits itself is polled after many tasks.
+        // Spawn a task, because the runtime polls the test's own future after many tasks.
         let mut beside = JoinSet::new();
         beside.spawn(turns(count));
         beside.join_all().await;
@@ -111,14 +111,14 @@ async fn time_to_end(wait: Wait, interruption: Interruption, count: u32) -> Dura
         match interruption {
             Interruption::Shutdown => process.shutdown(Duration::ZERO).await.unwrap(),
             Interruption::Drain => process.drain().await.unwrap(),
-            // It may have ended.
+            // These calls fail if the run has ended.
             Interruption::Pause => drop(process.pause(&key(), "a look").await),
             Interruption::TakeOver => drop(second.resume(&graph, key()).take_over().await),
             Interruption::Crash => first.take().unwrap().crash().await,
         }
     };
     world.pass(interrupt).await;
-    // It may be served by a take-over, and a run that was never paused refuses it.
+    // The second process may serve it already, and the unpause is refused if the run was never paused.
     drop(second.serve(&graph));
     drop(second.unpause(&key()).await);
     let began = world.clock().monotonic();
@@ -146,7 +146,7 @@ async fn grant_during_shutdown_or_pause_is_not_lost() {
     ];
     for wait in [Wait::Awake, Wait::AtRest, Wait::Run] {
         for interruption in interruptions {
-            // A process counts as dead after a while, and a look comes every ten moments.
+            // A process counts as dead after `WHILE`, and polls every ten moments.
             let most = if interruption == Interruption::Crash { WHILE } else { Duration::ZERO } + 40 * MOMENT;
             for count in (0..MOST_TURNS).step_by(13) {
                 let took = time_to_end(wait, interruption, count).await;

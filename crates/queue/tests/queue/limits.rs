@@ -15,14 +15,14 @@ use ferrata_testing::{Fault, Process, World};
 
 use crate::support::{MOMENT, WHILE, Witness, empty, in_a_place, process};
 
-/// Kills a process where it is: nothing more of it reaches the store, not even a heartbeat.
+/// Crashes a process at once: no further call of it reaches the store, not even a heartbeat.
 async fn kill(world: &World, process: &Process, graph: &Graph<Context>) {
     process.fail_write(0, Fault::CrashBefore);
     let _ = world.pass(process.start(graph, Context::new()).id("never")).await;
     assert!(process.is_crashed());
 }
 
-/// A workflow whose node has as many slots of `gpu` as its input says, for a while.
+/// A workflow whose node holds for a while as many slots of `gpu` as its input says.
 fn with_slots(witness: &Witness) -> Graph<Context> {
     let witness = witness.clone();
     let work = move |cx: NodeContext, s: Draft<Context>| {
@@ -72,7 +72,7 @@ async fn lowered_limit_grants_no_excess() {
     empty(&world, &gpu).await;
 }
 
-/// One key may have two slots. A request for five is refused, and one for two waits until the key has none; other keys pass it.
+/// One key may have two slots. A request for five is refused, and one for two waits until the key has none. Requests of other keys pass it.
 #[tokio::test]
 async fn request_beyond_key_limit_is_refused() {
     let (world, witness) = (World::new(), Witness::default());
@@ -94,8 +94,8 @@ async fn request_beyond_key_limit_is_refused() {
     empty(&world, &gpu).await;
 }
 
-/// Nodes wait for a rate, and their process dies. The queue grants turns while nobody is in the nodes; they are not used together when another process
-/// runs the nodes again.
+/// Nodes wait for a rate, and their process dies. The queue then grants slots that no node uses. These grants must not be used at once when another
+/// process runs the nodes again.
 #[tokio::test]
 async fn rate_holds_after_crash_of_waiting_nodes() {
     for (rests, what) in [(99 * WHILE, "in memory"), (MOMENT, "idle")] {
@@ -124,7 +124,7 @@ async fn rate_holds_after_crash_of_waiting_nodes() {
         }
         world.pass_for(2 * MOMENT).await;
         kill(&world, &doomed, &graph).await;
-        // Another process serves the workflow only later: by then nodes that are idle were woken.
+        // The other process serves the workflow later. By then, idle nodes were woken.
         world.pass_for(30 * MOMENT).await;
         other.serve(&graph).unwrap();
         world.pass_for(4 * WHILE).await;
@@ -140,7 +140,7 @@ async fn rate_holds_after_crash_of_waiting_nodes() {
     }
 }
 
-/// A node that runs again in another process is another start at the rate.
+/// A node that runs again in another process counts as another start in the rate.
 #[tokio::test]
 async fn restarted_node_asks_rate_again() {
     let (world, witness) = (World::new(), Witness::default());
@@ -156,7 +156,7 @@ async fn restarted_node_asks_rate_again() {
     kill(&world, &doomed, &graph).await;
     world.pass(other.start(&graph, Context::new()).id("two")).await.unwrap();
     world.pass_for(30 * MOMENT).await;
-    assert_eq!(witness.came(), ["one"], "the period is not over");
+    assert_eq!(witness.came(), ["one"], "the period must not be over");
     world.pass_for(3 * WHILE).await;
     let mut came = witness.came();
     came.sort();
@@ -164,7 +164,7 @@ async fn restarted_node_asks_rate_again() {
     empty(&world, &gpu).await;
 }
 
-/// The wait of a node for more slots than a queue has is refused at once.
+/// A request for more slots than the queue has is refused at once.
 #[tokio::test]
 async fn request_beyond_limit_is_refused() {
     let (world, witness) = (World::new(), Witness::default());
@@ -178,7 +178,7 @@ async fn request_beyond_limit_is_refused() {
     assert!(failed.to_string().contains("request at most 2"), "{failed}");
 }
 
-/// A process dies with many nodes in line. None of them is granted a slot that a living process waits for.
+/// A process dies with many waiting nodes. None of them is granted a slot that a living process waits for.
 #[tokio::test]
 async fn dead_waiters_get_no_slot() {
     let (world, witness) = (World::new(), Witness::default());
@@ -197,17 +197,17 @@ async fn dead_waiters_get_no_slot() {
     start(&world, &other, &graph, "living", 1, "").await;
     assert_eq!(gpu.status().await.unwrap().waiting, 61);
     world.pass_for(30 * MOMENT).await;
-    assert_eq!(gpu.status().await.unwrap().waiting, 1, "the dead have left the line");
+    assert_eq!(gpu.status().await.unwrap().waiting, 1, "dead waiters must leave the queue");
     world.pass_for(32 * MOMENT).await;
     assert_eq!(witness.came(), ["holder", "living"]);
-    // Their runs go on when a process serves them.
+    // Their runs continue when a process serves the workflow.
     other.serve(&graph).unwrap();
     world.pass_for(4 * WHILE).await;
     assert!(witness.came().len() >= 4, "{:?}", witness.came());
 }
 
-/// A run is exported while its node has a slot, and imported under another id. The copy has the idempotency keys of the run, and waits for a slot of
-/// its own.
+/// A run is exported while its node holds a slot, and imported under another id. The copy has the idempotency keys of the run, and waits for its own
+/// slot.
 ///
 /// Guarantees: QUEUE-1.
 #[tokio::test]

@@ -17,42 +17,42 @@ use tokio::sync::Notify;
 
 use crate::support::{MOMENT, WHILE};
 
-/// The store of a world, as one process hears nothing of others.
+/// The store of a world for one process, without notices.
 #[derive(Clone, Debug)]
 pub(crate) struct Deaf {
     inner: MemoryStore,
     asked: Arc<Asked>,
 }
 
-/// How often a store was asked, heartbeats aside, and what it does not take now.
+/// Number of calls of the store except heartbeats, and its planned faults.
 #[derive(Debug, Default)]
 pub(crate) struct Asked {
     pub(crate) reads: AtomicU64,
     pub(crate) writes: AtomicU64,
-    /// How many bytes of bodies were read.
+    /// Number of bytes of bodies that were read.
     pub(crate) bytes: AtomicU64,
-    /// Whether queues cannot be written, though other runs can: as where they are in a shard that is away.
+    /// Whether queues are not writable while other runs are, as in a shard that is down.
     pub(crate) is_away: AtomicBool,
     pub(crate) late: Late,
 }
 
-/// An answer about the run `again` that is on its way for long.
+/// A slow reply about the run `again`.
 #[derive(Debug, Default)]
 pub(crate) struct Late {
-    /// Which answer from now on, 0 for none: where the run has ended, as it says.
+    /// The number of the slow reply, counted from now on, or 0 for none. Only replies that show the run's end count.
     nth: AtomicU32,
     is_on_its_way: AtomicBool,
     arrives: Notify,
 }
 
 impl Late {
-    /// Has the answer be late that is the nth from now on.
+    /// Delays the nth reply from now on.
     pub(crate) fn is_nth(&self, nth: u32) {
         self.is_on_its_way.store(false, Ordering::Relaxed);
         self.nth.store(nth, Ordering::Relaxed);
     }
 
-    /// Returns when it is on its way.
+    /// Waits until the reply is delayed.
     pub(crate) async fn is_given(&self, world: &World) {
         for _ in 0..1_000 {
             if self.is_on_its_way.load(Ordering::Relaxed) {
@@ -60,7 +60,7 @@ impl Late {
             }
             world.pass_for(MOMENT / 10).await;
         }
-        panic!("nobody asks for the run");
+        panic!("no process reads the run");
     }
 
     pub(crate) fn arrives(&self) {
@@ -79,7 +79,7 @@ impl Late {
 }
 
 impl Deaf {
-    /// Starts a process that finds out by looking what others do.
+    /// Starts a process that sees changes of others only by polling.
     pub(crate) async fn process(world: &World, beside: &Runtime) -> (Runtime, Arc<Asked>) {
         let deaf = Self { inner: world.store().clone(), asked: Arc::default() };
         let asked = Arc::clone(&deaf.asked);

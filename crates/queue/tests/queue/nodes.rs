@@ -39,7 +39,7 @@ async fn nodes_never_exceed_slots_and_all_run() {
     empty(&world, &gpu).await;
 }
 
-/// One who waits for longer than runs stay in memory rests, as a question that says what it waits for; its turn wakes it.
+/// A node that waits for longer than runs stay in memory becomes idle, with a question that describes the wait. The grant wakes it.
 #[tokio::test]
 async fn long_wait_frees_memory_until_grant() {
     let (world, witness) = (World::new(), Witness::default());
@@ -62,7 +62,7 @@ async fn long_wait_frees_memory_until_grant() {
     world.pass_for(11 * WHILE).await;
     let head = process.head(second.run()).await.unwrap().unwrap();
     assert_eq!(head.status, RunStatus::Completed);
-    // It rested within its place, too, which it gave back meanwhile.
+    // The run was idle while it held its slot, too, which it released in the meantime.
     assert_eq!(
         (witness.most(), witness.came()),
         (1, ["first", "second", "second"].map(str::to_owned).into())
@@ -85,7 +85,7 @@ async fn dead_holder_frees_slot_by_heartbeat() {
     let next = other.start(&graph, Context::new()).id("next").await.unwrap();
     world.pass_for(MOMENT).await;
     assert_eq!(witness.came(), ["lost"]);
-    // Nobody serves the lost run: its place is not kept for it.
+    // No process serves the lost run, so its slot is not kept.
     doomed.crash().await;
     world.pass(next.completed()).await.unwrap();
     assert_eq!((witness.most(), witness.came().last().map(String::as_str)), (1, Some("next")));
@@ -115,7 +115,7 @@ async fn node_giving_up_wait_leaves_slot_to_others() {
     let state = world.pass(second.completed()).await.unwrap();
     assert_eq!(state.get::<bool>("had").unwrap(), Some(false));
     world.pass_for(MOMENT).await;
-    assert_eq!(gpu.status().await.unwrap().waiting, 0, "it waits no more");
+    assert_eq!(gpu.status().await.unwrap().waiting, 0, "it must not wait any more");
     world.pass(first.completed()).await.unwrap();
     empty(&world, &gpu).await;
 }
@@ -130,7 +130,7 @@ async fn released_slot_is_free_at_once() {
             cx.acquire("gpu", 1).await?.release().await?;
         }
         let one = cx.acquire("gpu", 1).name("one").await?;
-        // It is his, and asked for under another name it is another place, which is not there.
+        // The slot belongs to this node. A request with another name is a separate slot, which is not free.
         let other = tokio::select! {
             _ = cx.acquire("gpu", 1).name("other") => true,
             _ = cx.sleep(MOMENT) => false,
@@ -171,14 +171,14 @@ async fn retry_after_blocks_grants_for_requested_time() {
     world.pass_for(MOMENT).await;
     let second = process.start(&graph, Context::new()).id("second").await.unwrap();
     world.pass_for(30 * MOMENT).await;
-    assert_eq!(witness.came(), ["first"], "the other is not let in meanwhile");
+    assert_eq!(witness.came(), ["first"], "the other run must not get the slot");
     assert!(model.status().await.unwrap().closed_until.is_some());
     let _ = world.pass(first.wait()).await.unwrap();
     let begun = world.pass(second.wait()).await.unwrap();
     assert!(matches!(begun, Outcome::Completed(_)));
 }
 
-/// Keys that follow from the state take turns, over all runs and processes.
+/// Keys from the state take turns, over all runs and processes.
 #[tokio::test]
 async fn limit_applies_to_each_state_key() {
     let (world, witness) = (World::new(), Witness::default());
@@ -249,7 +249,7 @@ async fn limit_wraps_all_earlier_node_layers() {
     let state = world.pass(run.completed()).await.unwrap();
     assert_eq!(state.get::<bool>("worked").unwrap(), Some(true));
     let counts = ["outside", "inside"].map(|name| state.get::<usize>(name).unwrap());
-    assert_eq!(counts, [Some(0), Some(1)], "how many places are held outside and inside of the limit");
+    assert_eq!(counts, [Some(0), Some(1)], "number of slots held outside and within the limit");
     let none = Graph::<Context>::builder("none").limit("gpu").build().unwrap_err();
     assert!(none.to_string().contains("no node to modify"), "{none}");
 }
@@ -275,8 +275,8 @@ async fn answer_without_record_reflects_current_queue() {
     let all = Graph::<Context>::builder("all").node("work", all).entry("work").build().unwrap();
     let all = deaf.start(&all, Context::new()).await.unwrap();
     let outcome = world.pass(all.wait()).await;
-    assert!(matches!(outcome, Ok(Outcome::Completed(_))), "it had heard of one place alone: {outcome:?}");
-    assert!(world.clock().monotonic() - before < 5 * MOMENT, "it did not wait for a look");
+    assert!(matches!(outcome, Ok(Outcome::Completed(_))), "the process knew of one slot only: {outcome:?}");
+    assert!(world.clock().monotonic() - before < 5 * MOMENT, "the reply must not wait for a poll");
 }
 
 #[tokio::test]
@@ -399,7 +399,7 @@ async fn two_unnamed_slots_of_queue_are_refused() {
             let other = cx.acquire("gpu", 1).name("other").await?;
             s.set("held", gpu.status().await?.held.len())?;
             s.set("refused", [limit, two].map(|error| format!("{:?}: {error}", error.kind())))?;
-            // One that was given back may be asked for again.
+            // A released slot can be requested again.
             one.release().await?;
             drop(cx.acquire("gpu", 1).name("one").await?);
             drop(cx.acquire("gpu", 1).name("one").await?);

@@ -33,7 +33,7 @@ impl Once {
     }
 }
 
-/// A start is asked with a short window and one after it with a long one, or the other way round: each goes by the window that it names itself.
+/// Two starts with the same key and different windows: each uses its own window.
 #[tokio::test]
 async fn later_start_names_its_own_window() {
     let once = Once::new().await;
@@ -41,31 +41,31 @@ async fn later_start_names_its_own_window() {
     once.world.pass_for(2 * MOMENT).await;
     let two = once.start("two", WHILE).await;
     assert_eq!((two.is_new(), two.run().run.as_str()), (false, "one"));
-    // The long window is remembered from then on.
+    // From then on, the long window is remembered.
     once.world.pass_for(WHILE - 3 * MOMENT).await;
     assert!(!once.start("three", WHILE).await.is_new());
-    assert!(once.start("four", MOMENT).await.is_new(), "the last start is longer ago than this window");
+    assert!(once.start("four", MOMENT).await.is_new(), "the last start is older than this window");
     once.world.pass_for(2 * MOMENT).await;
     let five = once.start("five", WHILE).await;
     assert_eq!((five.is_new(), five.run().run.as_str()), (false, "four"));
 }
 
-/// A start that is repeated finds its run, which has ended: it starts nothing, and the time of the run counts from when that was started.
+/// A repeated start finds its ended run and starts nothing. The window counts from the first start.
 #[tokio::test]
 async fn repeated_start_renews_no_window() {
     let once = Once::new().await;
     assert!(once.start("one", WHILE).await.is_new());
     for _ in 0..5 {
         once.world.pass_for(WHILE / 6).await;
-        assert!(once.start("one", WHILE).await.is_new(), "it is the same start");
+        assert!(once.start("one", WHILE).await.is_new(), "the same start");
         assert!(!once.start("two", WHILE).await.is_new());
     }
     once.world.pass_for(WHILE / 6 + MOMENT).await;
-    assert!(once.start("two", WHILE).await.is_new(), "its time is over");
+    assert!(once.start("two", WHILE).await.is_new(), "its window is over");
     assert!(!once.start("three", WHILE).await.is_new());
 }
 
-/// A run is purged and started again: that is another run, from which the time counts.
+/// A purged run that is started again is another run, and the window counts from this start.
 #[tokio::test]
 async fn restart_after_purge_renews_window() {
     let once = Once::new().await;
@@ -77,7 +77,7 @@ async fn restart_after_purge_renews_window() {
     assert!(!once.start("two", WHILE).await.is_new());
 }
 
-/// All starts with an empty key would be one.
+/// An empty key is refused, because all such starts would share it.
 #[tokio::test]
 async fn empty_keys_are_refused() {
     let once = Once::new().await;

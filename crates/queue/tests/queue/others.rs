@@ -7,7 +7,7 @@ use ferrata_testing::World;
 
 use crate::support::{MOMENT, WHILE, Witness, empty, process, slow};
 
-/// Kestra: a run that was killed let two of those who waited in, and one that was killed while it waited let one in beside those at work.
+/// A cancelled holder admits one waiter, and a cancelled waiter admits none (Kestra).
 #[tokio::test]
 async fn cancel_admits_as_many_as_it_removes() {
     let (world, witness) = (World::new(), Witness::default());
@@ -22,11 +22,11 @@ async fn cancel_admits_as_many_as_it_removes() {
     }
     world.pass_for(MOMENT).await;
     assert_eq!(witness.came(), ["run-0", "run-1"]);
-    // One that waits: nobody comes for it.
+    // A cancelled waiter: no other run starts.
     process.cancel(runs[3].run(), "not needed").await.unwrap();
     world.pass_for(30 * MOMENT).await;
     assert_eq!(witness.came(), ["run-0", "run-1"]);
-    // One that is at work: one comes for it.
+    // A cancelled holder: one run starts.
     process.cancel(runs[0].run(), "not needed").await.unwrap();
     world.pass_for(5 * MOMENT).await;
     assert_eq!(witness.came(), ["run-0", "run-1", "run-2"]);
@@ -37,7 +37,7 @@ async fn cancel_admits_as_many_as_it_removes() {
     empty(&world, &mail).await;
 }
 
-/// Windmill, and Inngest before: a start whose predecessor by the key was at work took its place, and what that one was about was lost.
+/// A debounced start after an active run with the same key does not replace that run (Windmill, and formerly Inngest).
 #[tokio::test]
 async fn debounced_start_after_active_run_begins_new_window() {
     let (world, witness) = (World::new(), Witness::default());
@@ -49,8 +49,8 @@ async fn debounced_start_after_active_run_begins_new_window() {
         |id: &str| process.start(&graph, Context::new()).id(id).queue("index").debounce("plan", 5 * MOMENT);
     let first = world.pass(save("first")).await.unwrap();
     world.pass_for(10 * MOMENT).await;
-    assert_eq!(witness.inside(), 1, "it is at work");
-    // While it is, others come: the last of them counts, and none of them is the first.
+    assert_eq!(witness.inside(), 1, "the first run must be active");
+    // While it is active, others arrive: the last of them counts, and none replaces the active run.
     let (second, third) =
         (world.pass(save("second")).await.unwrap(), world.pass(save("third")).await.unwrap());
     assert!(matches!(world.pass(first.wait()).await.unwrap(), Outcome::Completed(_)));

@@ -15,7 +15,7 @@ use crate::support::{MOMENT, WHILE, Witness, empty, in_a_place, patient, process
 
 #[tokio::test]
 async fn store_outage_during_slot_request_spares_node() {
-    // As many writes as are tried for one record, fewer, and more.
+    // The number of failed writes: as many as one record is retried, fewer, and more.
     for writes in [3, 8, 9, 12, 20] {
         let world = World::new();
         let beside = process(&world).await;
@@ -47,7 +47,7 @@ async fn store_outage_during_slot_request_spares_node() {
     }
 }
 
-/// A node that cannot rest waits for its turn alone, and the queue that would tell it has forgotten it.
+/// A node that cannot become idle waits in memory. If its queue is purged and forgets it, it requests its slot again.
 #[tokio::test]
 async fn node_waiting_in_memory_asks_purged_queue_again() {
     let (world, witness) = (World::new(), Witness::default());

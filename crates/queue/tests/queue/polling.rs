@@ -19,7 +19,7 @@ use crate::support::{
     MOMENT, WHILE, Witness, empty, in_a_place, in_a_place_as, patient, process, set_up, slow,
 };
 
-/// A clock that counts how often it is asked.
+/// A clock that counts its reads.
 #[derive(Debug)]
 struct Counting {
     inner: Arc<dyn Clock>,
@@ -69,7 +69,7 @@ async fn waiting_handle_polls_queue_only_after_changes() {
         tokio::task::yield_now().await;
     }
     let asked = clock.asked.load(Ordering::Relaxed) - before;
-    assert!(asked < 20, "the clock was asked {asked} times while it stood");
+    assert!(asked < 20, "the clock was read {asked} times while it stood still");
     while let Some(ended) = world.pass(waits.join_next()).await {
         assert!(matches!(ended.unwrap().unwrap(), Outcome::Completed(_)));
     }
@@ -91,7 +91,7 @@ async fn constant_requests_do_not_suppress_polling() {
     let mut asked = 0;
     while world.pass(second.is_waiting()).await.unwrap() {
         asked += 1;
-        assert!(asked < 30, "it has begun, and this process has not looked");
+        assert!(asked < 30, "the run has started, and this process has not polled");
         world.pass_for(MOMENT).await;
     }
     world.pass(second.wait()).await.unwrap();
@@ -99,7 +99,7 @@ async fn constant_requests_do_not_suppress_polling() {
     empty(&world, &mail).await;
 }
 
-/// A process finds a dead holder of another process also while its own nodes ask for places and give them back without a pause.
+/// A process finds a dead holder of another process even if its own nodes request and release slots all the time.
 #[tokio::test]
 async fn dead_holder_is_found_under_constant_requests() {
     let (world, witness) = (World::new(), Witness::default());
@@ -120,7 +120,7 @@ async fn dead_holder_is_found_under_constant_requests() {
         async move {
             while !until.load(Ordering::Relaxed) {
                 cx.acquire("gpu", 1).key("another").await?.release().await?;
-                // For less than the time between two looks.
+                // For less than the poll interval.
                 cx.sleep(MOMENT).await?;
             }
             Ok::<_, NodeError>(s)
@@ -140,7 +140,7 @@ async fn dead_holder_is_found_under_constant_requests() {
     empty(&world, &gpu).await;
 }
 
-/// Any service can use the label: it may have a `queue` of its own that this crate does not know.
+/// Any service can use the label `queue` for its own purposes, without this crate.
 #[tokio::test]
 async fn foreign_queue_label_costs_nothing_after_run_end() {
     let (world, witness) = (World::new(), Witness::default());
@@ -160,11 +160,11 @@ async fn foreign_queue_label_costs_nothing_after_run_end() {
         world.pass_for(60 * 10 * MOMENT).await;
         read.push(asked.reads.load(Ordering::Relaxed) - before);
     }
-    assert!(read[1].abs_diff(read[0]) < 10, "{read:?} reads in 60 looks");
+    assert!(read[1].abs_diff(read[0]) < 10, "{read:?} reads in 60 polls");
     empty(&world, &mail).await;
 }
 
-/// A process that serves the workflow and has declared another queue alone: it gives back the places of the runs that end in it.
+/// A process that serves the workflow and has declared only another queue still releases the slots of runs that end in it.
 #[tokio::test]
 async fn run_ending_without_declared_queue_frees_slot() {
     let (world, witness) = (World::new(), Witness::default());

@@ -15,7 +15,7 @@ async fn highest_version_wins_over_last_process() {
     let (old, new) = (process(&world).await, process(&world).await);
     let mail = old.queue("mail").at_once(5).declare().await.unwrap();
     new.queue("mail").version(2).at_once(9).declare().await.unwrap();
-    // An old process that starts once more changes nothing.
+    // An old process that starts again changes nothing.
     old.queue("mail").at_once(5).declare().await.unwrap();
     assert_eq!(mail.status().await.unwrap().settings.at_once, Some(9));
     let differs = new.queue("mail").version(2).at_once(8).rate(1, MOMENT).declare().await.unwrap_err();
@@ -65,7 +65,7 @@ async fn an_operator_sees_and_changes_a_queue() {
     mail.set(|overrides| overrides.at_once = Some(3)).await.unwrap();
     mail.unpause().await.unwrap();
     world.pass(run.wait()).await.unwrap();
-    // A newer version leaves what the operator said.
+    // A newer version keeps the operator's overrides.
     process.queue("mail").version(2).at_once(7).declare().await.unwrap();
     let status = mail.status().await.unwrap();
     assert_eq!((status.settings.at_once, status.overrides.at_once), (Some(7), Some(3)));
@@ -91,7 +91,7 @@ async fn operator_overrides_rate_of_key() {
     assert_eq!(status.limits().rate_per_key, Some(RateLimit::new(1, 50 * WHILE)));
     assert_eq!((witness.came().len(), status.waiting), (2, 1), "one of each key");
     assert_eq!(status.line[0].key, "ann");
-    // What the slower rate was to have waited for is not waited for at the faster one.
+    // The faster rate does not keep the waiting time of the slower one.
     mail.set(|overrides| overrides.rate_per_key = None).await.unwrap();
     world.pass_for(WHILE).await;
     assert_eq!(witness.came().len(), 3);
@@ -148,7 +148,8 @@ async fn a_queue_that_was_purged_begins_anew() {
     empty(&world, &mail).await;
 }
 
-/// A run waits on hold, and its queue is purged and declared again: the run is in line again, with its time, whether it is started again or not.
+/// A run waits on hold, and its queue is purged and declared again. The run waits in the queue again with its original time, whether it is started
+/// again or not.
 #[tokio::test]
 async fn purged_queue_finds_its_held_runs() {
     for (case, is_debounced, tags) in
@@ -218,7 +219,8 @@ async fn operator_pause_survives_repeated_start() {
     assert_eq!(witness.came(), ["first"]);
 }
 
-/// Two operators change different things at the same moment, in one process or in two. Both changes hold: a queue is stopped, whoever else sets a limit.
+/// Two operators change different settings at the same moment, in one process or in two. Both changes take effect, so a queue is paused even if
+/// another operator sets a limit.
 #[tokio::test]
 async fn concurrent_overrides_both_hold() {
     let world = World::new();

@@ -48,13 +48,13 @@ impl Two {
         assert!(matches!(outcome, Outcome::Completed(_)), "{outcome:?}");
     }
 
-    /// Purges the run from an operator's process, which knows of no queue.
+    /// Purges the run from an operator's process without queues.
     async fn purge_again(&self) {
         let operator = Runtime::builder(self.world.store().clone()).operator();
         operator.purge(&"again".try_into().unwrap()).await.unwrap();
     }
 
-    /// Has the answer arrive when the next run of the name is at work, and checks that this keeps its place.
+    /// Lets the reply arrive while the next run with the id is active, and checks that this run keeps its slot.
     async fn late_in_the_next_start(&self, at: &Runtime) {
         self.purge_again().await;
         let again = self.started(at, "again").await;
@@ -63,10 +63,10 @@ impl Two {
         self.is_alone(&again, &next).await;
     }
 
-    /// Checks that the run of that name is at work alone, and that each has its turn.
+    /// Checks that the run with the id is active alone, and that each run gets its slot.
     async fn is_alone(&self, again: &QueuedRun<Context>, next: &QueuedRun<Context>) {
         self.world.pass_for(20 * MOMENT).await;
-        assert!(next.is_waiting().await.unwrap(), "it was let in beside {:?}", self.witness.came());
+        assert!(next.is_waiting().await.unwrap(), "it got a slot next to {:?}", self.witness.came());
         for run in [again, next] {
             self.completes(run).await;
         }
@@ -83,7 +83,7 @@ async fn end_found_by_start_spares_next_runs_slot() {
     two.slow.serve(&two.graph).unwrap();
     two.completes(&two.started(&two.slow, "again").await).await;
     empty(&two.world, &two.mail).await;
-    // The first answer is for the start itself.
+    // The first reply is for the start itself.
     two.asked.late.is_nth(2);
     let mut finds = JoinSet::new();
     finds.spawn(two.start(&two.slow, "again").into_future());
@@ -91,7 +91,7 @@ async fn end_found_by_start_spares_next_runs_slot() {
     two.late_in_the_next_start(&two.slow).await;
 }
 
-/// The same of a run that ended while it waited: the next one waited on hold for ever.
+/// The same for a run that ended while it waited: the next run must not wait on hold forever.
 #[tokio::test]
 async fn end_of_waiting_run_spares_next_waiter() {
     let two = Two::new().await;
@@ -111,8 +111,8 @@ async fn end_of_waiting_run_spares_next_waiter() {
     two.is_alone(&first, &again).await;
 }
 
-/// The turn of a run comes that was cancelled in the line. It is purged, and the next one of its name stands in the place, on hold: the queue did not let
-/// that one go.
+/// A grant comes for a run that was cancelled while it waited. Then it is purged, and a new run with its id is on hold with the slot. The queue must
+/// unpause the new run.
 #[tokio::test]
 async fn grant_of_cancelled_waiter_reaches_next_run() {
     let two = Two::new().await;
@@ -120,7 +120,7 @@ async fn grant_of_cancelled_waiter_reaches_next_run() {
     let first = two.started(&two.slow, "first").await;
     let cancelled = two.started(&two.slow, "again").await;
     two.beside.cancel(cancelled.run(), "not needed").await.unwrap();
-    // The answer about the head: nothing else is read of a run that has ended.
+    // This is the reply about the head. Nothing else is read of an ended run.
     two.asked.late.is_nth(1);
     two.completes(&first).await;
     two.asked.late.is_given(&two.world).await;
@@ -135,7 +135,7 @@ async fn grant_of_cancelled_waiter_reaches_next_run() {
 #[tokio::test]
 async fn holder_check_spares_slot_of_next_run() {
     let two = Two::new().await;
-    // It drives the run, and cannot say that it has ended.
+    // This process drives the run, and must not report that it has ended.
     let (worker, away) = Deaf::process(&two.world, &two.beside).await;
     worker.serve(&two.graph).unwrap();
     two.slow.queue("mail").find().await.unwrap();
@@ -147,7 +147,7 @@ async fn holder_check_spares_slot_of_next_run() {
     away.is_away.store(true, Ordering::Relaxed);
     two.asked.late.is_nth(1);
     two.completes(&before).await;
-    // One who waits, so that holders are looked after.
+    // Another waiter, so that the holders are checked.
     let next = two.started(&two.beside, "next").await;
     two.asked.late.is_given(&two.world).await;
     two.purge_again().await;
@@ -183,14 +183,14 @@ async fn start_of_dead_process_holds_slot_only_briefly() {
     let (doomed, other) = (process(&world).await, process(&world).await);
     other.serve(&graph).unwrap();
     let mail = other.queue("mail").at_once(1).declare().await.unwrap();
-    // The write of the queue, and then that of the run.
+    // The first write is that of the queue, and the second that of the run.
     doomed.fail_write(1, Fault::CrashBefore);
     let mut dies = JoinSet::new();
     dies.spawn(doomed.start(&graph, Context::new()).id("again").queue("mail").into_future());
     while !doomed.is_crashed() {
         world.pass_for(MOMENT / 10).await;
     }
-    // Nothing of it reaches the store any more.
+    // No call of the process reaches the store any more.
     assert_eq!(mail.status().await.unwrap().held.len(), 1);
     let again = world.pass(other.start(&graph, Context::new()).id("again").queue("mail")).await.unwrap();
     let next = world.pass(other.start(&graph, Context::new()).id("next").queue("mail")).await.unwrap();
@@ -198,7 +198,7 @@ async fn start_of_dead_process_holds_slot_only_briefly() {
     let ended = other.clock().now();
     world.pass(next.wait()).await.unwrap();
     let waited = other.clock().now().since(ended);
-    assert!(waited < 25 * MOMENT, "it waited for {waited:?}");
+    assert!(waited < 25 * MOMENT, "the start waited for {waited:?}");
     assert_eq!(witness.most(), 1);
     empty(&world, &mail).await;
 }

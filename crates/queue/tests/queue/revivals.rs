@@ -1,4 +1,4 @@
-//! Runs of a queue that are forked, retried, moved, imported or started again: each verb, for a run in each state. At no time are more runs active
+//! Runs of a queue that are forked, retried, moved, imported or started again: every verb for a run in every state. At no time are more runs active
 //! than the queue has slots.
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
@@ -18,7 +18,7 @@ use ferrata_testing::{Fault, Process, World};
 use crate::no_notices::Deaf;
 use crate::support::{MOMENT, WHILE, empty, set_up};
 
-/// How the run stands to which a verb is applied.
+/// The state of the run before the verb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Waiting,
@@ -31,13 +31,13 @@ enum State {
 /// The expected result of a verb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Effect {
-    /// The run waits in line behind the holder, and completes after it.
+    /// The run waits for the holder, and completes after it.
     Waits,
     /// The verb fails with `WRONG_STATUS`, and changes nothing.
     Refused,
     /// The run completes in its slot.
     Completes,
-    /// The run has ended, and asks for nothing.
+    /// The run has ended, and requests no slot.
     Ended,
 }
 
@@ -45,15 +45,15 @@ enum Effect {
 struct Stage {
     world: World,
     process: Process,
-    /// Runs that no queue has are active beside this one.
+    /// Runs outside the queue may be active at the same time.
     graph: Graph<Context>,
     mail: Queue,
     run: RunKey,
-    /// Whether the provider is down, so that each run fails.
+    /// Whether the provider is down, so that every run fails.
     is_down: Arc<AtomicBool>,
 }
 
-/// A workflow that fails while the provider is down, and takes `time` otherwise.
+/// A workflow that fails while the provider is down, and otherwise takes `time`.
 fn call(is_down: &Arc<AtomicBool>, time: Duration) -> Graph<Context> {
     let is_down = Arc::clone(is_down);
     let work = move |cx: NodeContext, s: Draft<Context>| {
@@ -73,7 +73,7 @@ fn key(id: &str) -> RunKey {
     id.try_into().unwrap()
 }
 
-/// Starts a process that lets go of a run as soon as it sleeps.
+/// Starts a process that releases a run as soon as it sleeps.
 async fn brief(world: &World) -> Process {
     world.process_with(|b| set_up(b, MOMENT)).await.unwrap()
 }
@@ -135,13 +135,13 @@ impl Stage {
         self.process.head(run).await.unwrap().map(|head| head.status)
     }
 
-    /// The runs of the queue that are active, wherever they are.
+    /// The active runs of the queue, in all processes.
     async fn active(&self) -> Vec<String> {
         let page = self.process.runs().label("queue", "mail").status(RunStatus::InProgress).await.unwrap();
         page.items.iter().map(|head| head.run.to_string()).collect()
     }
 
-    /// Lets time pass, and checks throughout that one run of the queue is active at most.
+    /// Advances the clock, and checks that at most one run of the queue is active at any time.
     async fn pass(&self, time: Duration) {
         let until = self.process.clock().monotonic() + time;
         loop {
@@ -154,7 +154,7 @@ impl Stage {
         }
     }
 
-    /// Checks that what a verb made of `run` is the effect, and that everything completes.
+    /// Checks the effect of a verb on `run`, and that everything completes.
     async fn check(&self, run: &RunKey, effect: Effect, done: Result<()>) {
         match effect {
             Effect::Refused => {
@@ -166,12 +166,16 @@ impl Stage {
             _ => done.unwrap(),
         }
         if effect == Effect::Waits {
-            // A process that did not revive the run itself finds it by a scan.
+            // A process that did not revive the run finds it by a scan.
             self.pass(60 * MOMENT).await;
             let status = self.mail.status().await.unwrap();
             let entry = status.line.iter().find(|one| one.run == *run);
-            let entry = entry.unwrap_or_else(|| panic!("{run} is not in line: {status:?}"));
-            assert_eq!((entry.key.as_str(), entry.priority), ("ann", 2), "{run} keeps its key and priority");
+            let entry = entry.unwrap_or_else(|| panic!("{run} does not wait in the queue: {status:?}"));
+            assert_eq!(
+                (entry.key.as_str(), entry.priority),
+                ("ann", 2),
+                "{run} must keep its key and priority"
+            );
             assert_eq!(status.held.len(), 1, "{status:?}");
             assert_eq!(self.status(run).await, Some(RunStatus::Interrupted));
         }
@@ -212,7 +216,7 @@ impl Stage {
         self.check(&self.run, effect, moved).await;
     }
 
-    /// By an operator's process, which knows of no queue and has no heartbeat.
+    /// Retries from an operator's process, which has no queues and no heartbeat.
     async fn retry_all(&self, effect: Effect) {
         let operator = Runtime::builder(self.world.store().clone()).operator();
         let report = operator.runs().label("queue", "mail").retry_all().await.unwrap();
@@ -284,7 +288,7 @@ cells! {
     restart_of_purged_cancelled_run_waits: purge_and_start a Cancelled run Waits;
 }
 
-/// A provider is down, and all fifty runs of a queue fail. When it is back, an operator retries them together: two are active at a time.
+/// A provider is down, and all fifty runs of a queue fail. When it is up again, an operator retries them in bulk: two are active at a time.
 ///
 /// Guarantees: QUEUE-1, QUEUE-10.
 #[tokio::test]
@@ -318,7 +322,7 @@ async fn retry_all_after_outage_keeps_limit() {
     empty(&world, &mail).await;
 }
 
-/// The process that retries or forks a run dies at each of its writes: the run is in line, or as it was.
+/// The process that retries or forks a run crashes at each of its writes: the run waits in the queue, or is unchanged.
 ///
 /// Guarantees: QUEUE-10.
 #[tokio::test]
@@ -344,7 +348,7 @@ async fn crash_while_reviving_loses_no_run() {
                 let is_revived = stage.status(&run).await.is_some_and(|status| status != RunStatus::Failed);
                 let said = format!("{fault:?} at write {n}, fork: {is_fork}");
                 if is_revived {
-                    // By now the holder may have completed.
+                    // The holder may have completed.
                     stage.check(&run, Effect::Completes, Ok(())).await;
                 } else {
                     assert!(is_crashed, "{said}");
@@ -357,8 +361,8 @@ async fn crash_while_reviving_loses_no_run() {
     }
 }
 
-/// A run fails in a process that cannot tell the queue, and is retried by another process or by an operator. It asks for a slot again, and the end that is
-/// noted late takes nothing from it.
+/// A run fails in a process that cannot write to the queue. Another process or an operator retries the run. It requests a slot again, and the late
+/// record of its end must not release that slot.
 #[tokio::test]
 async fn late_end_keeps_slot_of_revived_run() {
     for by_operator in [false, true] {
@@ -382,7 +386,7 @@ async fn late_end_keeps_slot_of_revived_run() {
         let run = world.pass(worker.start(&graph, Context::new()).id("run").queue("mail")).await.unwrap();
         store.is_away.store(true, Ordering::Relaxed);
         world.pass(run.wait()).await.unwrap();
-        assert_eq!(mail.status().await.unwrap().held.len(), 1, "the queue has not heard of the end");
+        assert_eq!(mail.status().await.unwrap().held.len(), 1, "the queue must not know the end yet");
         is_down.store(false, Ordering::Relaxed);
         other.serve(&graph).unwrap();
         let operator = Runtime::builder(world.store().clone()).operator();
@@ -395,7 +399,7 @@ async fn late_end_keeps_slot_of_revived_run() {
             let page = other.runs().label("queue", "mail").status(RunStatus::InProgress).await.unwrap();
             page.items.iter().map(|head| head.run.run.to_string()).collect::<Vec<_>>()
         };
-        // An operator's revival of a run that still has a slot is found late.
+        // The queue finds late that an operator revived a run that still has a slot.
         let mut waited = 0;
         while active().await != ["run"] {
             world.pass_for(MOMENT).await;

@@ -36,7 +36,7 @@ async fn runs_never_exceed_slots_and_all_run() {
     assert!(!runs[0].is_waiting().await.unwrap());
     assert!(runs[11].is_waiting().await.unwrap());
     let head = processes[0].head(runs[11].run()).await.unwrap().unwrap();
-    assert_eq!((head.status, head.owner), (RunStatus::Interrupted, None), "it takes no memory");
+    assert_eq!((head.status, head.owner), (RunStatus::Interrupted, None), "a waiting run uses no memory");
     for run in &runs {
         assert!(matches!(world.pass(run.wait()).await.unwrap(), Outcome::Completed(_)));
     }
@@ -81,7 +81,7 @@ async fn start_waits_for_its_time_until_deadline() {
     let later =
         process.start(&graph, Context::new()).id("later").queue("mail").not_before(now.plus(5 * WHILE));
     let later = world.pass(later).await.unwrap();
-    assert!(later.is_waiting().await.unwrap(), "though there is a place");
+    assert!(later.is_waiting().await.unwrap(), "although a slot is free");
     let first = world.pass(process.start(&graph, Context::new()).id("first").queue("mail")).await.unwrap();
     let late = process.start(&graph, Context::new()).id("late").queue("mail").deadline(now.plus(30 * MOMENT));
     let late = world.pass(late).await.unwrap();
@@ -107,12 +107,12 @@ async fn once_key_is_not_started_again() {
     assert_eq!(two.run(), one.run());
     assert_eq!(two.wait().await.unwrap_err().kind(), ErrorKind::AlreadyExists);
     assert!(process.head(&"two".try_into().unwrap()).await.unwrap().is_none());
-    // One may wait beside it, and no second.
+    // One start may wait next to it, and a second one may not.
     let three = world.pass(start("three")).await.unwrap();
     let full = world.pass(start("four")).await.unwrap_err();
     assert_eq!((full.kind(), full.is_retryable()), (ErrorKind::Unavailable, true), "{full}");
     assert!(process.head(&"four".try_into().unwrap()).await.unwrap().is_none());
-    // Started again with the same id it is the same start.
+    // A repeated start with the same id is the same start.
     let again = world.pass(start("three")).await.unwrap();
     assert_eq!(mail.status().await.unwrap().waiting, 1);
     world.pass(one.wait()).await.unwrap();
@@ -134,7 +134,7 @@ async fn cancelled_or_released_waiter_blocks_no_other() {
         runs.push(world.pass(process.start(&graph, Context::new()).id(id).queue("mail")).await.unwrap());
     }
     process.cancel(runs[1].run(), "not needed").await.unwrap();
-    // What an operator lets go by hand does not wait, and takes a place when its turn comes.
+    // A run that an operator unpauses by hand does not wait, and takes a slot when its turn comes.
     process.unpause(runs[2].run()).await.unwrap();
     world.pass_for(30 * MOMENT).await;
     assert_eq!(witness.inside(), 2);
@@ -143,7 +143,7 @@ async fn cancelled_or_released_waiter_blocks_no_other() {
     empty(&world, &mail).await;
 }
 
-/// A queued run whose process dies goes on in another, and has its place until it has ended.
+/// A queued run whose process dies continues in another process, and keeps its slot until it has ended.
 #[tokio::test]
 async fn run_keeps_slot_across_process_death() {
     let (world, witness) = (World::new(), Witness::default());
@@ -162,7 +162,7 @@ async fn run_keeps_slot_across_process_death() {
     empty(&world, &mail).await;
 }
 
-/// A document that is saved again and again is indexed once, as it was saved last.
+/// A document that is saved repeatedly is indexed once, in its last version.
 #[tokio::test]
 async fn debounce_runs_last_start_of_key() {
     let (world, witness) = (World::new(), Witness::default());
@@ -179,13 +179,13 @@ async fn debounce_runs_last_start_of_key() {
         runs.push(world.pass(save(id, "plan")).await.unwrap());
         world.pass_for(30 * MOMENT).await;
     }
-    // Another key is another thing, and a start that is made again is the same.
+    // Another key is separate, and a repeated start is the same start.
     let other = world.pass(save("other", "letter")).await.unwrap();
     let again = world.pass(save("three", "plan")).await.unwrap();
     assert!(runs[2].is_waiting().await.unwrap() && again.is_new());
     let status = index.status().await.unwrap();
     assert_eq!((status.waiting, status.line[0].debounced.as_ref().unwrap().key.as_str()), (2, "plan"));
-    // Who takes the place of another needs none, and who does not is one too many.
+    // A start that replaces another needs no free position, and one that replaces none exceeds the limit.
     let four = world.pass(save("four", "letter")).await.unwrap();
     let full = world.pass(save("five", "note")).await.unwrap_err();
     assert_eq!(full.kind(), ErrorKind::Unavailable);
@@ -199,7 +199,7 @@ async fn debounce_runs_last_start_of_key() {
     assert_eq!(witness.came(), ["three", "four"]);
     assert!(process.clock().now() >= begun.plus(WHILE + 60 * MOMENT));
     empty(&world, &index).await;
-    // One that has begun is not replaced.
+    // A run that has started is not replaced.
     let later = world.pass(save("later", "plan")).await.unwrap();
     assert!(matches!(world.pass(later.wait()).await.unwrap(), Outcome::Completed(_)));
 }
@@ -217,10 +217,10 @@ async fn repeatedly_replaced_start_runs_at_max_delay() {
         world.pass_for(WHILE / 2 - MOMENT).await;
     }
     world.pass_for(3 * WHILE).await;
-    assert_eq!(witness.came(), ["4", "7"], "the fifth comes when two are over");
+    assert_eq!(witness.came(), ["4", "7"], "the fifth starts when two have ended");
 }
 
-/// Each start had the heads of up to 64 holders read, to see whether they are there: much was asked of the store where much was started.
+/// A start does not read the heads of the holders.
 #[tokio::test]
 async fn starts_ask_for_no_heads_of_holders() {
     let (world, witness) = (World::new(), Witness::default());
@@ -231,7 +231,7 @@ async fn starts_ask_for_no_heads_of_holders() {
     beside.serve(&graph).unwrap();
     busy.queue("mail").at_once(10).declare().await.unwrap();
     for n in 0..12 {
-        // Holders of this process are known to be there.
+        // The process knows that holders of its own are alive.
         drop(
             world
                 .pass(beside.start(&graph, Context::new()).id(format!("a-{n}")).queue("mail"))
@@ -249,7 +249,7 @@ async fn starts_ask_for_no_heads_of_holders() {
     assert!(reads < 20 * 5, "{reads} reads for 20 starts");
 }
 
-/// How often a process asks its store in an hour in which nothing happens, with so many in the line.
+/// Number of store calls of a process in an hour without events, with `waiting` waiters.
 async fn asked_in_an_hour(waiting: u32) -> u64 {
     let (world, witness) = (World::new(), Witness::default());
     let graph = slow(&witness, 100 * WHILE);
@@ -275,9 +275,9 @@ async fn asked_in_an_hour(waiting: u32) -> u64 {
 #[tokio::test]
 async fn those_who_wait_cost_an_idle_fleet_nothing() {
     let (few, many) = (asked_in_an_hour(2).await, asked_in_an_hour(150).await);
-    // The head of the queue and that of the one holder at each look, and what the process asks anyway, at moments of its own.
-    assert!((36..200).contains(&few), "{few} in 36 looks");
-    assert!(many.abs_diff(few) < 10, "{many} in 36 looks with 150 in the line, {few} with two");
+    // Each poll reads the head of the queue and that of the one holder. The process also makes other calls, at its own times.
+    assert!((36..200).contains(&few), "{few} in 36 polls");
+    assert!(many.abs_diff(few) < 10, "{many} in 36 polls with 150 waiters, {few} with two");
 }
 
 #[tokio::test]
@@ -320,7 +320,7 @@ async fn key_comes_from_input_field() {
     assert!(process.head(&"refused".try_into().unwrap()).await.unwrap().is_none());
 }
 
-/// Once, each run that ended in a process with a queue was read again, whether it had gone through one or not, and each start read the queue first.
+/// A run that starts and ends in a process with a queue causes no additional reads, whether it uses the queue or not.
 #[tokio::test]
 async fn immediate_start_and_end_read_nothing_extra() {
     const RUNS: usize = 40;
@@ -389,7 +389,7 @@ fn titled(title: &str) -> Context {
     input
 }
 
-/// A start with the id of a run and another input is refused. It gave back the place of that run, or had it wait on hold for ever.
+/// A start with the id of an existing run and another input is refused. It must not release the slot of that run, or leave it on hold.
 ///
 /// Guarantees: QUEUE-5.
 #[tokio::test]
@@ -411,14 +411,14 @@ async fn refused_start_spares_slot_of_existing_run() {
     }
     assert_eq!((witness.most(), witness.came()), (1, ["first", "second", "third"].map(str::to_owned).into()));
     empty(&world, &mail).await;
-    // One that has ended has no place, and a start that is refused keeps none.
+    // An ended run has no slot, and a refused start keeps none.
     let again = world.pass(one.start(&graph, titled("two")).id("first").queue("mail")).await.unwrap_err();
     assert_eq!(again.kind(), ErrorKind::AlreadyExists, "{again}");
     world.pass_for(Duration::from_millis(1)).await;
     assert_eq!(mail.status().await.unwrap().held.len(), 0);
 }
 
-/// A start that is made again while its process ends is refused, and its run waits on.
+/// A start that is repeated while its process shuts down is refused, and its run keeps waiting.
 #[tokio::test]
 async fn repeated_start_during_shutdown_preserves_slot() {
     let (world, witness) = (World::new(), Witness::default());
@@ -440,7 +440,7 @@ async fn repeated_start_during_shutdown_preserves_slot() {
     empty(&world, &mail).await;
 }
 
-/// Two starts of one id at the same moment: one of them is the run, and it has the place.
+/// Two concurrent starts of one id: one of them becomes the run, and it has the slot.
 #[tokio::test]
 async fn concurrent_starts_of_id_give_recorded_one_slot() {
     for is_in_one in [true, false] {
@@ -459,7 +459,7 @@ async fn concurrent_starts_of_id_give_recorded_one_slot() {
                 )
             })
             .await;
-        let ((Ok(run), Err(error)) | (Err(error), Ok(run))) = (a, b) else { panic!("one of the two") };
+        let ((Ok(run), Err(error)) | (Err(error), Ok(run))) = (a, b) else { panic!("one of the two starts") };
         assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
         world.pass_for(Duration::from_millis(1)).await;
         assert_eq!(mail.status().await.unwrap().held.len(), 1, "in one process: {is_in_one}");
@@ -472,7 +472,7 @@ async fn concurrent_starts_of_id_give_recorded_one_slot() {
     }
 }
 
-/// A start that was refused was remembered by its key, and nothing was started by the key for all of its time.
+/// A refused start must not occupy its `once` key.
 #[tokio::test]
 async fn refused_start_does_not_use_once_key() {
     let (world, witness) = (World::new(), Witness::default());
@@ -490,7 +490,7 @@ async fn refused_start_does_not_use_once_key() {
     let one = world.pass(start("one", "one")).await.unwrap();
     assert!(one.is_new(), "{:?} was started before", one.run());
     world.pass(one.wait()).await.unwrap();
-    // What the run of the same id was remembered for before is remembered as before.
+    // The key of the existing run is still remembered from its own start.
     world.pass_for(WHILE / 2).await;
     let refused = world.pass(start("one", "two")).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::AlreadyExists, "{refused}");
@@ -498,12 +498,12 @@ async fn refused_start_does_not_use_once_key() {
     assert_eq!((two.is_new(), two.run()), (false, one.run()));
     world.pass_for(WHILE / 2).await;
     let three = world.pass(start("three", "one")).await.unwrap();
-    assert!(three.is_new(), "its time is over");
+    assert!(three.is_new(), "its window is over");
     world.pass(three.wait()).await.unwrap();
     world.pass(taken.wait()).await.unwrap();
 }
 
-/// The queue looked for the run of a start that came too late before that was recorded, and forgot it: it waited on hold for ever.
+/// A start that misses its deadline before its run is recorded: the queue must still cancel the run, and not leave it on hold.
 #[tokio::test]
 async fn unrecorded_start_past_deadline_is_cancelled() {
     let (world, witness) = (World::new(), Witness::default());
@@ -515,20 +515,20 @@ async fn unrecorded_start_past_deadline_is_cancelled() {
     for held_back in [false, true] {
         let id = format!("late-{held_back}");
         if held_back {
-            // The write of the queue, and then that of the run, which is tried again later.
+            // The first write is that of the queue. The second is that of the run, which is retried later.
             process.fail_write(1, Fault::Before);
         }
         let late = process.start(&graph, Context::new()).id(&id).queue("mail").deadline(now);
         let late = world.pass(late).await.unwrap();
         let outcome = world.pass(late.wait()).await.unwrap();
         assert!(matches!(outcome, Outcome::Cancelled { .. }), "{id}: {outcome:?}");
-        assert!(process.clock().now() < now.plus(WHILE), "{id} waited for long");
+        assert!(process.clock().now() < now.plus(WHILE), "{id} waited for too long");
     }
     assert_eq!(witness.came(), Vec::<String>::new());
     empty(&world, &mail).await;
 }
 
-/// A busy queue has two starts that limit a debounce and name none: all such starts shared one key, and the second cancelled the first.
+/// `debounce_at_most` without `debounce` is refused, because all such starts would share one key.
 #[tokio::test]
 async fn debounce_at_most_alone_is_refused() {
     let (world, witness) = (World::new(), Witness::default());
@@ -543,7 +543,7 @@ async fn debounce_at_most_alone_is_refused() {
         assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
         assert!(refused.to_string().contains(".debounce(key, quiet)"), "{refused}");
     }
-    // The order of the two calls means nothing.
+    // The order of the two calls does not matter.
     let start = process.start(&graph, Context::new()).id("three").queue("mail").debounce_at_most(MOMENT);
     world.pass(start.debounce("plan", WHILE)).await.unwrap();
     let line = mail.status().await.unwrap().line;

@@ -11,7 +11,7 @@ use ferrata_core::state::{Context, Draft};
 use ferrata_queue::{NodeQueueExt, Queue, QueueStatus};
 use ferrata_testing::{Process, World};
 
-/// A second and a minute of real time, ten times as long in the test, so that the hour until a process counts as dead has few polls.
+/// Stands for one second, and `WHILE` for a minute. Ten times as long, so that a process polls rarely until it counts as dead.
 pub(crate) const MOMENT: Duration = Duration::from_secs(10);
 pub(crate) const WHILE: Duration = Duration::from_secs(600);
 
@@ -20,12 +20,12 @@ pub(crate) async fn process(world: &World) -> Process {
     patient(world, WHILE).await
 }
 
-/// Starts a process that keeps what waits in memory for so long.
+/// Starts a process that keeps waiting runs in memory for `rest_after`.
 pub(crate) async fn patient(world: &World, rest_after: Duration) -> Process {
     world.process_with(|b| set_up(b, rest_after)).await.unwrap()
 }
 
-/// Has a process look every ten moments, with a heartbeat of a while.
+/// Sets a poll interval of ten moments, and a heartbeat of `WHILE`.
 pub(crate) fn set_up(builder: RuntimeBuilder, rest_after: Duration) -> RuntimeBuilder {
     builder
         .heartbeat_ttl(WHILE)
@@ -34,7 +34,7 @@ pub(crate) fn set_up(builder: RuntimeBuilder, rest_after: Duration) -> RuntimeBu
         .release_after(rest_after)
 }
 
-/// Who is inside, kept by the nodes themselves and by nothing that is tested.
+/// The slot holders, recorded by the nodes themselves and independent of the tested code.
 #[derive(Clone, Default)]
 pub(crate) struct Witness(Arc<Mutex<Seen>>);
 
@@ -42,7 +42,7 @@ pub(crate) struct Witness(Arc<Mutex<Seen>>);
 pub(crate) struct Seen {
     pub(crate) inside: usize,
     pub(crate) most: usize,
-    /// In the order in which they came.
+    /// In order of arrival.
     pub(crate) came: Vec<String>,
 }
 
@@ -77,7 +77,7 @@ impl Drop for Inside {
     }
 }
 
-/// A workflow whose one node has a place of the queue `gpu` for so long.
+/// A workflow whose node holds a slot of the queue `gpu` for `time`.
 pub(crate) fn in_a_place(witness: &Witness, time: Duration) -> Graph<Context> {
     in_a_place_as("in_a_place", witness, time)
 }
@@ -100,7 +100,7 @@ pub(crate) fn in_a_place_as(workflow: &str, witness: &Witness, time: Duration) -
     Graph::<Context>::builder(workflow).node("work", work).entry("work").build().unwrap()
 }
 
-/// A workflow that takes so long.
+/// A workflow that takes `time`.
 pub(crate) fn slow(witness: &Witness, time: Duration) -> Graph<Context> {
     let witness = witness.clone();
     let work = move |cx: NodeContext, s: Draft<Context>| {
@@ -114,7 +114,7 @@ pub(crate) fn slow(witness: &Witness, time: Duration) -> Graph<Context> {
     Graph::<Context>::builder("slow").node("work", work).entry("work").build().unwrap()
 }
 
-/// Returns the state of a queue once no slot is held and nobody waits.
+/// Returns the state of a queue once no slot is held and no run waits.
 pub(crate) async fn empty(world: &World, queue: &Queue) -> QueueStatus {
     for _ in 0..200 {
         let status = queue.status().await.unwrap();

@@ -22,7 +22,7 @@ async fn with_tags(world: &World, tags: &[&str]) -> Process {
     world.process_with(|b| set_up(b, WHILE).tags(tags)).await.unwrap()
 }
 
-/// A workflow that says in which process it is, and takes so long.
+/// A workflow that records its process, and takes `time`.
 fn placed(witness: &Witness, time: Duration) -> Graph<Context> {
     let witness = witness.clone();
     let work = move |cx: NodeContext, s: Draft<Context>| {
@@ -56,7 +56,7 @@ async fn only_tagged_processes_claim_queued_runs() {
     }
     assert_eq!((witness.came(), witness.most()), (vec![gpu.executor().to_string(); 6], 2));
 
-    // A run that was begun is not taken up elsewhere either, nor is it by being started again.
+    // A started run is not claimed by a process without the tags either, not even by a repeated start.
     let last = world.pass(gpu.start(&graph, Context::new()).id("last").queue("render")).await.unwrap();
     world.pass_for(MOMENT).await;
     let run = last.run().clone();
@@ -104,7 +104,7 @@ async fn unclaimable_run_reports_missing_tags() {
         let why = stalled[0].error.to_string();
         assert!(why.contains("a slot is free, and no process with the tags `eu,gpu` runs"), "{why}");
     }
-    // A node has its place in whatever process it is, and holds up nobody for good.
+    // A node can hold a slot in any process, and does not block others forever.
     let node = plain.start(&nodes, Context::new()).id("node").await.unwrap();
     world.pass(node.completed()).await.unwrap();
     assert_eq!(witness.came(), ["node"]);
@@ -116,7 +116,7 @@ async fn unclaimable_run_reports_missing_tags() {
     assert_eq!(witness.came().last(), Some(&whole.executor().to_string()));
     assert_eq!(lacks(&plain).await, None);
     assert_eq!(gpu.status().await.unwrap().limits().tags.len(), 2);
-    // It hears of what another process did, and looks.
+    // The process gets notices of other processes, and polls.
     world.pass_for(WHILE).await;
     assert!(plain.stalled().is_empty(), "{:?}", plain.stalled());
 }
@@ -145,7 +145,7 @@ async fn tags_that_cannot_be_are_refused() {
     );
 }
 
-/// The starter dies at any write, and the start is made again by a process in which the run may not go on.
+/// The starting process crashes at any write, and the start is repeated by a process that may not run it.
 #[tokio::test]
 async fn repeated_start_elsewhere_runs_on_tagged_process() {
     for (fault, n) in
@@ -178,14 +178,14 @@ async fn repeated_start_elsewhere_runs_on_tagged_process() {
     }
 }
 
-/// Labels are encrypted, and so is the name of the queue; which tags a run asks for is what every process must read.
+/// Labels and the queue's name are encrypted. The tags of a run are readable by every process.
 #[tokio::test]
 async fn tags_hold_beside_encrypted_labels() {
     let world = World::new();
     let clock = Arc::clone(world.process().await.unwrap().clock());
     let witness = Witness::default();
     let graph = placed(&witness, MOMENT);
-    // As many as a queue may have, each as long as it may be: more than an encrypted label could hold.
+    // The maximum number of tags with the maximum length, which exceeds an encrypted label.
     let tags: Vec<String> = (0..8).map(|n| format!("tag-{n}-{}", "x".repeat(18))).collect();
     let start = async |has: &[String]| {
         let options = EnvelopeOptions::default().with_label_key(LabelKey::new(&Key::from_bytes([7; 32])));
@@ -206,7 +206,7 @@ async fn tags_hold_beside_encrypted_labels() {
     let stored = world.store().head(&"run-0".try_into().unwrap()).await.unwrap().unwrap();
     assert!(stored.facts.labels.get("queue").unwrap().starts_with("enc1:"), "{:?}", stored.facts.labels);
     assert_eq!(stored.facts.labels.get("ferrata.tags").unwrap(), tags.join(","));
-    // Queues are found by their labels, which are asked for as they are stored.
+    // Queues are found by their labels, which are queried in their stored form.
     let listed = Queue::list(&all).await.unwrap();
     assert_eq!(listed.iter().map(Queue::name).collect::<Vec<_>>(), ["render"]);
 }

@@ -23,7 +23,7 @@ fn told(handle: &PrometheusHandle, queue: &str) -> [f64; 3] {
 async fn how_a_queue_stands_is_told_by_metrics() {
     let recorder = PrometheusBuilder::new().build_recorder();
     let handle = recorder.handle();
-    // Of this thread alone, on which all tasks of the test run.
+    // The recorder is local to this thread, on which all tasks of the test run.
     let _installed = metrics::set_default_local_recorder(&recorder);
     let (world, witness) = (World::new(), Witness::default());
     let graph = in_a_place(&witness, 30 * MOMENT);
@@ -33,7 +33,7 @@ async fn how_a_queue_stands_is_told_by_metrics() {
     for number in 0..4 {
         runs.push(process.start(&graph, Context::new()).id(number.to_string()).await.unwrap());
     }
-    // One that is to begin later does not wait yet.
+    // A start with a delay does not wait yet.
     let later = world.clock().now().plus(1_000 * MOMENT);
     let later =
         process.start(&slow(&witness, MOMENT), Context::new()).id("later").queue("gpu").not_before(later);
@@ -50,10 +50,10 @@ async fn how_a_queue_stands_is_told_by_metrics() {
     assert_eq!(told(&handle, "gpu"), [1.0, 0.0, 0.0]);
     process.purge(&gpu.status().await.unwrap().run).await.unwrap();
     world.pass_for(25 * MOMENT).await;
-    assert_eq!(told(&handle, "gpu"), [0.0, 0.0, 0.0], "a queue that was purged holds up no run");
+    assert_eq!(told(&handle, "gpu"), [0.0, 0.0, 0.0], "a purged queue must hold no run");
 }
 
-/// Takes all that a watch tells of waits.
+/// Reads all waits of a watch.
 async fn waits(mut watch: Watch) -> Vec<String> {
     let mut told = Vec::new();
     while let Some(event) = watch.next().await.unwrap() {
@@ -93,7 +93,7 @@ async fn watcher_sees_queue_wait_and_grant() {
     }
     let all = async { tokio::join!(waits(first), waits(second), waits(third), waits(fourth)) };
     let (first, second, third, fourth) = world.pass(Box::pin(all)).await;
-    assert_eq!((first, third), (Vec::new(), Vec::new()), "they did not wait");
+    assert_eq!((first, third), (Vec::new(), Vec::new()), "they must not wait");
     let [waits, turn] = &second[..] else { panic!("{second:?}") };
     assert!(waits.starts_with(r#"queue.waits {"places":1,"queue":"gpu","since":"#), "{waits}");
     assert!(turn.starts_with(r#"queue.turn {"places":1,"queue":"gpu","since":"#), "{turn}");
@@ -127,11 +127,11 @@ async fn long_queue_wait_is_listed_as_stalled() {
         "{third}"
     );
     assert!(process.stalled().iter().all(|one| one.error.kind() == ErrorKind::Unavailable));
-    // The first has ended, and the second goes on.
+    // The first has ended, and the second continues.
     world.pass_for(2 * WHILE).await;
     let [third] = &told()[..] else { panic!("{:?}", told()) };
     assert!(third.contains("next in line"), "{third}");
     process.purge(&mail.status().await.unwrap().run).await.unwrap();
     world.pass_for(25 * MOMENT).await;
-    assert_eq!(told(), Vec::<String>::new(), "no run waits in a queue that was purged");
+    assert_eq!(told(), Vec::<String>::new(), "no run waits in a purged queue");
 }

@@ -26,7 +26,7 @@ mod world;
 use self::mix::{Mix, Report};
 use self::world::World;
 
-/// How many seeds a test tries: fewer where fifty callers make each as long as two others.
+/// Number of seeds of a test. A simulation with fifty callers takes as long as two others.
 fn seeds(mix: Mix) -> u64 {
     match mix {
         Mix::Anew | Mix::AnewInShards => 6,
@@ -38,13 +38,13 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}: {text}")))
 }
 
-/// Whether what happens is to be shown.
+/// Whether the events are printed.
 fn is_shown() -> bool {
     static SHOWN: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
     *SHOWN.get_or_init(|| number("FERRATA_SIM_SEED").is_some())
 }
 
-/// Tries a share of the seeds: the tests of this file run beside each other.
+/// Runs a share of the seeds, because the tests of this file run concurrently.
 fn simulate(mix: Mix, share: u64, of: u64) {
     let all_seeds = match number("FERRATA_SIM_SEED") {
         Some(seed) => seed..seed + 1,
@@ -107,7 +107,7 @@ fn mixed_versions_follow_newer_settings() {
     simulate(Mix::Editions, 0, 1);
 }
 
-/// Runs fail, and operators retry, move and fork them, also with tools that know of no queue: at no time is one active without a slot.
+/// Runs fail, and operators retry, move and fork them, also with tools without queues. At no time is a run active without a slot.
 ///
 /// Guarantees: QUEUE-1, QUEUE-10.
 #[test]
@@ -115,10 +115,13 @@ fn revived_runs_wait_for_slots() {
     simulate(Mix::Revivals, 0, 1);
 }
 
-/// What a seed does is the same in each new process, where it is tried alone; a second world in one thread differs in the order of some events.
+/// A seed gives the same events in each new process. A second world in the same thread may differ in the order of some events.
 #[test]
 fn worlds_of_other_seeds_take_another_course() {
     let reports: Vec<_> = (0..3).map(|seed| World::new(seed, Mix::Names).run()).collect();
     assert!(reports.iter().all(|report| report.records > 0 && report.steps > 0));
-    assert!(reports.windows(2).all(|pair| pair[0].trace != pair[1].trace), "a seed decides what happens");
+    assert!(
+        reports.windows(2).all(|pair| pair[0].trace != pair[1].trace),
+        "different seeds must give different events"
+    );
 }

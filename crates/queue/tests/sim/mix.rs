@@ -8,29 +8,29 @@ use ferrata_core::RunKey;
 pub(super) const RUNS: u64 = 14;
 const CALLERS: u64 = 50;
 
-/// How many names these callers have: more than there are places, so that some wait. Most want the first.
+/// Number of shared ids: more than there are slots, so that some callers wait. Most callers use the first.
 const NAMES: u64 = 5;
 
 /// How often each of them reuses its run id after the run has ended.
 pub(super) const ROUNDS: u64 = 4;
 
-/// What the simulation is of.
+/// The kind of simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mix {
-    /// Runs that each have a name of their own.
+    /// Each run has its own id.
     Names,
-    /// Runs of a few names: each caller purges the one that has ended, and starts the next.
+    /// Runs share a few ids: each caller purges the ended run, and starts the next.
     Anew,
     /// The same on a store of three shards.
     AnewInShards,
-    /// Runs that each have a name of their own, in processes of two versions of the application.
+    /// Each run has its own id, in processes of two versions of the application.
     Editions,
-    /// Runs that fail, and that operators retry, move, fork, import, and purge to start them again.
+    /// Runs fail, and operators retry, move, fork and import them, or purge them to start them again.
     Revivals,
 }
 
 impl Mix {
-    /// Whether names are used again.
+    /// Whether ids are reused.
     pub(super) fn is_anew(self) -> bool {
         matches!(self, Self::Anew | Self::AnewInShards)
     }
@@ -39,12 +39,12 @@ impl Mix {
         if self.is_anew() { CALLERS } else { RUNS }
     }
 
-    /// In how many of 240 moments a caller starts something.
+    /// Probability that a caller starts a run at a moment, in 240ths.
     pub(super) fn haste(self) -> u64 {
         if self.is_anew() { 60 } else { 10 }
     }
 
-    /// Returns the run that a start is of.
+    /// The run of a start.
     pub(super) fn run(self, number: u64) -> RunKey {
         let name = match self {
             Self::Names | Self::Editions | Self::Revivals => format!("run-{number:02}"),
@@ -69,10 +69,10 @@ pub(crate) struct Report {
     /// The number of repeated entries of runs, and of times with more holders than slots, one of them suspended.
     pub(super) repeated: u64,
     pub(super) excepted: u64,
-    /// Starts that were told of another by their key.
+    /// Starts whose key belonged to another start.
     pub(super) before: u64,
     pub(super) purged: u64,
-    /// How often operators carried out each verb that makes a run active.
+    /// Number of uses of each verb that makes a run active.
     pub(super) revived: BTreeMap<&'static str, u64>,
     pub(super) given: BTreeMap<String, u64>,
 }
@@ -93,7 +93,7 @@ impl Report {
         other.given.iter().for_each(|(queue, times)| *self.given.entry(queue.clone()).or_default() += times);
     }
 
-    /// Checks that the simulations were not tame.
+    /// Checks that the simulations were demanding enough.
     pub(crate) fn check_coverage(&self, mix: Mix) {
         let Self {
             conflicts, kills, freezes, steps_of_clocks, repeated, before, purged, revived, given, ..

@@ -18,13 +18,13 @@ use super::rules::Rules;
 #[derive(Default)]
 pub(crate) struct Inside {
     pub(crate) now: BTreeMap<(RunKey, u64), u64>,
-    /// How often each run came in.
+    /// Number of entries of each run.
     pub(crate) came: BTreeMap<RunKey, u64>,
-    /// How often each run is still to fail.
+    /// Remaining failures of each run.
     pub(crate) failures: BTreeMap<RunKey, u64>,
 }
 
-/// What a process has of its own.
+/// The data of one process.
 pub(crate) struct Seat {
     pub(crate) process: u64,
     pub(crate) edition: Edition,
@@ -46,7 +46,7 @@ impl Seat {
         *self.executor.lock().unwrap() = Some(executor);
     }
 
-    /// Tells whether a run is to fail now.
+    /// Whether a run must fail now.
     fn fails(&self, run: &RunKey) -> bool {
         let mut inside = self.inside.lock().unwrap();
         let Some(left) = inside.failures.get_mut(run).filter(|left| **left > 0) else { return false };
@@ -64,7 +64,7 @@ impl Seat {
     }
 }
 
-/// One inside, who leaves when the node ends or is dropped.
+/// A run within a node. Dropping it records the exit.
 struct Came(Arc<Seat>, RunKey);
 
 impl Drop for Came {

@@ -17,7 +17,7 @@ use super::net::{Net, Remote};
 use super::nodes::{Seat, graph};
 use super::tasks::Tasks;
 
-/// How long a process counts as alive after a heartbeat.
+/// Validity of a heartbeat.
 pub(crate) const TTL: Duration = Duration::from_secs(6);
 
 /// The limits.
@@ -28,14 +28,14 @@ pub(crate) const CALLS: u32 = 4;
 pub(crate) const PERIOD: Duration = Duration::from_secs(10);
 pub(crate) const BURST: u32 = 2;
 
-/// What the next version of the application says of `mail`, which only its processes serve.
+/// The limit of `mail` in the next version of the application. Only processes of that version serve it.
 pub(crate) const NEXT_MAILS: u32 = 2;
 pub(crate) const NEXT_TAG: &str = "next";
 
-/// Which version of the application a process runs.
+/// The version of the application that a process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Edition {
-    /// It knows neither the workflow nor the tag of the next, and another definition of `mail`.
+    /// It has another definition of `mail`, and lacks the workflow and the tag of the next version.
     This,
     Next,
 }
@@ -45,11 +45,11 @@ pub(crate) struct Process {
     pub(crate) edition: Edition,
     pub(crate) tasks: Tasks,
     pub(crate) clock: Arc<SkewedClock>,
-    /// Set once the runtime has come up and the queues are declared.
+    /// Set once the runtime is built and the queues are declared.
     runtime: Arc<OnceLock<(Runtime, [Graph<Context>; 2])>>,
-    /// Until when it is stopped, as by SIGSTOP.
+    /// End of a suspension, as by SIGSTOP.
     pub(crate) frozen_until: Option<Duration>,
-    /// What happened elsewhere when it last had nothing to do.
+    /// Number of outside events when the process last had nothing to do.
     pub(crate) idle_at: Option<u64>,
 }
 
@@ -57,7 +57,7 @@ fn is_passing(error: &Error) -> bool {
     error.is_retryable() || matches!(error.kind(), ErrorKind::Indeterminate | ErrorKind::Unavailable)
 }
 
-/// The store as one process sees it: over one network, or shards over one each.
+/// The store as one process sees it: through one network, or one network per shard.
 fn store(nets: &[Arc<Net>], clock: &Arc<SkewedClock>, seat: &Arc<Seat>) -> Arc<dyn CheckpointStore> {
     let mut remotes = nets.iter().map(|net| Remote::new(net, seat));
     match nets {
@@ -66,7 +66,7 @@ fn store(nets: &[Arc<Net>], clock: &Arc<SkewedClock>, seat: &Arc<Seat>) -> Arc<d
     }
 }
 
-/// Joins stores to one.
+/// Joins stores as shards of one store.
 pub(crate) fn sharded<S: CheckpointStore>(
     shards: impl IntoIterator<Item = S>,
     clock: Arc<dyn Clock>,
@@ -153,7 +153,7 @@ impl Process {
         self.runtime.get()
     }
 
-    /// Whether it takes part.
+    /// Whether it is neither suspended nor shutting down.
     pub(crate) fn is_up(&self) -> bool {
         self.frozen_until.is_none() && self.runtime.get().is_some()
     }

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::process::{BURST, CALLS, Edition, GPUS, MAILS, MAILS_PER_KEY, PERIOD};
 
-/// One who holds a place, as the record says.
+/// A slot holder, according to the record.
 #[derive(Clone, Debug)]
 struct Holder {
     key: String,
@@ -21,27 +21,27 @@ struct Holder {
 
 #[derive(Default)]
 pub(crate) struct Seen {
-    /// What does not hold.
+    /// Violated invariants.
     pub(crate) broken: Vec<String>,
-    /// The records that were seen, by run, so that a repeated append counts once.
+    /// The records by run, so that a repeated append counts once.
     known: BTreeMap<RunKey, BTreeSet<RecordId>>,
     pub(crate) records: u64,
     pub(crate) conflicts: u64,
-    /// Runs of the queue `mail` that were let in and have not ended.
+    /// Runs of the queue `mail` that have a slot and have not ended.
     let_in: BTreeSet<RunKey>,
-    /// Who holds places, by queue.
+    /// Slot holders by queue.
     held: BTreeMap<String, BTreeMap<String, Holder>>,
-    /// When places of `api` were given, by the clock of the process that gave them.
+    /// The grants of `api`, by the clock of the granting process.
     calls: Vec<i64>,
-    /// How many places were given, by queue.
+    /// Number of grants by queue.
     pub(crate) given: BTreeMap<String, u64>,
-    /// Runs of the queue `mail` that are on record and have not ended.
+    /// Runs of the queue `mail` that are recorded and have not ended.
     under_way: BTreeSet<RunKey>,
-    /// Runs that only processes of the next version may have: of its workflow, and those that were started with its tag.
+    /// Runs that only processes of the next version may drive: those of its workflow, and those started with its tag.
     of_next: BTreeSet<RunKey>,
-    /// The version of `mail`, and how many places it has.
+    /// The version of `mail`, and its number of slots.
     mail: (u64, u64),
-    /// How many runs were purged.
+    /// Number of purged runs.
     pub(crate) purged: u64,
     trace: u64,
 }
@@ -49,9 +49,9 @@ pub(crate) struct Seen {
 pub(crate) struct Rules {
     seen: Mutex<Seen>,
     clock: ManualClock,
-    /// Whether every clock is right, so that rates hold to the millisecond.
+    /// Whether every clock is correct, so that rates hold to the millisecond.
     are_right: bool,
-    /// Whether runs that have ended are purged, so that their names can be used again.
+    /// Whether ended runs are purged, so that their ids can be used again.
     are_purged: bool,
     /// Whether runs fail, and are retried.
     may_fail: bool,
@@ -101,7 +101,7 @@ impl Rules {
             return;
         }
         let run = append.run;
-        // A copy brings the records of another run along.
+        // A copy contains the records of another run.
         let is_new = append.expected.is_none();
         if let Some(facts) = append.facts {
             let is_of_next =
@@ -110,7 +110,7 @@ impl Rules {
                 seen.of_next.insert(run.clone());
             }
         }
-        // What a run is after all of them: one that begins on hold is written in one append.
+        // Use the status after all records, because a run that starts on hold is written in one append.
         let mut status = None;
         for record in append.records {
             if !seen.known.entry(run.clone()).or_default().insert(record.header.id) {
@@ -155,7 +155,7 @@ impl Rules {
         }
     }
 
-    /// A run is in its place in a process of this version.
+    /// Records that a run has entered a process of this version.
     pub(crate) fn entered(&self, run: &RunKey, edition: Edition) {
         let mut seen = self.seen();
         if edition == Edition::This && seen.of_next.contains(run) {
@@ -163,7 +163,7 @@ impl Rules {
         }
     }
 
-    /// Takes in what a record says of who holds a place.
+    /// Applies a record of a queue to the slot holders.
     fn queued(&self, seen: &mut Seen, queue: &str, body: &[u8]) {
         let body: Value = serde_json::from_slice(body).unwrap();
         if let Some(settings) = settings(&body).filter(|_| queue == "mail") {
@@ -234,7 +234,7 @@ impl Rules {
         }
     }
 
-    /// Checks that no period saw more calls than the rate and its burst let in, where clocks are right.
+    /// Checks that no period has more calls than the rate and its burst allow, if clocks are correct.
     pub(crate) fn check_rate(&self) {
         if !self.are_right {
             return;
@@ -251,14 +251,14 @@ impl Rules {
         }
     }
 
-    /// Fails if something did not hold.
+    /// Fails if an invariant was violated.
     pub(crate) fn check(&self) {
         let broken = std::mem::take(&mut self.seen().broken);
         assert!(broken.is_empty(), "{broken:#?}");
     }
 }
 
-/// Tells whether a record of a signal lets a run go that was on hold.
+/// Whether the record of a signal unpauses a run that was on hold.
 fn lets_go(body: &[u8]) -> bool {
     let body: Value = serde_json::from_slice(body).unwrap();
     body["change"]["what"] == "unpause"

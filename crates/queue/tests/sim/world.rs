@@ -22,26 +22,26 @@ use super::process::{Edition, GPUS, Process, TTL, sharded};
 use super::rules::Rules;
 use crate::support::dice::Dice;
 
-/// How many processes there are at most, those that are stopped included.
+/// Maximum number of processes, including suspended ones.
 const PROCESSES: usize = 4;
 
-/// By this key one run is started, whichever comes first.
+/// The `once` key of several starts, only one of which may run.
 const ONCE: &str = "the-one";
 
-/// How long everything may take once nothing goes wrong any more, by the clock of the simulation.
+/// Maximum time until all runs end after the faults stop, by the clock of the simulation.
 const CALM: Duration = Duration::from_secs(7_200);
 
-/// How long to wait for what does not stir by itself.
+/// Step of the clock when no timer is known.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// How far a wall clock is off at most.
+/// Maximum error of a wall clock.
 const SKEW_MS: u64 = 300_000;
 
 pub(crate) struct World {
     mix: Mix,
     dice: Arc<Dice>,
     clock: ManualClock,
-    /// What the store holds, without the network that each process has before it.
+    /// The store itself, without the network of a process.
     store: Arc<dyn CheckpointStore>,
     nets: Vec<Arc<Net>>,
     rules: Arc<Rules>,
@@ -51,30 +51,30 @@ pub(crate) struct World {
     started: u64,
     /// The results of starts, by run number.
     told: Arc<Mutex<BTreeMap<u64, Told>>>,
-    /// The forks and imported copies that were asked for, and how often operators carried out each verb.
+    /// The requested forks and imported copies, and the number of uses of each verb.
     forks: BTreeSet<RunKey>,
     revived: Arc<Mutex<BTreeMap<&'static str, u64>>>,
     next: u64,
     stirred: u64,
-    /// Until when a process that was stopped may not know that it counts as dead.
+    /// The time until which a suspended process may not know that it counts as dead.
     doubts: BTreeMap<u64, Duration>,
     report: Report,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Told {
-    /// Nothing yet, or that nothing is known.
+    /// No result yet, or an unknown outcome.
     Nothing,
     Started,
     Before(RunKey),
 }
 
-/// Returns what a call comes to that waits for no other task.
+/// Returns the result of a call that waits for no other task.
 fn now<T>(call: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(call)
 }
 
-/// Purges a run as it stands, if it has ended, so that its name can be used again.
+/// Purges a run if it has ended, so that its id can be used again.
 async fn clear(runtime: &Runtime, run: &RunKey) -> Result<()> {
     if let Some(head) = runtime.head(run).await?.filter(|head| head.status.is_finished()) {
         runtime.purge_at(run, head.head()).await?;
@@ -147,7 +147,7 @@ impl World {
     pub(crate) fn run(mut self) -> Report {
         for _ in 0..900 + self.dice.below(900) {
             self.disturb();
-            // Time passes in larger steps where all flows: places are given and given back while things go wrong.
+            // Advance time in larger steps when everything is executed, so that slots are granted and released while faults happen.
             if self.dice.below(3) == 0 { self.flow() } else { self.step() }
         }
         self.nets.iter().for_each(|net| net.calm());
@@ -163,7 +163,7 @@ impl World {
         self.report
     }
 
-    /// Lets something happen: a process moves, a message arrives, or, when nothing else can, time passes.
+    /// Executes one event: a process runs a task, or a message arrives. If neither is possible, the clock advances.
     fn step(&mut self) {
         self.report.steps += 1;
         let stirred = self.stirred;
@@ -200,7 +200,8 @@ impl World {
         from.iter().chain(before).any(|net| net.deliver())
     }
 
-    /// Lets everything happen that can at this moment, then time pass: faster, for when the order has been varied enough.
+    /// Executes everything that is possible at this time, and then advances the clock. This is faster than single steps, for phases that need no
+    /// random order.
     fn flow(&mut self) {
         let stirred = self.stirred;
         while self.deliver() {}
@@ -219,7 +220,7 @@ impl World {
             if process.frozen_until.is_some_and(|until| until <= now) {
                 process.frozen_until = None;
                 process.idle_at = None;
-                // It learns that it counts as dead from its heart, at the latest when that beats again.
+                // It learns from its heartbeat that it counts as dead, at the latest at the next one.
                 self.doubts.insert(process.number, now + TTL);
                 self.rules.note(&format!("process {} goes on", process.number));
             }
@@ -235,13 +236,13 @@ impl World {
             is_frozen || self.doubts.get(process).is_some_and(|until| now <= *until)
         };
         let sure: Vec<_> = inside.now.keys().filter(|(_, process)| !is_in_doubt(process)).collect();
-        assert!(sure.len() <= GPUS as usize, "{sure:?} are in {GPUS} places");
+        assert!(sure.len() <= GPUS as usize, "{sure:?} hold {GPUS} slots");
         let runs: BTreeSet<_> = sure.iter().map(|(run, _)| run).collect();
-        assert_eq!(runs.len(), sure.len(), "one run is at work twice: {sure:?}");
+        assert_eq!(runs.len(), sure.len(), "one run is active twice: {sure:?}");
         self.report.excepted += u64::from(inside.now.len() > GPUS as usize);
     }
 
-    /// Lets time pass until something can happen.
+    /// Advances the clock until an event is possible.
     fn pass_time(&mut self) {
         let now = self.clock.monotonic();
         let thaws = self.processes.iter().filter_map(|process| process.frozen_until);
@@ -250,7 +251,7 @@ impl World {
         let next = next.min();
         match next {
             Some(next) if next <= PATIENCE => self.clock.advance(next),
-            // A sleeper of a stopped process whose time has come does not stir.
+            // A timer of a suspended process that is due does not fire.
             _ if self.processes.iter().any(|process| process.frozen_until.is_some()) => {
                 self.clock.advance(PATIENCE);
             }
@@ -267,12 +268,12 @@ impl World {
         self.nets.iter().for_each(|net| net.forget(process.number));
         self.rules.note(&format!("process {} is killed", process.number));
         self.report.kills += 1;
-        // Dropped with it, its nodes leave their places.
+        // Dropping the process drops its nodes, which release their slots.
         drop(process);
         self.stirred += 1;
     }
 
-    /// Does what makes processes fail.
+    /// Causes random disturbances of processes.
     fn disturb(&mut self) {
         match self.dice.below(240) {
             0 => {
@@ -311,9 +312,9 @@ impl World {
         }
     }
 
-    /// Starts a run in a process that is up; `false` if none is.
+    /// Starts a run in a process that is up. Returns `false` if there is none.
     fn start(&mut self, number: u64) -> bool {
-        // Every second start is of the workflow that the next version alone knows.
+        // Every second start uses the workflow that only the next version has.
         let graph = usize::from(self.mix == Mix::Editions && number % 2 == 1);
         let knows = |process: &&Process| graph == 0 || process.edition == Edition::Next;
         let up: Vec<_> = self.processes.iter().filter(|process| process.is_up()).filter(knows).collect();
@@ -334,13 +335,13 @@ impl World {
                 if mix.is_anew()
                     && let Err(error) = clear(&runtime, &run).await
                 {
-                    // Another caller has, or it is in doubt; the start is made all the same.
+                    // Another caller has purged it, or the outcome is unknown. The start is made in both cases.
                     rules.note(&format!("the purge of {run}: {:?}", error.kind()));
                 }
                 let start = runtime.start(&graphs[graph], Context::new()).id(run.run.as_str()).queue("mail");
                 let key = format!("key-{}", (number + round) % 3);
                 let start = start.key(key).priority(i32::try_from(number % 2).unwrap());
-                // Each third is one of which there is to be one, for longer than any clock is off.
+                // Every third start shares the `once` key, with a window longer than any clock error.
                 let start = match mix == Mix::Names && number.is_multiple_of(3) {
                     true => start.once(ONCE, Duration::from_secs(360_000)),
                     false => start,
@@ -348,7 +349,7 @@ impl World {
                 let said = start.await;
                 let shown = said.as_ref().map(|queued| (queued.is_new(), queued.run()));
                 rules.note(&format!("start {number} of {run}: {shown:?}"));
-                // One that is in doubt, or was refused, is made again.
+                // A start with an unknown outcome or a refusal is repeated.
                 let Ok(queued) = said else { return };
                 let came_to = match queued.is_new() {
                     true => Told::Started,
@@ -356,7 +357,7 @@ impl World {
                 };
                 told.lock().unwrap().insert(number, came_to);
                 if mix.is_anew() {
-                    // Another caller may purge it before its end is heard of.
+                    // Another caller may purge it before its end is known.
                     let waited = queued.wait().await.map(drop);
                     rules.note(&format!("start {number} of {run} waited: {waited:?}"));
                 }
@@ -368,7 +369,7 @@ impl World {
     /// Restarts work with unknown outcome, until every run has ended and every queue is empty.
     fn finish(&mut self) {
         let deadline = self.clock.monotonic() + CALM;
-        // A process that knows every workflow and tag is up at last.
+        // Finally, a process with every workflow and tag must be up.
         while self.mix == Mix::Editions
             && self.processes.iter().all(|process| process.edition == Edition::This)
         {
@@ -449,7 +450,7 @@ impl World {
         now(read)
     }
 
-    /// Judges what the runs came to.
+    /// Checks the results of the runs.
     fn judge(&mut self) {
         self.rules.check();
         self.rules.check_rate();
@@ -461,7 +462,7 @@ impl World {
             match told {
                 Told::Before(other) => {
                     self.report.before += 1;
-                    assert_eq!(head, None, "{run} was started, and {other} in its place");
+                    assert_eq!(head, None, "{run} was started, and got the run {other}");
                     by_key.insert(other.clone());
                 }
                 _ => {
@@ -472,13 +473,13 @@ impl World {
                 }
             }
             let came = self.inside.lock().unwrap().came.get(&run).copied().unwrap_or(0);
-            assert!((came == 0) == matches!(told, Told::Before(_)), "{run} was {came} times in its place");
+            assert!((came == 0) == matches!(told, Told::Before(_)), "{run} entered its slot {came} times");
             self.report.repeated += came.saturating_sub(1);
         }
         assert_eq!(
             by_key.len(),
             usize::from(self.mix == Mix::Names),
-            "one was to be started by its key: {by_key:?}"
+            "only one start with the key may run: {by_key:?}"
         );
     }
 }

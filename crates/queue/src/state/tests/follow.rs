@@ -6,14 +6,14 @@ use super::*;
 
 /// Applies changes to a queue.
 fn followed(ledger: QueueState, changes: &[PatchOp]) -> QueueState {
-    ledger.apply_changes(changes).unwrap().expect("what this version writes is followed")
+    ledger.apply_changes(changes).unwrap().expect("changes of the same version must be followed")
 }
 
 /// Returns the whole content of a queue, in an order that does not depend on the order of the changes.
 fn picture(ledger: &mut QueueState, now: Timestamp) -> String {
     // Waiters whose earliest time has come are indexed at a grant and when the queue is read, so do it here for both.
     ledger.waiting.advance_time(now);
-    assert!(!ledger.waiting.is_touched(), "what was taken in is not written again");
+    assert!(!ledger.waiting.is_touched(), "followed changes must not be written again");
     let line: Vec<_> =
         ledger.waiters_in_order(now).into_iter().map(|(id, waiting)| (id, waiting.since)).collect();
     let parts = [
@@ -151,5 +151,5 @@ fn what_an_older_version_wrote_is_read_anew() {
     let read = QueueState::read(&channels).unwrap();
     assert!(read.waiting.is_touched());
     let nothing = PatchOp::Remove("late".to_owned(), vec!["run:default/x".to_owned()]);
-    assert!(read.apply_changes(&[nothing]).unwrap().is_none(), "he would be lost");
+    assert!(read.apply_changes(&[nothing]).unwrap().is_none(), "the waiter would be lost");
 }

@@ -35,21 +35,21 @@ fn hundred_thousand_waiters_fit_and_grant_writes_one() {
     let at = |n: u64| Timestamp::from_unix_ms(START + n as i64);
     for n in 0..=10_000 {
         let said = ledger.apply(uuid_start(n, me, &format!("customer-{}", n % 10), at(n)).1, at(n));
-        assert_eq!(said, if n == 0 { OpResult::Granted } else { OpResult::Waits }, "the start {n}");
+        assert_eq!(said, if n == 0 { OpResult::Granted } else { OpResult::Waits }, "start {n}");
     }
     let mut channels = stored(&mut ledger);
     let bytes = channels.to_json().unwrap().len();
-    assert!(bytes <= ledger.bytes(), "{bytes} bytes, said to be {}", ledger.bytes());
+    assert!(bytes <= ledger.bytes(), "{bytes} bytes, estimated as {}", ledger.bytes());
     let mut ledger = QueueState::read(&channels).unwrap();
     assert_eq!(ledger.waiting.len(), 10_000);
     for n in 0..100 {
         let (id, now) = (ledger.held.keys().next().cloned().unwrap(), at(10_001 + n));
-        assert_eq!(id, uuid_start(n, me, "", now).0, "whoever came first is first");
+        assert_eq!(id, uuid_start(n, me, "", now).0, "the first waiter gets the first slot");
         ledger.apply(leave(id), now);
         ledger.grant(now);
         let patch = ledger.take_patch().unwrap();
         let written = serde_json::to_string(&patch).unwrap().len();
-        assert!(written < 1_000, "a hand-over writes {written} bytes");
+        assert!(written < 1_000, "a grant writes {written} bytes");
         channels.apply(&patch).unwrap();
     }
     assert_eq!(QueueState::read(&channels).unwrap().waiting.len(), 9_900);
@@ -65,7 +65,7 @@ fn full_queue_refuses_until_waiters_leave() {
     });
     let (n, said) = full.unwrap();
     assert!(matches!(said, OpResult::NoRoom { bytes, room: 16_384 } if bytes > 16_384), "{said:?}");
-    assert!(n > 20, "{n} have room");
+    assert!(n > 20, "{n} starts have space");
     assert!(stored(&mut ledger).to_json().unwrap().len() <= 16_384);
     // A waiter may repeat its request, and a slot can be released.
     assert_eq!(ledger.apply(uuid_start(0, me, &key, now).1, now), OpResult::Granted);

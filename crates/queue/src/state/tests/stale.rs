@@ -12,7 +12,11 @@ fn drop_in_former_process_keeps_node_wait_elsewhere() {
     let leave = |who: u8, executor| QueueOp::LeaveNode { id: format!("run:default/run-{who:03}"), executor };
     for (who, said) in [(1, OpResult::Granted), (2, OpResult::Waits)] {
         assert_eq!(ledger.apply(ask(who, before, "", 0, 1, at), at), said);
-        assert_eq!(ledger.apply(ask(who, now, "", 0, 1, at), at), said, "it goes on elsewhere");
+        assert_eq!(
+            ledger.apply(ask(who, now, "", 0, 1, at), at),
+            said,
+            "the node continues in the other process"
+        );
         ledger.apply(leave(who, before), at);
     }
     assert_eq!((ledger.held.len(), ledger.waiting.len()), (1, 1));
@@ -50,7 +54,7 @@ fn stale_process_cannot_change_node_in_current_process() {
                 ledger.apply(rest(who, now, 2, question), at);
             }
             let said = ledger.apply(QueueOp::Ask(asks(who, before, 1)), at);
-            assert_eq!(said, OpResult::Stale(now, Epoch::new(2)), "it is not let in");
+            assert_eq!(said, OpResult::Stale(now, Epoch::new(2)), "the former owner must get no slot");
             let id = asks(who, before, 1).id;
             ledger.apply(QueueOp::Lost { id: id.clone(), executor: now, epoch: Epoch::new(1) }, at);
             ledger.apply(QueueOp::Lost { id, executor: before, epoch: Epoch::new(2) }, at);
@@ -85,14 +89,14 @@ fn late_report_on_idle_node_is_ignored() {
     let seen = Box::new(ledger.held[&id()].clone());
     ledger.apply(rest(&theirs, "queue.gpu.1"), at);
     ledger.apply(woken("queue.gpu.0"), at);
-    assert_eq!(ledger.held[&id()].woken, None, "nobody has answered what it asks now");
+    assert_eq!(ledger.held[&id()].woken, None, "the current question has no answer yet");
     ledger.apply(woken("queue.gpu.1"), at);
     assert_eq!(ledger.held[&id()].woken, Some(at));
     ledger.apply(QueueOp::Gone { id: id(), seen }, at);
     let seen = Box::new(ledger.held[&id()].clone());
     ledger.apply(QueueOp::Ask(theirs), at);
     ledger.apply(QueueOp::Gone { id: id(), seen }, at);
-    assert_eq!(ledger.held[&id()].question, None, "its node has come for its place");
+    assert_eq!(ledger.held[&id()].question, None, "the node has claimed its slot");
 }
 
 /// A slow process reports that it unpaused a run, or cancelled a run that missed its deadline. That run has ended and was purged since, and another
@@ -125,7 +129,7 @@ fn late_report_on_start_skips_next_one() {
         granted.push(ledger.held[&id(2)].at);
     }
     ledger.apply(QueueOp::Begun { id: id(2), at: granted[0], run: None }, at(300));
-    assert!(ledger.held[&id(2)].on_hold, "nobody has let this run go");
+    assert!(ledger.held[&id(2)].on_hold, "nothing has unpaused this run");
     ledger.apply(QueueOp::Begun { id: id(2), at: granted[1], run: None }, at(300));
     assert!(!ledger.held[&id(2)].on_hold);
 
@@ -133,18 +137,18 @@ fn late_report_on_start_skips_next_one() {
         QueueOp::LeaveRun { id: id(2), start_id: None, ended_at: Seq::new(9), place: Some((granted[0], me)) },
         at(300),
     );
-    assert!(ledger.held.contains_key(&id(2)), "the run that had that place has ended before");
+    assert!(ledger.held.contains_key(&id(2)), "the run with this slot has ended before");
 
     // The fourth start misses its deadline twice.
     let mut late = Vec::new();
     for ms in [400, 500] {
         assert_eq!(ledger.apply(start(4, ms, Some(ms + 1)), at(ms)), OpResult::Waits);
-        assert!(!ledger.expired.contains_key(&id(4)), "this start has a deadline of its own");
+        assert!(!ledger.expired.contains_key(&id(4)), "this start has its own deadline");
         ledger.grant(at(ms + 2));
         late.push(ledger.expired[&id(4)].at);
     }
     ledger.apply(QueueOp::Forgotten { id: id(4), at: late[0] }, at(600));
-    assert!(ledger.expired.contains_key(&id(4)), "nobody has cancelled this run");
+    assert!(ledger.expired.contains_key(&id(4)), "nothing has cancelled this run");
     ledger.apply(QueueOp::Forgotten { id: id(4), at: late[1] }, at(600));
     assert!(ledger.expired.is_empty());
     // The fifth run is started again before its run, which is on hold, is cancelled.
@@ -155,16 +159,16 @@ fn late_report_on_start_skips_next_one() {
     assert_eq!(ledger.apply(start(5, 703, None), at(703)), OpResult::Waits);
     assert!(
         ledger.expired.is_empty() && ledger.held[&id(5)].on_hold,
-        "it has its place, and is to be let go"
+        "the run has its slot, and must be unpaused"
     );
     // A start that is refused still counts as late. Otherwise its run would stay on hold forever.
     assert_eq!(ledger.apply(start(6, 800, Some(801)), at(800)), OpResult::Waits);
     ledger.grant(at(802));
     ledger.settings.max_waiting = 0;
     assert!(matches!(ledger.apply(start(6, 803, None), at(803)), OpResult::Full(_)));
-    assert!(ledger.expired.contains_key(&id(6)), "its run is still to be cancelled");
+    assert!(ledger.expired.contains_key(&id(6)), "the run must still be cancelled");
     let before: ExpiredStart = serde_json::from_str(r#"{"tenant":"default","run":"run-004"}"#).unwrap();
-    assert_eq!(before.at, Timestamp::default(), "an earlier program wrote no time");
+    assert_eq!(before.at, Timestamp::default(), "an earlier version wrote no time");
 }
 
 /// Another process has seen the run idle and released its slot before the queue recorded that the run becomes idle.
@@ -188,6 +192,6 @@ fn idle_run_missing_from_queue_enters_again() {
     assert_eq!(
         ledger.held["run:default/run-001"].question.as_deref(),
         Some("work@1:queue.gpu.0"),
-        "so that it is woken"
+        "the run must be woken"
     );
 }

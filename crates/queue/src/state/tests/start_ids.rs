@@ -85,7 +85,7 @@ fn slot_stays_held_while_another_start_is_pending() {
     let found = |nth: usize| FoundRun { start: start_ids[nth], at: Seq::new(2) };
     let begun = |nth: usize| QueueOp::Begun { id: id.clone(), at, run: Some(found(nth)) };
     ledger.apply(begun(0), now);
-    assert!(ledger.held[id].on_hold, "the run of the second is to be let go");
+    assert!(ledger.held[id].on_hold, "the run of the second start must be unpaused");
     ledger.apply(ended(id, start_ids[0]), now);
     ledger.apply(begun(1), now);
     assert!(!ledger.held[id].on_hold);

@@ -49,7 +49,7 @@ impl Verb {
                 let text = runtime.export(run).await?;
                 runtime.import(&text, Some(copy)).await.map(|_| true)
             }
-            // Its caller starts the run again.
+            // The caller starts the run again.
             Self::Purge => {
                 let head = runtime.head(run).await?.filter(|head| head.status == RunStatus::Failed);
                 let Some(head) = head else { return Ok(false) };
@@ -60,11 +60,11 @@ impl Verb {
 }
 
 impl World {
-    /// Has an operator carry out a verb: in a process that is up, or with a tool that knows of no queue.
+    /// Lets an operator use a verb: in a process that is up, or with a tool without queues.
     pub(super) fn revive(&mut self, number: u64) {
         let run = self.mix.run(number);
         if self.head(&run).is_none() {
-            // It was purged, or its start is in doubt.
+            // It was purged, or its start has an unknown outcome.
             self.start(number);
             return;
         }
