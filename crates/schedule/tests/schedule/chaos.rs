@@ -1,6 +1,6 @@
 //! Crashing processes with clocks that step and are hours wrong: each tick has exactly one run.
 //!
-//! `FERRATA_CHAOS=300 cargo test -p ferrata-schedule --test schedule chaos` plays more of it; each failure names its seed.
+//! `FERRATA_CHAOS=300 cargo test -p ferrata-schedule --test schedule chaos` runs more of it. Each failure prints its seed.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::pin::Pin;
@@ -16,10 +16,10 @@ use ferrata_testing::{Fault, Process, World};
 
 use crate::support::{DAY, HOUR, assert_healthy, minute_of_2026, report, runs, text, world};
 
-/// By how many minutes a clock is wrong at the most, either way.
+/// Maximum error of a clock in minutes.
 const OFF: u64 = 150;
 
-/// Numbers that follow from a seed (SplitMix64).
+/// Random numbers from a seed (SplitMix64).
 struct Dice(u64);
 
 impl Dice {
@@ -36,7 +36,7 @@ impl Dice {
     }
 }
 
-/// The clock of one process: that of the world, wrong.
+/// The wrong clock of one process, based on that of the world.
 #[derive(Debug)]
 struct WrongClock {
     truth: Arc<dyn Clock>,
@@ -57,7 +57,7 @@ impl Clock for WrongClock {
     }
 }
 
-/// A process that has the schedule, and its clock.
+/// Starts a process with the schedule and its own clock.
 async fn begin(world: &World, truth: &Arc<dyn Clock>, dice: &mut Dice) -> (Process, Arc<WrongClock>) {
     let clock = Arc::new(WrongClock { truth: Arc::clone(truth), off_ms: AtomicI64::new(dice.off()) });
     let wrong = Arc::clone(&clock);
@@ -124,7 +124,7 @@ async fn play(seed: u64) {
     assert_healthy(&last.0).await;
 }
 
-/// Every six hours, from the evening before 2026 begins.
+/// Every six hours, starting on the evening before 2026.
 fn tick(n: i64) -> Timestamp {
     minute_of_2026((n - 1) * 6 * 60)
 }

@@ -16,7 +16,7 @@ async fn start(process: &Process, overlap: Overlap) -> ferrata_core::Result<Sche
     }
 }
 
-/// Two noons with a crash at each write of the first process; a second one comes later, with the same line of code.
+/// Two ticks at noon, with a crash at each write of the first process. A second process starts later, with the same code.
 async fn crash_at_each_write(overlap: Overlap, fault: Fault) {
     let mut crashes = 0;
     for n in 0.. {
@@ -35,12 +35,12 @@ async fn crash_at_each_write(overlap: Overlap, fault: Fault) {
         let found = runs(&daily).await;
         assert!(found.iter().all(|run| run.2 == RunStatus::Completed), "{said}: {found:?}");
         let status = daily.status().await.unwrap();
-        // Where the crash came before the schedule was on record, it began with the second process.
+        // If the crash came before the schedule was recorded, the second process created the schedule.
         let noons = [0, 1].map(|n| text(day(n).plus(12 * HOUR)));
         let all = if n < 3 && found[0].0 == noons[1] { 1 } else { 2 };
         let Progress { started, skipped, missed, .. } = status.progress;
         assert_eq!((started + skipped, missed), (all, 0), "{said}: {found:?}");
-        // A run that its dead process had begun goes on until another takes it up, and a tick that comes meanwhile is skipped.
+        // A run of the dead process stays active until another process claims it, and a tick in between is skipped.
         assert!(skipped == 0 || skipped == 1 && overlap == Overlap::Skip, "{said}: {found:?}");
         let ticks: Vec<_> = found.into_iter().map(|run| run.0).collect();
         assert_eq!(ticks.len() as u64, started, "{said}");
@@ -68,8 +68,8 @@ async fn crash_at_any_write_spawns_tick_once() {
     crash_at_each_write(Overlap::Allow, Fault::CrashAfter).await;
 }
 
-/// After the crash comes a newer definition with another workflow: the run of the tick is waited for if it was started, and else the newer
-/// definition starts its own.
+/// After the crash, a newer definition with another workflow arrives. If the tick's run was started, the schedule waits for it. Otherwise the newer
+/// definition starts its own run.
 ///
 /// Guarantees: SCHEDULE-1.
 #[tokio::test]
@@ -141,7 +141,7 @@ async fn failed_or_unanswered_write_is_repeated() {
     }
 }
 
-/// The runs of a removed schedule keep their ids. A new schedule with the same name starts none of them again.
+/// The runs of a removed schedule keep their ids. A new schedule with the same name does not start them again.
 ///
 /// Guarantees: SCHEDULE-13.
 #[tokio::test]
@@ -163,7 +163,7 @@ async fn purged_schedule_restarts_without_repeating_old_runs() {
     let daily = start(&second, Overlap::Allow).await.unwrap();
     world.pass_for(2 * DAY).await;
     let status = daily.status().await.unwrap();
-    // The second noon comes again on a clock that was set back, and its run is there.
+    // After the clock was set back, the second noon comes again, and its run already exists.
     assert_eq!(runs(&daily).await.len(), 3);
     assert_eq!(status.progress.started, 1, "{status:?}");
     assert_eq!(format!("{:?}", status.progress.recent[0].end).split('(').next(), Some("Refused"));

@@ -12,7 +12,7 @@ use ferrata_testing::World;
 
 use crate::support::{DAY, HOUR, MINUTE, calm, day, lively, mortal, report, runs, slow, text, ticks, world};
 
-/// Half a day of a schedule of hours whose runs take this long, with ticks from one o'clock on.
+/// Half a day of an hourly schedule whose runs take `time`, with ticks from one o'clock on.
 async fn half_a_day(world: &World, overlap: Overlap, time: Duration) -> ferrata_schedule::Schedule {
     let process = calm(world).await;
     let hourly = process.schedule("hourly").cron("0 * * * *").overlap(overlap);
@@ -44,7 +44,8 @@ async fn ticks_wait_in_a_line_of_so_many() {
     let world = world();
     let hourly = half_a_day(&world, Overlap::Queue(2), 150 * MINUTE).await;
     let found = runs(&hourly).await;
-    // 1 runs to 3:30, and 2 and 3 wait. 2 runs to 6:00: 4 waits, 5 and 6 find no room. 3 runs to 8:30: 7 waits, 8 finds none.
+    // Tick 1 runs until 3:30, while 2 and 3 wait. Tick 2 runs until 6:00: 4 waits, 5 and 6 are skipped. Tick 3 runs until 8:30: 7 waits, 8 is
+    // skipped.
     let wanted = ["01:00", "02:00", "03:00", "04:00", "07:00"];
     let found: Vec<_> = found.iter().map(|run| &run.0[11..16]).collect();
     assert_eq!(found, wanted);
@@ -60,7 +61,7 @@ async fn cancel_old_policy_cancels_previous_run() {
     let (last, old) = found.split_last().unwrap();
     assert!(old.iter().all(|run| run.2 == RunStatus::Cancelled), "{found:?}");
     assert_eq!(last.2, RunStatus::InProgress);
-    // A run is cancelled before its successor starts, so two never go on together.
+    // A run is cancelled before its successor starts, so two are never active together.
     assert!(
         found.iter().zip(1_u32..).all(|(run, n)| run.1.since(day(0).plus(HOUR * n)) < MINUTE),
         "{found:?}"
@@ -76,7 +77,7 @@ async fn allow_policy_runs_ticks_concurrently() {
     assert_eq!(found, hours(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]));
 }
 
-/// A run that failed has ended, and the next tick has a run of its own.
+/// A failed run has ended, so the next tick starts its own run.
 ///
 /// Guarantees: SCHEDULE-7.
 #[tokio::test]
@@ -95,7 +96,7 @@ async fn a_run_that_fails_holds_up_no_tick() {
     assert_eq!(recent.iter().map(|one| &one.end).collect::<Vec<_>>(), [&TickEnd::Failed; 4]);
 }
 
-/// No process runs from the first noon to the fifth.
+/// No process is up from the first noon to the fifth.
 ///
 /// Guarantees: SCHEDULE-6.
 #[tokio::test]
@@ -124,7 +125,7 @@ async fn missed_ticks_catch_up_by_policy() {
     }
 }
 
-/// Three years of seconds are not walked through, nor counted.
+/// A process that was away for three years does not enumerate or count every second.
 ///
 /// Guarantees: SCHEDULE-6, FLEET-5.
 #[tokio::test]
@@ -139,7 +140,7 @@ async fn years_without_a_process_are_over_at_once() {
     world.clock().set_now(three_years);
     world.pass_for(Duration::from_millis(600)).await;
     let status = seconds.status().await.unwrap();
-    // Sixty in the last minute are in time, and three are caught up; of the rest a thousand were looked at.
+    // The sixty ticks of the last minute are on time, and three are caught up. Of the others, a thousand were enumerated.
     assert_eq!(status.progress.started, 63, "{status:?}");
     assert_eq!(status.progress.missed, 937);
     assert!(ticks(&seconds).await.contains(&text(three_years)));
@@ -174,7 +175,7 @@ async fn status_shows_ticks_as_they_are_skipped() {
                 assert_eq!((&last.end, last.count), (&TickEnd::Skipped, progress.skipped), "{case}");
                 assert_eq!(last.tick, day(0).plus(HOUR * hour), "{case}");
             }
-            // Others read the same.
+            // An operator's process reads the same status.
             let operator =
                 Runtime::builder(world.store().clone()).clock(Arc::new(world.clock().clone())).operator();
             let other = operator.schedule("hourly").find().await.unwrap().unwrap();
@@ -192,7 +193,7 @@ async fn status_shows_ticks_as_they_are_skipped() {
     }
 }
 
-/// Returns the id of the run of the first tick.
+/// The id of the run of the first tick.
 fn id(schedule: &ferrata_schedule::Schedule) -> String {
     format!("{}.{}", schedule.name(), text(day(0).plus(HOUR)))
 }

@@ -18,7 +18,7 @@ async fn paused_schedule_catches_up_by_policy() {
         let daily = daily.start(&report(), Context::new()).await.unwrap();
         world.pass_for(DAY).await;
 
-        // From elsewhere, by the name alone.
+        // Another process finds the schedule by its name.
         let operator = Runtime::builder(world.store().clone()).operator();
         let found = operator.schedule("daily").find().await.unwrap().unwrap();
         world.pass(found.pause("stocktaking").await.unwrap().by("eve")).await.unwrap();
@@ -39,7 +39,7 @@ async fn paused_schedule_catches_up_by_policy() {
     }
 }
 
-/// With `CancelOld` the run of a tick belongs to the schedule; with the others, to nothing.
+/// With `CancelOld`, the run of a tick belongs to the schedule. With other policies, it belongs to nothing.
 ///
 /// Guarantees: SCHEDULE-11.
 #[tokio::test]
@@ -76,7 +76,7 @@ async fn schedules_are_listed_by_name_and_tenant() {
         let one = process.schedule(name).tenant(tenant).cron("0 12 * * *");
         one.start(&report(), Context::new()).await.unwrap();
     }
-    // A label is anybody's: this run is no schedule.
+    // Any run may have this label, and this run is no schedule.
     let fake =
         process.start(&report(), Context::new()).label("schedule", "c").label("schedule.role", "clock");
     fake.await.unwrap();
@@ -87,7 +87,7 @@ async fn schedules_are_listed_by_name_and_tenant() {
     assert_eq!(names(Schedule::list(&process, None).await.unwrap()), ["acme/a", "default/a", "default/b"]);
     let acme = "acme".parse().unwrap();
     assert_eq!(names(Schedule::list(&process, Some(&acme)).await.unwrap()), ["acme/a"]);
-    // Each has runs of its own, of which the ids are the same.
+    // Each has its own runs, with equal ids.
     for one in Schedule::list(&process, None).await.unwrap() {
         assert_eq!(ticks(&one).await.len(), 1);
     }

@@ -20,26 +20,26 @@ pub(crate) fn minute_of_2026(minute: i64) -> Timestamp {
     Timestamp::from_unix_ms(1_767_225_600_000 + minute * 60_000)
 }
 
-/// Returns the beginning of a day in UTC, the first of January 2026 being 0.
+/// The start of a day in UTC. January 1, 2026 is day 0.
 pub(crate) fn day(day: i64) -> Timestamp {
     minute_of_2026(day * 24 * 60)
 }
 
-/// Makes a world in which 2026 begins.
+/// A world that starts at the beginning of 2026.
 pub(crate) fn world() -> World {
     let world = World::new();
     world.clock().set_now(day(0));
     world
 }
 
-/// Starts a process that looks around rarely, so that a year is few steps of the clock.
+/// Starts a process that polls rarely, so that a year takes few steps of the clock.
 pub(crate) async fn calm(world: &World) -> Process {
     let calm = 20 * DAY;
     let process = world.process_with(|b| b.heartbeat_ttl(3 * calm).sweep_interval(calm).poll_interval(calm));
     process.await.unwrap()
 }
 
-/// Starts a process whose runs are taken up within three quarters of a day after its death.
+/// Starts a process whose runs are claimed within 18 hours after its death.
 pub(crate) async fn mortal(world: &World) -> Process {
     let process =
         world.process_with(|b| b.heartbeat_ttl(12 * HOUR).sweep_interval(6 * HOUR).poll_interval(6 * HOUR));
@@ -58,7 +58,7 @@ pub(crate) fn report() -> Graph<Context> {
     Graph::<Context>::builder("report").node("write", async |_cx, s| Ok(s)).entry("write").build().unwrap()
 }
 
-/// A workflow that takes this long.
+/// A workflow that takes `time`.
 pub(crate) fn slow(time: Duration) -> Graph<Context> {
     let work = move |cx: ferrata_core::node::NodeContext, s: ferrata_core::state::Draft<Context>| async move {
         cx.sleep(time).await?;
@@ -67,7 +67,7 @@ pub(crate) fn slow(time: Duration) -> Graph<Context> {
     Graph::<Context>::builder("slow").node("work", work).entry("work").build().unwrap()
 }
 
-/// Returns tick, time of the start and status of each run, the oldest first.
+/// Returns the tick, start time and status of each run, oldest first.
 pub(crate) async fn runs(schedule: &Schedule) -> Vec<(String, Timestamp, RunStatus)> {
     let (mut found, mut after) = (Vec::new(), None);
     loop {
@@ -89,12 +89,12 @@ pub(crate) async fn ticks(schedule: &Schedule) -> Vec<String> {
     runs(schedule).await.into_iter().map(|(tick, _, _)| tick).collect()
 }
 
-/// Writes a moment as ticks are written.
+/// The text of a tick.
 pub(crate) fn text(tick: Timestamp) -> String {
     tick.to_string().replace(".000Z", "Z")
 }
 
-/// Asserts that there is nothing of any schedule that has failed.
+/// Checks that no schedule has failed.
 pub(crate) async fn assert_healthy(runtime: &Runtime) {
     let failed = runtime.runs().status(RunStatus::Failed).await.unwrap();
     assert_eq!(failed.items, []);

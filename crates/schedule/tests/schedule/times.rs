@@ -10,14 +10,14 @@ use crate::support::{day, minute_of_2026, text};
 
 const QUARTERS: i64 = 365 * 96;
 
-/// A clock of 2026: how many minutes it is ahead of UTC, and from which minute of the year on it is otherwise, and how.
+/// The clock of a zone in 2026: its offset in minutes, and the two minutes of the year at which the offset changes, with the new offsets.
 struct Zone {
     name: &'static str,
     standard: i64,
     changes: [(i64, i64); 2],
 }
 
-/// In minutes since the year began, in UTC: days of the year, counted from 0, and the time.
+/// A UTC time in minutes since the start of the year. Days count from 0.
 const fn at(day: i64, hour: i64, minute: i64) -> i64 {
     (day * 24 + hour) * 60 + minute
 }
@@ -28,14 +28,14 @@ const ZONES: [Zone; 6] = [
     Zone { name: "Europe/Zurich", standard: 60, changes: [(at(87, 1, 0), 120), (at(297, 1, 0), 60)] },
     // 8 March 07:00 UTC and 1 November 06:00 UTC.
     Zone { name: "America/New_York", standard: -300, changes: [(at(66, 7, 0), -240), (at(304, 6, 0), -300)] },
-    // Half an hour, in the other half of the year: 4 April 15:00 UTC and 3 October 15:30 UTC.
+    // Shifts by half an hour in the southern summer: 4 April 15:00 UTC and 3 October 15:30 UTC.
     Zone {
         name: "Australia/Lord_Howe",
         standard: 660,
         changes: [(at(93, 15, 0), 630), (at(275, 15, 30), 660)],
     },
     Zone { name: "Asia/Kolkata", standard: 330, changes: [(0, 330), (0, 330)] },
-    // 29 March and 25 October, 01:00 UTC: the gap is the last hour of a Saturday, and so is the hour that comes twice.
+    // 29 March and 25 October, 01:00 UTC. The gap is the last hour of a Saturday, and so is the repeated hour.
     Zone { name: "America/Nuuk", standard: -120, changes: [(at(87, 1, 0), -60), (at(297, 1, 0), -120)] },
 ];
 
@@ -49,7 +49,7 @@ impl Zone {
     }
 }
 
-/// A pattern, whether its times are fixed, and which minutes of a day, days of the week (Sunday is 0) and days of the year it has.
+/// A pattern: whether its times are fixed, and its minutes of the day, days of the week (Sunday is 0) and days of the year.
 struct Pattern {
     cron: &'static str,
     is_fixed: bool,
@@ -67,7 +67,7 @@ const PATTERNS: [Pattern; 9] = [
         minutes: |m| m == 23 * 60 + 30,
         day: |weekday, _| weekday == 6,
     },
-    // The last day of March that is before a gap at midnight in Nuuk, by its date.
+    // The date of the last day of March before a gap at midnight in Nuuk.
     Pattern { cron: "45 23 28 3 *", is_fixed: true, minutes: |m| m == 23 * 60 + 45, day: |_, day| day == 86 },
     Pattern {
         cron: "0,45 1,2 * * *",
@@ -90,12 +90,12 @@ const PATTERNS: [Pattern; 9] = [
     },
 ];
 
-/// Walks through the quarters of the year and looks at the clock at each.
+/// Checks every quarter of an hour of the year.
 fn expected(zone: &Zone, pattern: &Pattern) -> Vec<Timestamp> {
     let mut found = Vec::new();
     let shows = |local: i64| {
         let (day, minute) = (local.div_euclid(1_440), local.rem_euclid(1_440));
-        // The first of January 2026 is a Thursday.
+        // January 1, 2026 is a Thursday.
         (pattern.minutes)(minute) && (pattern.day)((day + 4).rem_euclid(7), day)
     };
     for quarter in 0..QUARTERS {
@@ -103,9 +103,9 @@ fn expected(zone: &Zone, pattern: &Pattern) -> Vec<Timestamp> {
         let (ahead, before) = (zone.ahead(now), zone.ahead(now - 15));
         let local = now + ahead;
         let ticks = match (pattern.is_fixed, ahead > before) {
-            // What the clock leaves out comes at the first moment behind.
+            // A time within the gap fires at the first moment after the gap.
             (true, true) => (0..=ahead - before).step_by(15).any(|back| shows(local - back)),
-            // What the clock shows again has been.
+            // A time in the repeated hour has fired already.
             (true, false) => {
                 shows(local) && !(1..=96).any(|ago| local == now - ago * 15 + zone.ahead(now - ago * 15))
             }
@@ -134,7 +134,7 @@ fn year_of_ticks_matches_quarter_by_quarter_enumeration() {
     }
 }
 
-/// The walks of the pattern whose time is left out, or comes twice, at most changes.
+/// The expected ticks of the pattern whose time is skipped or repeated at most changes.
 fn walks() -> &'static [Vec<Timestamp>] {
     static WALKS: OnceLock<Vec<Vec<Timestamp>>> = OnceLock::new();
     WALKS.get_or_init(|| ZONES.iter().map(|zone| expected(zone, &PATTERNS[1])).collect())
@@ -148,7 +148,7 @@ proptest! {
     /// Guarantees: SCHEDULE-3.
     #[test]
     fn neighbors_of_any_moment_match_enumeration(at_zone in 0..ZONES.len(), ms in 0..365 * 86_400_000_i64, near: bool) {
-        // The 30 minutes past two are those at which most clocks are changed.
+        // Most zones change their clocks at 02:30.
         let (zone, pattern) = (&ZONES[at_zone], &PATTERNS[1]);
         let change = zone.changes[(ms % 2) as usize].0.max(1_440) * 60_000;
         let ms = if near { change - 86_400_000 + ms % (2 * 86_400_000) } else { ms };
@@ -161,12 +161,12 @@ proptest! {
     }
 }
 
-/// Sidekiq: jobs of every minute did not run for the hour that came twice, and what was told of the tick before was an hour off.
+/// Minute jobs run during the repeated hour, and the previous tick is correct (Sidekiq).
 ///
 /// Guarantees: SCHEDULE-3.
 #[test]
 fn minute_schedule_ticks_through_both_clock_changes() {
-    // When the clocks were changed in 2025, in seconds.
+    // The changes of 2025, in seconds.
     let changes: [(&str, [i64; 2]); 4] = [
         ("America/Los_Angeles", [1_741_514_400, 1_762_074_000]),
         ("Europe/Zurich", [1_743_296_400, 1_761_440_400]),
@@ -187,15 +187,14 @@ fn minute_schedule_ticks_through_both_clock_changes() {
     }
 }
 
-/// Where the clock is put forward at midnight, a day without a midnight has its tick all the same; where it is put back over midnight, one that has
-/// two has one.
+/// If a gap skips midnight, that day still has its tick. If midnight is repeated, the day has one tick.
 ///
 /// Guarantees: SCHEDULE-3.
 #[test]
 fn daily_midnight_ticks_despite_midnight_clock_change() {
     for zone in ["America/Santiago", "Asia/Beirut", "Africa/Cairo", "America/Havana"] {
         let times = Times::new("0 0 * * *", zone).unwrap();
-        // From 2022 on: what was decided since is another matter.
+        // From 2022 on, because later rules may differ.
         let mut before = times.after(Timestamp::from_unix_ms(1_640_995_200_000)).unwrap();
         let (mut short, mut long) = (0, 0);
         for _ in 0..730 {
@@ -212,7 +211,7 @@ fn daily_midnight_ticks_despite_midnight_clock_change() {
     }
 }
 
-/// The day after the gap is not a day of the pattern, and its first moment is the tick all the same.
+/// A tick in the gap fires at the first moment of the next day, even if that day does not match the pattern.
 ///
 /// Guarantees: SCHEDULE-3.
 #[test]
@@ -224,7 +223,7 @@ fn gap_at_midnight_moves_tick_to_next_day() {
         let times = Times::new(cron, zone).unwrap();
         assert_eq!(times.after(from), Some(wanted), "{cron} in {zone}");
         assert_eq!(times.until(wanted), Some(wanted), "{cron} in {zone}");
-        // The next look, and the look back from there, are those of any other tick.
+        // The next and previous ticks are as for any other tick.
         let next = times.after(wanted).unwrap();
         assert!(next > wanted, "{cron} in {zone}: {next}");
         assert_eq!(
@@ -235,7 +234,7 @@ fn gap_at_midnight_moves_tick_to_next_day() {
     };
     of("30 23 * * SAT", "America/Nuuk", "2026-03-28T12:00:00Z", "2026-03-29T01:00:00Z");
     of("30 23 28 3 *", "America/Nuuk", "2026-03-28T12:00:00Z", "2026-03-29T01:00:00Z");
-    // The gap is a whole day, the 30th of December 2011: its tick and that of the next midnight are one.
+    // The gap is the whole of December 30, 2011: its tick and that of the next midnight are the same moment.
     of("0 12 30 * *", "Pacific/Apia", "2011-12-29T12:00:00Z", "2011-12-30T10:00:00Z");
     of("0 0 * * *", "Pacific/Apia", "2011-12-29T12:00:00Z", "2011-12-30T10:00:00Z");
 }
@@ -257,9 +256,9 @@ fn patterns_and_zones_that_are_none_are_refused() {
         let error = Times::new(cron, zone).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid, "{cron:?} in {zone:?}");
     }
-    assert!(Times::new("*/10 * * * * *", "UTC").is_ok(), "six fields have seconds first");
+    assert!(Times::new("*/10 * * * * *", "UTC").is_ok(), "six fields start with seconds");
     assert!(Times::new("@daily", "UTC").is_ok());
-    // The ends of what a moment can be are asked about as any other.
+    // The limits of a timestamp work like any other moment.
     let times = Times::new("0 3 * * *", "Europe/Zurich").unwrap();
     assert_eq!(times.after(Timestamp::from_unix_ms(i64::MAX)), None);
     assert_eq!(times.until(Timestamp::from_unix_ms(i64::MIN)), None);

@@ -18,7 +18,7 @@ fn at(days: &[i64], hour: u32) -> Vec<String> {
     days.iter().map(|n| text(day(*n).plus(HOUR * hour))).collect()
 }
 
-/// A rollout starts the old code now and then beside the new: with the last process to start winning, noon would come back.
+/// During a rollout, old processes also start. The newest version stays in effect, so the noon tick does not come back.
 ///
 /// Guarantees: SCHEDULE-8.
 #[tokio::test]
@@ -30,13 +30,13 @@ async fn highest_version_wins_over_last_process() {
     let new = mortal(&world).await;
     world.pass(start(&new, 3, "0 18 * * *")).await.unwrap();
     assert_eq!(daily.status().await.unwrap().definition.version, 3);
-    // Old code that starts again, and old code that goes on, both leave it alone.
+    // Old processes, started again or still running, change nothing.
     let restarted = mortal(&world).await;
     world.pass(start(&restarted, 1, "0 12 * * *")).await.unwrap();
     world.pass(start(&restarted, 2, "0 13 * * *")).await.unwrap();
     world.pass_for(2 * DAY).await;
     assert_eq!(ticks(&daily).await, [at(&[0], 12), at(&[1, 2], 18)].concat());
-    // The only new process dies; the old ones do not take its place, and the next new one does.
+    // The only new process dies. The old ones do not replace it, and the next new one does.
     new.crash().await;
     world.pass_for(DAY).await;
     assert_eq!(ticks(&daily).await.len(), 3);
@@ -64,7 +64,7 @@ async fn another_definition_of_the_same_version_is_refused() {
     assert!(error.to_string().contains("another input"), "{error}");
     start(&second, 1, "0 12 * * *").await.unwrap();
     assert_eq!(daily.status().await.unwrap().definition.cron, "0 12 * * *");
-    // A process may start it again.
+    // A process can start it again.
     start(&second, 1, "0 12 * * *").await.unwrap();
 }
 
@@ -94,7 +94,7 @@ async fn invalid_schedule_is_refused_without_trace() {
     let untimed = process.schedule("daily").start(&report(), Context::new()).await;
     assert_eq!(untimed.unwrap_err().kind(), ErrorKind::Invalid);
     assert_eq!(process.runs().await.unwrap().items, []);
-    // The longest of each is one.
+    // All names have the maximum length.
     let name = "n".repeat(64);
     let longest = process
         .schedule(&name)
@@ -109,7 +109,7 @@ async fn invalid_schedule_is_refused_without_trace() {
     assert_eq!(ticks(&longest).await.len(), 1);
 }
 
-/// Both start it at the same moment, with definitions of different age.
+/// Two processes start it at the same moment, with definitions of different versions.
 ///
 /// Guarantees: SCHEDULE-8.
 #[tokio::test]
@@ -124,7 +124,7 @@ async fn concurrent_starts_settle_on_newer_definition() {
     assert_eq!(ticks(&second).await, at(&[0, 1], 18));
 }
 
-/// A newer definition comes while the run of a tick goes on: that run is neither lost nor started again.
+/// A newer definition arrives while the run of a tick is active: that run is neither lost nor started again.
 ///
 /// Guarantees: SCHEDULE-10.
 #[tokio::test]
@@ -143,8 +143,8 @@ async fn new_definition_leaves_active_tick_run_alone() {
     assert_eq!(ticks(&daily).await, [at(&[0], 12), at(&[0, 1], 18)].concat());
 }
 
-/// The newer definition has another policy, or another workflow: the run of the tick is waited for as it was started, and the next tick is of the
-/// new definition.
+/// The newer definition has another policy or workflow. The schedule waits for the active run as it was started, and the next tick follows the new
+/// definition.
 ///
 /// Guarantees: SCHEDULE-10.
 #[tokio::test]
@@ -173,7 +173,7 @@ async fn active_run_is_awaited_under_old_definition() {
         };
         assert_eq!((of_noon.0, of_noon.2), (at(&[0], 12).swap_remove(0), ended), "{case}");
         if before != Overlap::Allow {
-            // The first tick of the new definition is skipped, waits in the line, or cancels the run.
+            // The first tick of the new definition is skipped, waits, or cancels the run.
             let next = if before == Overlap::Skip { Vec::new() } else { at(&[0], 15) };
             let found = ticks(&daily).await;
             assert!(found[1..].starts_with(&next) && found.len() > next.len(), "{case}: {found:?}");
@@ -193,7 +193,7 @@ async fn active_run_is_awaited_under_old_definition() {
     }
 }
 
-/// The times that the run was started with do not hold any more: of the newer ones, none is lost that comes after them.
+/// The old times no longer apply. No later tick of the new times is lost.
 ///
 /// Guarantees: SCHEDULE-10.
 #[tokio::test]
@@ -222,7 +222,7 @@ async fn new_times_apply_from_definition_change() {
     }
 }
 
-/// A process gives a schedule that it drives another definition, whether the schedule waits in memory, is idle, has a run in progress, or is paused.
+/// A process changes the definition of a schedule that it drives, whether the schedule waits in memory, is idle, has an active run, or is paused.
 #[tokio::test]
 async fn process_replaces_own_definition() {
     for (first_cron, is_paused) in [("* * * * *", false), ("0 12 * * *", false), ("0 12 * * *", true)] {
@@ -247,18 +247,18 @@ async fn process_replaces_own_definition() {
             let before = ticks(&daily).await.len();
             world.pass_for(5 * HOUR).await;
             assert_eq!(daily.status().await.unwrap().definition.version, 2, "{case}");
-            assert_eq!(ticks(&daily).await.len(), before, "{case}: the old times do not count");
+            assert_eq!(ticks(&daily).await.len(), before, "{case}: the old times must not count");
             world.pass_for(DAY).await;
             assert_eq!(ticks(&daily).await[before..], at(&[0], 18), "{case}");
             assert_healthy(&process).await;
-            // The definition of before is too old by now.
+            // The previous definition has a lower version.
             begin(1, first_cron).await.unwrap();
             assert_eq!(daily.status().await.unwrap().definition.version, 2, "{case}");
         }
     }
 }
 
-/// A schedule is cancelled and purged, and its process starts it again, with the same definition or another one of the same version.
+/// A schedule is cancelled and purged. Its process starts it again, with the same definition or another one of the same version.
 #[tokio::test]
 async fn process_starts_purged_schedule_again() {
     for cron in ["0 12 * * *", "0 18 * * *"] {
@@ -274,7 +274,7 @@ async fn process_starts_purged_schedule_again() {
         world.pass_for(DAY).await;
         let second = if cron == "0 12 * * *" { at(&[1], 12) } else { at(&[0], 18) };
         assert_eq!(ticks(&daily).await, [at(&[0], 12), second].concat(), "{cron}");
-        // Another process claims the schedule with the definition that holds now.
+        // Another process claims the schedule with the current definition.
         process.crash().await;
         let other = lively(&world).await;
         let daily = world.pass(start(&other, 1, cron)).await.unwrap();

@@ -10,7 +10,7 @@ use ferrata_testing::Process;
 
 use crate::support::{DAY, HOUR, MINUTE, assert_healthy, calm, day, report, runs, slow, text, ticks, world};
 
-/// Both changes of the clock are in it: at 02:30, one night has no such time, and another has two.
+/// The year contains both clock changes: one night has no 02:30, and another has two.
 ///
 /// Guarantees: SCHEDULE-1.
 #[tokio::test]
@@ -25,7 +25,7 @@ async fn every_night_of_a_year_has_one_run() {
     let found = runs(&nightly).await;
     assert_eq!(found.len(), 365);
     for (number, (tick, created, status)) in found.iter().enumerate() {
-        // 01:30 UTC in winter; 00:30 in summer, and 01:00 in the night between, whose 02:30 is left out.
+        // 01:30 UTC in winter, 00:30 in summer, and 01:00 in the night of the gap, which skips 02:30.
         let (hour, minute) = match number {
             87 => (1, 0),
             88..=297 => (0, 30),
@@ -41,7 +41,7 @@ async fn every_night_of_a_year_has_one_run() {
     assert_healthy(&process).await;
 }
 
-/// The history of a run is kept in each of its bases, so one log of a schedule of minutes would come to a limit within months.
+/// A schedule of minutes runs for months, because it continues in a new run before the history in its bases reaches a limit.
 ///
 /// Guarantees: SCHEDULE-12.
 #[tokio::test]
@@ -63,7 +63,7 @@ async fn schedule_continues_in_new_log_without_gap() {
     assert_healthy(&process).await;
 }
 
-/// Each run ends when the next tick is due, so something waits in the line whenever a run has ended.
+/// Each run ends when the next tick is due, so a tick waits whenever a run has ended.
 ///
 /// Guarantees: SCHEDULE-12.
 #[tokio::test]
@@ -80,7 +80,7 @@ async fn busy_schedule_continues_in_new_log() {
     let mut unique = found.clone();
     unique.dedup();
     assert_eq!(found, unique);
-    // Each is started as soon as the one before it has ended, also over the change of the log.
+    // Each run starts as soon as the one before has ended, also when the schedule continues in a new log.
     assert_eq!(found.len(), 260, "{status:?}");
     assert_eq!(status.progress.started, 260, "{status:?}");
     assert!(status.active.is_some(), "{status:?}");
@@ -90,7 +90,7 @@ async fn busy_schedule_continues_in_new_log() {
     assert_healthy(&process).await;
 }
 
-/// A remaining log is not a stopped schedule, and its id is taken: a new schedule has another id.
+/// The log of a stopped schedule remains and keeps its id, so a new schedule gets another id.
 ///
 /// Guarantees: SCHEDULE-13.
 #[tokio::test]
@@ -109,7 +109,7 @@ async fn purged_continued_schedule_restarts_with_new_id() {
     world.pass_for(MINUTE).await;
     drop(process);
 
-    // Stopped, and left so.
+    // The schedule is stopped, and stays stopped.
     let process = calm(&world).await;
     let often = start(&process).await.unwrap();
     world.pass_for(MINUTE).await;
@@ -154,11 +154,11 @@ async fn start_jitter_is_same_in_every_process() {
     assert!(late.iter().all(|late| *late < 20 * MINUTE), "{late:?}");
     for third in 0..3 {
         let between = |late: &&Duration| (third * 400..(third + 1) * 400).contains(&(late.as_secs()));
-        assert!(late.iter().filter(between).count() > 15, "they are not spread: {late:?}");
+        assert!(late.iter().filter(between).count() > 15, "the starts are not spread: {late:?}");
     }
 }
 
-/// A clock that was set back shows times again whose runs were started, and one that was set forward leaves times out.
+/// A clock that was set back repeats times whose runs exist. A clock that was set forward skips times.
 ///
 /// Guarantees: SCHEDULE-2.
 #[tokio::test]
@@ -168,13 +168,13 @@ async fn a_clock_that_steps_starts_no_tick_twice() {
     let hourly = process.schedule("hourly").cron("0 * * * *").start(&report(), Context::new()).await.unwrap();
     world.pass_for(5 * HOUR + MINUTE).await;
     assert_eq!(ticks(&hourly).await.len(), 5);
-    // Three hours back: nothing until 06:00 comes again.
+    // Three hours back: nothing starts until 06:00 comes again.
     world.clock().set_now(day(0).plus(2 * HOUR));
     world.pass_for(3 * HOUR + 30 * MINUTE).await;
     assert_eq!(ticks(&hourly).await.len(), 5);
     world.pass_for(HOUR).await;
     assert_eq!(ticks(&hourly).await.len(), 6);
-    // A day forward: the last tick that was left out is caught up, as the policy says.
+    // A day forward: the policy catches up on the last skipped tick.
     let forward = Timestamp::from_unix_ms(world.clock().now().unix_ms()).plus(DAY);
     world.clock().set_now(forward);
     world.pass_for(HOUR).await;
