@@ -72,7 +72,7 @@ async fn fork_continues_from_past_with_edited_state() {
     let fork = json!({ "at": "check@1", "id": "again", "patch": [{ "set": ["amount", 1] }] });
     let reply = act(&router, "default/pay-3/acts/fork", fork.clone()).await;
     assert_eq!(reply.json(), json!({ "run": { "tenant": "default", "id": "again" } }));
-    // The same fork again is the same run: a click that is repeated makes no second one.
+    // The same fork again returns the same run, so a repeated click creates no second fork.
     assert_eq!(act(&router, "default/pay-3/acts/fork", fork).await.json(), reply.json());
     let driver = world.driver().await;
     driver.resume(&pay(), "again").await.unwrap().completed().await.unwrap();
@@ -92,11 +92,11 @@ async fn a_run_is_paused_and_let_go_on() {
     assert_eq!(show["run"]["paused"], "lunch");
     assert_eq!(act(&router, "default/pay-2/acts/unpause", json!({})).await.status, StatusCode::OK);
     let unknown = act(&router, "default/pay-2/acts/unpause", json!({ "force": true })).await;
-    assert_eq!(unknown.status, StatusCode::BAD_REQUEST, "what is not known is not passed over");
+    assert_eq!(unknown.status, StatusCode::BAD_REQUEST, "an unknown field must be refused");
     assert_eq!(act(&router, "default/pay-2/acts/nothing", json!({})).await.status, StatusCode::NOT_FOUND);
 }
 
-/// What was sent went through values of 64 bits, and lost digits in silence.
+/// JSON numbers of a caller keep all their digits.
 ///
 /// Guarantees: INSPECT-14.
 #[tokio::test]
@@ -132,7 +132,7 @@ async fn no_digit_of_what_is_sent_is_lost() {
     let said = act("answer", format!(r#"{{"question":"ask@1:gate","accept":{wide}}}"#)).await;
     assert_eq!(said.status, StatusCode::OK, "{}", said.text);
     assert_eq!(state("said").await, wide);
-    // A state holds no more digits than a value of it: what it cannot keep is refused by name.
+    // The state keeps only numbers that a JSON value can hold. Other numbers are refused by name.
     let records = driver.head(run.run()).await.unwrap().unwrap().seq;
     for number in [wide, "0.10000000000000000001"] {
         let patch = format!(r#"[{{"set":["amount",{{"of 1.5":[{number}]}}]}}]"#);

@@ -21,7 +21,7 @@ async fn filtered_purge_matches_its_dry_run() {
     world.copy("pay-3", 1_200).await;
     let router = world.inspector().allow_writes().into_router();
     let filter = json!({ "status": ["failed"], "label": ["team=red"], "workflow": "pay", "user": "ann" });
-    // Part by part; nothing is done yet.
+    // The dry run covers one part of the runs, and changes nothing.
     let first = bulk(&router, "purge", json!({ "filter": filter, "dry_run": true })).await.json();
     assert_eq!((&first["done"], first["runs"].as_array().unwrap().len()), (&json!(1_000), 50));
     let rest = json!({ "filter": filter, "dry_run": true, "cursor": first["next"] });
@@ -40,7 +40,7 @@ async fn filtered_purge_matches_its_dry_run() {
     }
     assert_eq!(done, 1_201);
     let left = read(&router, "/api/v1/runs").await;
-    assert_eq!(left["items"].as_array().unwrap().len(), 3, "the others are as they were");
+    assert_eq!(left["items"].as_array().unwrap().len(), 3, "the other runs must be unchanged");
 }
 
 /// Guarantees: INSPECT-13.

@@ -1,4 +1,4 @@
-//! Values that a hook hides are in no answer, wherever they come from and wherever an answer is cut.
+//! A text that a hook hides is in no response, wherever it comes from and wherever a response is cut.
 
 use std::fmt;
 
@@ -16,11 +16,11 @@ use serde_json::{Value, json};
 use super::queues::until;
 use super::support::{World, act, get, read};
 
-/// What is to be hidden, and its beginning, which is left where a text was cut first.
+/// The text to hide. Its start remains visible if a text is cut within it.
 const MARK: &str = "5ecre7-4111";
 const BEGINNING: &str = "5ecr";
 
-/// The places at which answers cut texts: of a preview, a line, a text of its own, and a page of a long one.
+/// The lengths at which responses cut texts: a preview, a line, a text of its own, and a page of a long text.
 const CUTS: [usize; RUNS.len()] = [300, 120, 200, 4_000, 0, 8_000];
 
 /// An error with a cause.
@@ -43,7 +43,7 @@ fn of(s: &Context) -> String {
     s.get("text").ok().flatten().unwrap_or_default()
 }
 
-/// Says the text of its input in a note, as progress and in a question; then fails with it, twice.
+/// Records the text of its input as a note, as progress and as a question. Then fails with it, twice.
 fn talk() -> Graph<Context> {
     Graph::<Context>::builder("talk")
         .node("say", async |cx: NodeContext, s: Draft<Context>| {
@@ -68,17 +68,17 @@ fn talk() -> Graph<Context> {
         .unwrap()
 }
 
-/// The runs, each with a text of its own.
+/// The runs, each with its own text.
 const RUNS: [&str; 6] = ["asks", "fails", "paused", "cancelled", "answers", "queued"];
 
-/// A world in which everything that can hold a text of others holds that of the run.
+/// A world in which every text field contains the text of its run.
 async fn filled(texts: &[String; RUNS.len()]) -> World {
     let world = World::new();
     let driver = world.driver().await;
     let graph = talk();
     driver.serve(&graph).unwrap();
     let text = |id: &str| texts[RUNS.iter().position(|one| *one == id).unwrap()].as_str();
-    // What has to be short has its end, in which the mark stands.
+    // A short field gets the end of the text, which contains the mark.
     let short = |id: &str| text(id)[text(id).len().saturating_sub(40)..].to_owned();
     let queue = driver.queue("line").at_once(1).declare().await.unwrap().by(text("queued"));
     queue.pause(short("queued")).await.unwrap();
@@ -112,7 +112,7 @@ async fn filled(texts: &[String; RUNS.len()]) -> World {
     world
 }
 
-/// Every path at which something of these runs is told.
+/// Every path with data of these runs.
 fn paths() -> Vec<String> {
     let mut all: Vec<String> =
         ["/runs", "/questions", "/fleet"].iter().map(|path| format!("/api/v1{path}")).collect();
@@ -130,7 +130,7 @@ fn paths() -> Vec<String> {
             all.push(format!("/api/v1/runs/default/{id}{more}"));
         }
     }
-    // Of a run that has ended, the stream does.
+    // The stream of an ended run ends, so it can be read to its end.
     all.push("/api/v1/runs/default/fails/events?after=0".to_owned());
     all
 }
@@ -170,9 +170,9 @@ fn hidden_field_appears_in_no_answer() {
                 prop_assert!(!answer.contains("5411100"), "{path}: {answer}");
                 prop_assert!(!answer.contains("INTERNAL"), "{path}: {answer}");
             }
-            // It would be seen: most answers have it where nothing hides it.
+            // Without the hook, most responses contain the mark.
             let seen = open.iter().filter(|(_, answer)| answer.contains(BEGINNING)).count();
-            prop_assert!(seen * 3 > open.len() * 2, "only {seen} of {} have it", open.len());
+            prop_assert!(seen * 3 > open.len() * 2, "only {seen} of {} responses contain it", open.len());
             Ok(())
         })
         .unwrap();
@@ -188,7 +188,10 @@ async fn hidden_field_is_not_written_back() {
     assert_eq!((&shown["head"]["id"], &shown["head"]["labels"]["id"]), (&json!("fails"), &json!("[hidden]")));
     assert_eq!(shown["run"]["graph"]["nodes"][0]["name"], "say");
     let state = read(&router, "/api/v1/runs/default/fails/state?path=/deep/0/[hidden]/list/0").await;
-    assert_eq!(state["state"]["value"], "[hidden]", "what a name of a field hides is found by what is shown");
+    assert_eq!(
+        state["state"]["value"], "[hidden]",
+        "a field with a hidden name must be found by its visible name"
+    );
     let before = world.writes();
     for hidden in ["[redacted]", "[hidden]"] {
         let patch = json!([{ "set": ["deep", [hidden]] }]);
@@ -199,7 +202,7 @@ async fn hidden_field_is_not_written_back() {
     assert_eq!(world.writes(), before);
     let other = json!({ "patch": [{ "set": ["deep", ["other"]] }] });
     assert_eq!(act(&router, "default/fails/acts/edit", other).await.status, axum::http::StatusCode::OK);
-    // A hook sees what every client does: also why a request was refused.
+    // The hook also applies to error messages.
     let hides = |text: &str| text.contains("none-such").then(|| "[hidden]".to_owned());
     let router = world.inspector().redact_texts(hides).into_router();
     let refused = get(&router, "/api/v1/runs/default/none-such").await;
@@ -207,7 +210,7 @@ async fn hidden_field_is_not_written_back() {
     assert_eq!(refused.json()["message"], "[hidden]");
 }
 
-/// Where something was hidden, a question whose form is nested deep was a failure of the inspector, and took the inbox with it.
+/// With a hook, a question with a deeply nested shape is readable, and so is the inbox.
 ///
 /// Guarantees: INSPECT-6.
 #[tokio::test]
@@ -231,7 +234,7 @@ async fn deep_form_is_shown_next_to_hidden_field() {
         let hidden = get(&router, &format!("/api/v1/{path}")).await;
         assert_eq!(hidden.status, axum::http::StatusCode::OK, "{path}: {}", hidden.text);
         assert!(hidden.text.contains(SHOWN) && !hidden.text.contains(MARK), "{path}: {}", hidden.text);
-        // Nothing is cut because something is hidden, and a client reads it with what reads JSON, mostly.
+        // A hook causes no additional cuts, and the responses are valid JSON.
         let whole = |mut answer: Value| {
             answer["now"] = Value::Null;
             answer.to_string()
@@ -240,5 +243,5 @@ async fn deep_form_is_shown_next_to_hidden_field() {
         assert_eq!(open.replace(MARK, SHOWN), hidden, "{path}");
     }
     let shown = read(&router, "/api/v1/questions").await["items"][0]["question"].clone();
-    assert_eq!(shown["schema"], Value::Null, "it is answered as JSON");
+    assert_eq!(shown["schema"], Value::Null, "the response must be JSON");
 }

@@ -71,5 +71,5 @@ async fn question_of_any_size_has_bounded_form() {
         assert!(reply.text.len() < 100_000, "{path} has {} bytes", reply.text.len());
     }
     let shown = get(&world.router(), "/api/v1/questions").await.json();
-    assert_eq!(shown["items"][0]["question"]["schema"], serde_json::Value::Null, "it is answered as JSON");
+    assert_eq!(shown["items"][0]["question"]["schema"], serde_json::Value::Null, "the response must be JSON");
 }

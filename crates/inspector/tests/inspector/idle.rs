@@ -18,7 +18,7 @@ async fn events(router: &axum::Router) -> BodyDataStream {
     response.into_body().into_data_stream()
 }
 
-/// Looks on for so long, as a page does: its stream is open, and every five seconds it asks how the run stands. Returns the frames.
+/// Acts like an open page for some time: its stream is open, and it reads the run every five seconds. Returns the frames.
 async fn look_on(router: &axum::Router, frames: &mut BodyDataStream, time: Duration) -> Vec<String> {
     let (clock, end, mut seen) = (SystemClock::new(), Instant::now() + time, Vec::new());
     while Instant::now() < end {
@@ -38,14 +38,14 @@ async fn watched_idle_run_costs_few_store_calls() {
         let world = World::telling(tells).filled().await;
         let router = world.router();
         let mut frames = events(&router).await;
-        // Whoever has just opened it looks closely.
+        // A page that was just opened polls often.
         look_on(&router, &mut frames, Duration::from_secs(15)).await;
         let before = world.reads();
         let seen = look_on(&router, &mut frames, Duration::from_secs(120)).await;
         let reads = world.reads() - before;
         assert!(reads <= 120, "{reads} calls in two minutes, notices: {tells}");
         assert!(seen.len() >= 4 && seen.iter().all(|frame| frame.starts_with(": alive")), "{seen:?}");
-        // It is seen soon, however long nothing has happened; and then each thing at once.
+        // After a quiet time, a change is visible soon, and further changes at once.
         let driver = world.driver().await;
         let run = RunKey::try_from("pay-2").unwrap();
         let asked = Instant::now();
@@ -59,7 +59,7 @@ async fn watched_idle_run_costs_few_store_calls() {
                 }
             }
         });
-        let told = told.await.expect("it is told");
+        let told = told.await.expect("the change must be in the stream");
         assert!(told.contains("event: answered"), "{told}");
         assert!(asked.elapsed() <= Duration::from_secs(2), "after {:?}, notices: {tells}", asked.elapsed());
         assert_eq!(world.writes(), 0);
@@ -72,7 +72,7 @@ async fn open_list_page_polls_cheaply() {
     let world = World::with_runs().await;
     world.copy("pay-3", 400).await;
     let router = world.router();
-    // Looked at every second, every second, and every five.
+    // The page polls the first two paths every second, and the third every five seconds.
     for (path, calls) in [("/api/v1/runs?limit=50", 1), ("/api/v1/questions", 1), ("/api/v1/fleet", 2)] {
         read(&router, path).await;
         let before = world.reads();

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::support::{World, read};
 
-/// A run with so many children, of which the seventh fails.
+/// A run with `count` children, the seventh of which fails.
 fn parent(count: u32) -> Graph<Context> {
     let child = Graph::<Context>::builder("child")
         .node("work", async |_cx, s: Draft<Context>| match s.get::<u32>("number")? {
@@ -28,7 +28,7 @@ fn parent(count: u32) -> Graph<Context> {
                 for number in 0..count {
                     let mut input = Context::new();
                     input.set("number", number)?;
-                    // That one fails is what is looked for.
+                    // The test needs the failure of this child.
                     let _ = cx.child(&child, input).name(format!("c{number}")).await;
                 }
                 Ok::<_, NodeError>(s)
@@ -43,7 +43,7 @@ fn ids(list: &Value) -> Vec<&str> {
     list["items"].as_array().unwrap().iter().map(|run| run["id"].as_str().unwrap()).collect()
 }
 
-/// Of the newest fifty runs, forty-seven were children, and the ledgers of queues were rows among them.
+/// A list shows root runs, without children and without the runs of queues.
 ///
 /// Guarantees: INSPECT-16.
 #[tokio::test]
@@ -63,26 +63,26 @@ async fn roots_come_with_counts_below() {
         (&json!(false), &Value::Null)
     );
     assert!(world.reads() - before <= 4, "{} calls", world.reads() - before);
-    // Looked at again at once, nothing is counted again.
+    // A second read soon afterwards counts nothing again.
     let before = world.reads();
     read(&router, "/api/v1/runs?roots=true&tenant=default&limit=3").await;
     assert!(world.reads() - before <= 3, "{} calls", world.reads() - before);
     let next =
         form_urlencoded::byte_serialize(roots["next"].as_str().unwrap().as_bytes()).collect::<String>();
     let rest = read(&router, &format!("/api/v1/runs?roots=true&tenant=default&limit=3&cursor={next}")).await;
-    assert_eq!(ids(&rest), ["pay-1"], "each root is there once");
+    assert_eq!(ids(&rest), ["pay-1"], "each root run is listed once");
     let below = read(&router, "/api/v1/runs?below=default/tree&status=failed").await;
     assert_eq!(below["items"][0]["started_by"]["name"], "c7", "{below:#}");
     let all = read(&router, "/api/v1/runs?limit=200").await;
-    assert_eq!(all["items"].as_array().unwrap().len(), 65, "without the queue");
+    assert_eq!(all["items"].as_array().unwrap().len(), 65, "the queue's run must not be listed");
     for asked in ["system=true", "workflow=queue", "label=queue%3Dmail"] {
         let found = read(&router, &format!("/api/v1/runs?{asked}")).await;
         assert!(ids(&found).contains(&"queue:mail"), "{asked}");
-        assert!(!found.to_string().contains("queue.role"), "internal labels are left out");
+        assert!(!found.to_string().contains("queue.role"), "internal labels must be omitted");
     }
 }
 
-/// The inbox of runs that could not be read said that no run waits for an answer, and the list failed runs without a reason.
+/// Unreadable runs are counted in the inbox, and listed with the reason.
 ///
 /// Guarantees: INSPECT-16.
 #[tokio::test]
@@ -97,7 +97,7 @@ async fn unreadable_runs_are_counted_with_reasons() {
     }
     let router = world.router();
     for _ in 0..2 {
-        // Also from the cache.
+        // This also holds for the cached result.
         let inbox = read(&router, "/api/v1/questions").await;
         assert_eq!((&inbox["items"], &inbox["unreadable"]["count"]), (&json!([]), &json!(1)), "{inbox:#}");
         assert_eq!(inbox["unreadable"]["items"][0]["run"]["id"], "pay-2");
@@ -105,13 +105,13 @@ async fn unreadable_runs_are_counted_with_reasons() {
         let briefs = read(&router, "/api/v1/briefs?run=default/pay-3").await;
         assert!(briefs["items"][0]["brief"]["unreadable"].is_string(), "{briefs:#}");
     }
-    // To a viewer of another tenant there is no such run.
+    // A viewer of another tenant does not see this run.
     let viewer = Viewer::new().of_tenant(TenantId::new("other").unwrap());
     let other = world.inspector().access(move |_| Some(viewer.clone())).into_router();
     assert_eq!(read(&other, "/api/v1/questions").await["unreadable"]["count"], 0);
 }
 
-/// Of a run of many activations, those before the newest 2,000 could not be reached.
+/// For a run with many activations, those before the newest 2,000 can be read page by page.
 ///
 /// Guarantees: INSPECT-16.
 #[tokio::test]

@@ -29,7 +29,7 @@ fn held(name: &str, limited: bool, until: &Arc<Semaphore>) -> Graph<Context> {
     Graph::<Context>::builder(name).node("work", work).entry("work").build().unwrap()
 }
 
-/// Reads until that is as it should be.
+/// Reads until the condition holds.
 pub(crate) async fn until(router: &axum::Router, path: &str, is: impl Fn(&Value) -> bool) -> Value {
     let clock = SystemClock::new();
     let end = clock.monotonic() + std::time::Duration::from_secs(300);
@@ -58,7 +58,7 @@ async fn fleet_shows_queues_and_run_shows_position() {
     driver.serve(&graph).unwrap();
     let mail = driver.queue("mail").at_once(1).declare().await.unwrap();
     driver.queue("unused").declare().await.unwrap();
-    // Those who come within one millisecond have their turns by their names.
+    // Waiters that arrive within the same millisecond are ordered by name.
     for (tenant, id) in [("default", "a"), ("acme", "b"), ("default", "c"), ("default", "d")] {
         queued(&driver, &graph, tenant, id).await;
     }
@@ -78,7 +78,7 @@ async fn fleet_shows_queues_and_run_shows_position() {
         shown["line"].as_array().unwrap().iter().map(|one| one["run"]["id"].as_str().unwrap()).collect();
     assert_eq!(line, ["b", "c", "d"]);
     assert_eq!(fleet["queues"]["items"][1]["name"], "unused");
-    // The runs that queues are wait for no executor, and nor do those in a line.
+    // The runs of queues, and runs that wait for a slot, do not wait for a process.
     assert_eq!((&fleet["queued"]["count"], &fleet["orphaned"]["count"]), (&json!(0), &json!(0)), "{fleet:#}");
 
     let of = async |id: &str| read(&router, &format!("/api/v1/runs/default/{id}")).await["queues"].clone();
@@ -87,10 +87,10 @@ async fn fleet_shows_queues_and_run_shows_position() {
     assert_eq!((&c[0]["waits"], &c[0]["before"], &d[0]["before"]), (&json!(true), &json!(1), &json!(2)));
     assert_eq!((&d[0]["queue"], &d[0]["paused"]), (&json!("mail"), &json!("the provider is down")));
     assert_eq!((&d[0]["held"], &d[0]["at_once"], &d[0]["waiting"]), (&json!(1), &json!(2), &json!(3)));
-    // As of an earlier record, nothing is said of a line of now.
+    // A view of an earlier record does not show the current queue.
     assert_eq!(read(&router, "/api/v1/runs/default/d?at=0").await["queues"], json!([]));
 
-    // To a viewer of one tenant there are no runs of others.
+    // A viewer of one tenant does not see runs of others.
     let of_tenant = |name: &str| {
         let viewer = Viewer::new().of_tenant(TenantId::new(name).unwrap());
         world.inspector().access(move |_| Some(viewer.clone())).into_router()
@@ -114,7 +114,7 @@ async fn fleet_shows_queues_and_run_shows_position() {
 async fn node_waiting_for_slot_names_queue() {
     let world = World::new();
     let router = world.router();
-    // What waits longer than a moment lets go of its memory.
+    // A waiting run leaves memory after a moment.
     let store = world.store.clone();
     let driver =
         Runtime::builder(store).release_after(std::time::Duration::from_millis(50)).build().await.unwrap();
@@ -126,17 +126,17 @@ async fn node_waiting_for_slot_names_queue() {
     patient.start(&first, Context::new()).id("holder").await.unwrap();
     let fleet = until(&router, "/api/v1/fleet", |fleet| fleet["queues"]["items"][0]["held"] == 1).await;
     assert_eq!(fleet["queues"]["items"][0]["holders"][0]["for"], "node");
-    // In memory: nothing of its own log says so.
+    // The run waits in memory, so its own log does not show the wait.
     patient.start(&first, Context::new()).id("memory").await.unwrap();
     let told = async |id: &str, is: &dyn Fn(&Value) -> bool| {
         until(&router, &format!("/api/v1/runs/default/{id}"), |found| is(&found["queues"][0])).await
     };
     let found = told("memory", &|one| one["waits"] == true).await;
     assert_eq!((&found["queues"][0]["before"], &found["head"]["status"]), (&json!(0), &json!("in_progress")));
-    // At rest, as a question that its turn answers.
+    // An idle run waits with a question, which the grant answers.
     let rests = driver.start(&second, Context::new()).id("rests").await.unwrap();
     assert!(matches!(rests.wait().await.unwrap(), Outcome::Interrupted(_)));
-    // The queues were looked at a moment ago, before this one came.
+    // The cached list of queues is older than this waiter.
     let found = read(&router, "/api/v1/runs/default/rests").await;
     assert_eq!((&found["queues"][0]["queue"], &found["queues"][0]["before"]), (&json!("gpu"), &json!(1)));
     assert_eq!((&found["queues"][0]["for"], &found["queues"][0]["key"]), (&json!("node"), &json!("card")));
@@ -169,16 +169,16 @@ async fn quiet_queues_are_listed_without_reading() {
     assert_eq!(cost("/api/v1/fleet").await.0, 2, "the runs in progress and the list of queues");
     driver.queue("b").find().await.unwrap().unwrap().pause("enough").await.unwrap();
     let (again, found) = cost("/api/v1/fleet").await;
-    assert_eq!((again, &found["queues"]["items"][0]["name"]), (3, &json!("b")), "what has changed is read");
-    // One that was cancelled lets no run in, and hides no other.
+    assert_eq!((again, &found["queues"]["items"][0]["name"]), (3, &json!("b")), "changed data must be read");
+    // A cancelled queue grants no slots, and does not hide other queues.
     driver.cancel(&RunKey::try_from("queue:c").unwrap(), "away with it").await.unwrap();
     let (_, found) = cost("/api/v1/fleet").await;
     assert_eq!(found["queues"]["unreadable"][0]["name"], "c", "{found:#}");
-    assert_eq!(cost("/api/v1/fleet").await.0, 2, "what cannot be read is not read again and again");
+    assert_eq!(cost("/api/v1/fleet").await.0, 2, "an unreadable queue must not be read repeatedly");
     driver.purge(&RunKey::try_from("queue:c").unwrap()).await.unwrap();
     let (_, found) = cost("/api/v1/fleet").await;
     assert_eq!((&found["queues"]["count"], &found["queues"]["unreadable"]), (&json!(3), &json!([])));
-    // A run that can be in no queue costs what it did.
+    // For a run without a queue, the cost is unchanged.
     cost("/api/v1/runs/default/pay-2").await;
     assert_eq!(cost("/api/v1/runs/default/pay-2").await.0, 1);
 }

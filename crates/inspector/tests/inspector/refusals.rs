@@ -32,7 +32,7 @@ async fn a_name_that_is_not_meant_is_refused() {
         assert_eq!(with(&router, &[("host", host)]).await, StatusCode::MISDIRECTED_REQUEST, "{host}");
     }
     let page = send(&router, "GET", "/", &[("host", "evil.example")], Body::empty()).await;
-    assert_eq!(page.status, StatusCode::MISDIRECTED_REQUEST, "the page, too");
+    assert_eq!(page.status, StatusCode::MISDIRECTED_REQUEST, "this also holds for the page");
     let any = world.inspector().allow_any_host().into_router();
     assert_eq!(with(&any, &[("host", "evil.example")]).await, StatusCode::OK);
 }
@@ -52,9 +52,9 @@ async fn pages_of_other_sites_are_refused() {
     assert_eq!(
         send(&router, "GET", "/", &link, Body::empty()).await.status,
         StatusCode::OK,
-        "a link is followed"
+        "a link must work"
     );
-    // A form of another site sends no JSON, and its origin.
+    // A form of another site cannot send JSON, and has another origin.
     let form = [("content-type", "text/plain")];
     let path = "/api/v1/runs/default/pay-2/acts/cancel";
     assert_eq!(send(&router, "POST", path, &form, "{}").await.status, StatusCode::UNSUPPORTED_MEDIA_TYPE);

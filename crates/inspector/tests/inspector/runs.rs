@@ -24,7 +24,7 @@ async fn reading_writes_nothing() {
         assert_eq!(reply.status, StatusCode::OK, "{path}: {}", reply.text);
     }
     assert!(world.reads() > 0);
-    assert_eq!(world.writes(), 0, "an operator's runtime was written through");
+    assert_eq!(world.writes(), 0, "the operator's runtime must not write");
 }
 
 #[tokio::test]
@@ -47,11 +47,11 @@ async fn runs_are_listed_by_filter_and_search() {
         ids("label=team%3Dred&user=ann&order=oldest").await,
         ["default/pay-1", "default/pay-2", "default/pay-3"]
     );
-    assert_eq!(ids("q=PAY-3").await, ["default/pay-3"], "an id in full, in any case");
+    assert_eq!(ids("q=PAY-3").await, ["default/pay-3"], "a complete id matches in any case");
     assert_eq!(ids("q=team%3Dred+pay-2").await, ["default/pay-2"]);
     assert_eq!(ids("q=other/pay-1").await, ["other/pay-1"]);
     assert_eq!(ids("q=nothing").await, [""; 0]);
-    // Page by page each run comes once.
+    // The pages contain each run once.
     let (mut seen, mut cursor) = (Vec::new(), String::new());
     loop {
         let page = read(&router, &format!("/api/v1/runs?limit=1&cursor={cursor}")).await;
@@ -65,7 +65,7 @@ async fn runs_are_listed_by_filter_and_search() {
     assert_eq!(seen.len(), 4);
 }
 
-/// A search answered with whole pages of the store, up to a thousand runs more than it was asked for.
+/// A search returns at most as many runs as requested, although it reads whole pages of the store.
 ///
 /// Guarantees: INSPECT-9.
 #[tokio::test]
@@ -93,7 +93,7 @@ async fn search_respects_limit_and_continues_after_it() {
                 let page = read(&router, &path).await;
                 assert!(world.reads() - before <= 3, "{path}");
                 let ids = found(&page, "");
-                // That of the whole id comes first, however old it is.
+                // The run with exactly this id comes first, however old it is.
                 let named = usize::from(cursor.is_empty() && limit == 1 && words == "pay-3");
                 assert!(ids.len() <= limit + named, "{path}: {ids:?}");
                 seen.extend(ids);
@@ -119,9 +119,9 @@ async fn run_list_reads_no_log_and_no_payload() {
     let router = world.router();
     let before = world.reads();
     let list = read(&router, "/api/v1/runs").await;
-    assert_eq!(world.reads() - before, 1, "one question to the store");
+    assert_eq!(world.reads() - before, 1, "one call of the store");
     assert!(!list.to_string().contains("4111-1111") && !list.to_string().contains("bank is closed"));
-    // What it says beyond heads is read once for each head.
+    // Data beyond the head is read once per head.
     let brief = async || read(&router, "/api/v1/briefs?run=default/pay-3&run=default/pay-2").await;
     let first = brief().await;
     assert_eq!(first["items"][0]["brief"]["failed_node"], "send");
@@ -129,7 +129,7 @@ async fn run_list_reads_no_log_and_no_payload() {
     assert_eq!(first["items"][1]["brief"]["why"]["question"], "approve@1:gate");
     let before = world.reads();
     assert_eq!(brief().await, first);
-    assert_eq!(world.reads() - before, 2, "the heads alone");
+    assert_eq!(world.reads() - before, 2, "only the heads must be read");
 }
 
 /// Guarantees: INSPECT-17.
@@ -148,7 +148,11 @@ async fn run_view_has_entire_graph_without_payload() {
         names.sort();
         names
     };
-    assert_eq!(names(&show), ["approve", "check", "refuse", "send"], "also where the run has not been");
+    assert_eq!(
+        names(&show),
+        ["approve", "check", "refuse", "send"],
+        "this also holds for nodes that the run has not visited"
+    );
     let look = |show: &Value, name: &str| {
         let nodes = show["run"]["graph"]["nodes"].as_array().unwrap();
         nodes.iter().find(|node| node["name"] == name).unwrap()["look"].clone()
@@ -157,7 +161,7 @@ async fn run_view_has_entire_graph_without_payload() {
     assert_eq!(look(&show, "send"), "failed");
     assert_eq!(show["why"][0]["text"], "failed at `send@1`: the bank is closed");
     assert_eq!(show["run"]["open"][0]["stopped"], true);
-    // Without the code, too; an outline adds what makes them fire.
+    // The edges are known without the code. The outline adds their conditions.
     assert_eq!(show["run"]["graph"]["edges"].as_array().unwrap().len(), 4);
     let known = world.inspector().graph(&pay()).into_router();
     let show = read(&known, "/api/v1/runs/default/pay-3").await;
@@ -168,7 +172,7 @@ async fn run_view_has_entire_graph_without_payload() {
         (&taken[0]["from"], &taken[0]["to"], &taken[0]["kind"]),
         (&json!("check"), &json!("send"), &json!("routed"))
     );
-    // As of the record before the failure, the node was at work.
+    // At the record before the failure, the node was running.
     let then = read(&known, "/api/v1/runs/default/pay-3?at=check@1").await;
     assert_eq!(look(&then, "send"), "going");
     assert_eq!(then["run"]["failure"], Value::Null);
@@ -188,10 +192,10 @@ async fn inbox_lists_questions_with_answer_shapes() {
     assert_eq!(items[0]["question"]["text"], "\"Pay this much?\"");
     let before = world.reads();
     read(&router, "/api/v1/questions").await;
-    assert_eq!(world.reads() - before, 1, "an open page costs one question to the store");
+    assert_eq!(world.reads() - before, 1, "an open page costs one call of the store");
 }
 
-/// A graph of runs that go on for ever.
+/// A graph that never ends.
 fn ever_busy() -> Graph<Context> {
     Graph::<Context>::builder("busy")
         .node("work", async |_cx, _s: Draft<Context>| std::future::pending::<Result<(), NodeError>>().await)
@@ -200,7 +204,7 @@ fn ever_busy() -> Graph<Context> {
         .unwrap()
 }
 
-/// Two hundred newer runs that went on hid an older one that waited, and the inbox said that none did.
+/// The inbox shows an older waiting run behind two hundred newer active runs.
 ///
 /// Guarantees: INSPECT-15.
 #[tokio::test]
@@ -216,8 +220,8 @@ async fn inbox_shows_old_question_among_many_active_runs() {
         first["items"].as_array().unwrap().iter().map(|one| &one["run"]["id"]).collect();
     assert_eq!(asking, ["pay-2-1", "pay-2-0", "pay-2"]);
     assert_eq!((&first["looked_at"], &first["unread"]), (&json!(200), &json!(100)));
-    assert!(first["next"].is_string(), "there are more: {}", first["next"]);
-    // Page by page each is there once, those that rest before those that go on.
+    assert!(first["next"].is_string(), "there are more runs: {}", first["next"]);
+    // The pages contain each run once, idle runs before active ones.
     for limit in [1, 2, 3, 50] {
         let (mut asking, mut looked, mut cursor) = (Vec::new(), 0, String::new());
         loop {
@@ -239,9 +243,9 @@ async fn inbox_shows_old_question_among_many_active_runs() {
     assert_eq!(foreign.status, StatusCode::BAD_REQUEST);
 }
 
-/// An inbox with so many runs that idle and active runs are listed separately. `meanwhile` runs in between.
+/// Reads an inbox with so many runs that idle and active runs are listed separately. `meanwhile` happens in between.
 async fn inbox(world: &World, meanwhile: impl Future<Output = ()> + Send + 'static) -> Vec<String> {
-    // The first listing is of both, and the second of those at rest.
+    // The first listing covers both, and the second only idle runs.
     for _listing in 0..2 {
         world.counting.meanwhile.add(async {});
     }
@@ -291,7 +295,7 @@ async fn inbox_shows_run_moving_during_listing_once() {
         let run = driver.start(&graph, state).id("moves").await.unwrap();
         (world, work, driver, graph, run)
     };
-    // One of its two questions is answered, and it is taken up.
+    // One of its two questions is answered, and a process claims it.
     let (world, _work, driver, graph, run) = begun(false).await;
     run.wait().await.unwrap();
     let asks = inbox(&world, async move {
@@ -300,7 +304,7 @@ async fn inbox_shows_run_moving_during_listing_once() {
         assert_eq!(driver.head(run.run()).await.unwrap().unwrap().status, RunStatus::InProgress);
     });
     assert_eq!(asks.await, ["moves right@1:gate"]);
-    // What it did beside its question is done.
+    // Its work next to the question has completed.
     let (world, work, _driver, _graph, run) = begun(true).await;
     let asks = inbox(&world, async move {
         work.notify_one();
@@ -333,11 +337,11 @@ async fn state_is_read_one_level_each() {
     let of = |key: &str| {
         top["entries"].as_array().unwrap().iter().find(|entry| entry["key"] == key).unwrap().clone()
     };
-    assert_eq!(of("a/b~c")["value"], json!({ "deep": { "er": 1 } }), "what is small is whole");
+    assert_eq!(of("a/b~c")["value"], json!({ "deep": { "er": 1 } }), "small values must be complete");
     assert_eq!(of("a/b~c")["path"], "/a~1b~0c");
     assert!(of("text")["value"].is_null() && of("text")["preview"].as_str().unwrap().chars().count() < 200);
     assert_eq!(state("path=/a~1b~0c/deep/er").await["value"], 1);
-    // A long text and a long list go on where they were cut.
+    // A long text or list continues where it was cut.
     let (mut text, mut offset) = (String::new(), 0);
     loop {
         let part = state(&format!("path=/text&offset={offset}")).await;
@@ -411,7 +415,7 @@ async fn a_family_is_shown_with_forks_and_lineage() {
     let _ = input(1);
 }
 
-/// Nodes that a run had not come to stood beside the graph without an edge, and a fork had lost the edges that it took over.
+/// The drawing contains the edges of unvisited nodes, and those that a fork took over.
 ///
 /// Guarantees: INSPECT-17.
 #[tokio::test]
@@ -436,7 +440,7 @@ async fn whole_graph_is_known_from_log() {
         ]
     };
     assert_eq!(edges("pay-1").await, all([0, 1]));
-    // As of an earlier record, the same edges are there, so that the picture does not move.
+    // An earlier record has the same edges, so that the drawing does not move.
     assert_eq!(edges("pay-1?at=0").await, all([0, 0]));
     assert_eq!(edges("pay-2").await, all([1, 0]));
     let source = ferrata_core::RunKey::try_from("pay-3").unwrap();
@@ -445,7 +449,7 @@ async fn whole_graph_is_known_from_log() {
     assert_eq!(
         edges("f").await,
         all([0, 0]),
-        "which edges fired before the fork is in the log of its source"
+        "only the source's log contains the edges that fired before the fork"
     );
 }
 
@@ -486,7 +490,7 @@ async fn dead_owner_is_shown_without_new_record() {
     world.store.heartbeat(&driver.executor(), std::time::Duration::ZERO).await.unwrap();
     assert_eq!(kinds().await[0]["kind"], "orphaned");
     let found = read(&router, "/api/v1/runs?q=Long-1").await;
-    assert_eq!(found["items"].as_array().unwrap().len(), 1, "capitals are part of an id");
+    assert_eq!(found["items"].as_array().unwrap().len(), 1, "ids are case-sensitive");
 }
 
 /// Guarantees: INSPECT-21.
@@ -508,7 +512,7 @@ async fn children_are_listed_by_node_failures_first() {
                 for number in 0..20_u32 {
                     let mut input = Context::new();
                     input.set("number", number)?;
-                    // That one fails is what is looked for.
+                    // The test needs the failure of this child.
                     let _ = cx.child(&child, input).name(format!("c{number}")).await;
                 }
                 Ok(s)
@@ -529,7 +533,7 @@ async fn children_are_listed_by_node_failures_first() {
     assert_eq!(fan["runs"].as_array().unwrap().len(), 8);
 }
 
-/// The page looked for it in what it showed of the past, where nothing had been done yet.
+/// The page reads the effects that a fork would repeat from the newest record, also while it shows an earlier one.
 ///
 /// Guarantees: INSPECT-20.
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Much: many runs, many records, a large state. What is slow here is slow on every page.
+//! Large amounts of data: many runs, many records, a large state. A slow read here is slow on every page.
 //!
 //! `FERRATA_INSPECTOR_RUNS=100000 FERRATA_INSPECTOR_RECORDS=10000 FERRATA_INSPECTOR_ROWS=50000 cargo test --release -p ferrata-inspector scale -- --nocapture` measures the
 //! figures of the documentation.
@@ -15,7 +15,7 @@ fn set(name: &str, usual: usize) -> usize {
     std::env::var(name).map_or(usual, |text| text.parse().unwrap())
 }
 
-/// Reads what must be there, and says how long that took and how much it is.
+/// Reads an existing path, and prints its duration and size.
 async fn timed(router: &axum::Router, path: &str) -> String {
     let clock = SystemClock::new();
     let began = clock.monotonic();
@@ -43,14 +43,14 @@ async fn list_of_many_runs_is_paged() {
     assert_eq!(cost("/api/v1/runs?limit=50").await, 1);
     assert_eq!(cost("/api/v1/runs?limit=50&status=failed&label=team%3Dred&workflow=pay").await, 1);
     assert_eq!(cost("/api/v1/runs?limit=50&status=interrupted").await, 1);
-    assert_eq!(cost("/api/v1/questions").await, 2, "the listing and the one log with a question");
-    assert_eq!(cost("/api/v1/fleet").await, 2, "the runs in progress and the queues");
-    // An id in full is found at once, however old it is; other words look at so many heads and say how many.
+    assert_eq!(cost("/api/v1/questions").await, 2, "the listing, and one log with a question");
+    assert_eq!(cost("/api/v1/fleet").await, 2, "the active runs and the queues");
+    // A complete id is found at once, however old its run is. Other words search a limited number of heads, and the response contains this number.
     let found = read(&router, "/api/v1/runs?q=pay-3-0&limit=1").await;
     assert_eq!(found["items"][0]["id"], "pay-3-0");
     assert!(cost("/api/v1/runs?limit=50&q=nothing-like-it").await <= 6);
     let found = read(&router, "/api/v1/runs?q=nothing-like-it").await;
-    assert_eq!(found["next"].is_string(), runs > 5_000, "the search goes on where it stopped");
+    assert_eq!(found["next"].is_string(), runs > 5_000, "the search must continue where it stopped");
 }
 
 /// Guarantees: INSPECT-9.
@@ -95,7 +95,7 @@ async fn run_with_many_records_has_bounded_answers() {
     assert_eq!(past as u64 + older, records as u64 + 1);
     assert_eq!(shown["run"]["graph"]["nodes"].as_array().unwrap().len(), 2);
     let all = read(&router, "/api/v1/runs/default/long/records?limit=100").await;
-    assert!(all["items"].as_array().unwrap().len() <= 200, "the last ones");
+    assert!(all["items"].as_array().unwrap().len() <= 200, "the last records");
 }
 
 /// Guarantees: INSPECT-9.
@@ -108,19 +108,19 @@ async fn page_reads_log_once_and_state_once() {
         read(&router, &format!("/api/v1/runs/default/pay-3{path}")).await;
         world.reads() - before
     };
-    // The head for the page, the head and the records for what they say.
+    // Reads the head for the page, and the head and the records for their texts.
     assert_eq!(cost("").await, 3);
     assert_eq!(cost("").await, 1);
-    assert_eq!(cost("?at=1").await, 3, "the nodes and edges of the newest record are known");
+    assert_eq!(cost("?at=1").await, 3, "the nodes and edges of the newest record are cached");
     assert_eq!(cost("?at=2").await, 3);
-    // The head, the records, and once for each head what is secret in them.
+    // Reads the head and the records. Reads the secret channels once per head.
     assert_eq!(cost("/state").await, 3);
     for path in ["/state?path=/card", "/state?path=/card/number", "/state?path=/amount"] {
         assert_eq!(cost(path).await, 1, "{path}");
     }
     assert_eq!(cost("/state?at=1").await, 2);
-    assert_eq!(cost("/diff?from=1").await, 2, "both states are known");
-    // What is known is of that run: one of the same name in another life is read anew.
+    assert_eq!(cost("/diff?from=1").await, 2, "both states are cached");
+    // The cache belongs to one run: a restarted run with the same id is read again.
     let driver = world.driver().await;
     let run = ferrata_core::RunKey::try_from("pay-3").unwrap();
     driver.purge(&run).await.unwrap();

@@ -15,7 +15,7 @@ async fn post(router: &axum::Router, path: &str, body: Value) -> super::support:
     send(router, "POST", &path, &[("content-type", "application/json")], Body::from(body.to_string())).await
 }
 
-/// Schedules were in no page but as rows among sleeping runs.
+/// The page lists schedules with their own view.
 ///
 /// Guarantees: INSPECT-21.
 #[tokio::test]
@@ -32,7 +32,7 @@ async fn schedules_are_listed_and_paused() {
     let next = shown["next"].as_array().unwrap();
     assert_eq!(next.len(), 3, "{shown:#}");
     assert!(next[0].as_i64() > list["now"].as_i64());
-    // What was read a moment ago is not read again.
+    // Data that was just read is cached.
     let before = world.reads();
     read(&router, "/api/v1/schedules").await;
     assert_eq!(world.reads(), before);
@@ -67,7 +67,7 @@ async fn queue_is_paused_and_limited() {
     let limited = shown().await;
     assert_eq!((&limited["status"], &limited["at_once"]), (&json!("open"), &json!(2)));
     assert_eq!(limited["set_by_operator"], json!(["at_once", "rate"]));
-    // What is left out stays, and null takes an override back.
+    // An omitted field stays unchanged, and null removes an override.
     post(&router, "queues/mail/acts/set", json!({ "at_once": null })).await;
     let limits = mail.status().await.unwrap();
     assert_eq!((limits.limits().at_once, limits.overrides.rate.map(|rate| rate.burst)), (Some(5), Some(3)));

@@ -26,7 +26,7 @@ async fn tenant_viewer_sees_own_tenant_only() {
     assert_eq!(get(&router, "/api/v1/runs?tenant=default").await.status, StatusCode::NOT_FOUND);
     assert_eq!(read(&router, "/api/v1/questions").await["items"], json!([]));
     assert_eq!(read(&router, "/api/v1/briefs?run=default/pay-3").await["items"], json!([]));
-    // A run of another tenant and one that is not there are told alike, in every place.
+    // The response for a run of another tenant equals that for a missing run, on every path.
     for path in READS.iter().filter(|path| path.contains("/runs/default/")) {
         let there = get(&router, path).await;
         let gone = get(&router, &path.replace("pay-", "gone-")).await;
@@ -57,7 +57,7 @@ async fn hidden_fields_are_in_no_answer() {
     }
     let open = world.router();
     let shown = async |path: &str| get(&open, path).await.text.contains("4111-1111");
-    assert!(shown("/api/v1/runs/default/pay-3/state").await, "the same is there without the rule");
+    assert!(shown("/api/v1/runs/default/pay-3/state").await, "without the rule, the same text is visible");
     assert!(shown("/api/v1/runs/default/pay-3/post-mortem").await);
     assert_eq!(
         read(&router, "/api/v1/runs/default/pay-1/state?path=/card/number").await["state"]["value"],
@@ -103,7 +103,7 @@ async fn secret_channel_is_shown_only_with_permission() {
     }
     assert_eq!(read(&router, &format!("{head}?path=/token")).await["state"]["value"], HIDDEN);
     assert!(get(&router, head).await.text.contains("to be seen"));
-    // What stands in its place is not written over it.
+    // A placeholder for hidden data cannot be written back.
     let refused = act(
         &router,
         "default/keeps/acts/fork",
@@ -114,12 +114,15 @@ async fn secret_channel_is_shown_only_with_permission() {
     assert!(refused.text.contains("placeholder of a hidden value"), "{}", refused.text);
     let trusted = inspector().access(|_| Some(Viewer::new().seeing_secrets())).into_router();
     assert!(get(&trusted, &format!("{head}?path=/token")).await.text.contains(MARK));
-    assert!(!get(&router, &format!("{head}?path=/token")).await.text.contains(MARK), "nor from a cache");
-    // What nodes say may be what goes into such a channel.
+    assert!(
+        !get(&router, &format!("{head}?path=/token")).await.text.contains(MARK),
+        "this also holds for cached data"
+    );
+    // Texts of nodes may contain the value of a hidden channel.
     let words = format!("{path}/events?after=0&words=true");
     assert!(!get(&router, &words).await.text.contains(MARK));
     assert!(get(&trusted, &words).await.text.contains(MARK));
-    // A post-mortem is handed on: it has no secret, whoever asks, also where something else is hidden.
+    // A post-mortem may be passed on. So it contains no secret, whoever reads it, also if other data is hidden.
     let hiding = inspector().redact("/open").access(|_| Some(Viewer::new().seeing_secrets())).into_router();
     assert!(get(&hiding, head).await.text.contains(MARK));
     for router in [&trusted, &hiding] {

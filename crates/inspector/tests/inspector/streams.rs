@@ -59,7 +59,7 @@ async fn stream_shows_actions_of_another_runtime() {
     let first = frames.next().await.unwrap().unwrap();
     let first = String::from_utf8(first.to_vec()).unwrap();
     assert!(first.contains("event: answered") && first.contains("\"ann\""), "{first}");
-    // It ends with the server, whose shutdown would wait for it.
+    // The stream ends with the server, which would otherwise wait for it at shutdown.
     end.send(true).unwrap();
     while frames.next().await.is_some() {}
     let _ = pay();
@@ -92,7 +92,7 @@ async fn stream_contains_no_node_or_caller_text() {
     let all = get(&world.router(), "/api/v1/runs/default/talk/events?after=0").await;
     assert!(all.text.contains("event: message_sent") && all.text.contains("event: end"), "{}", all.text);
     assert!(!all.text.contains("secret"), "{}", all.text);
-    // Where the page asks for it, what nodes say is there, unless anything is hidden.
+    // On request, the stream contains the texts of nodes, unless a hook hides something.
     let path = "/api/v1/runs/default/talk/events?after=0&words=true";
     let all = get(&world.router(), path).await;
     assert!(all.text.contains("event: progress") && all.text.contains("secret-progress"), "{}", all.text);

@@ -1,4 +1,4 @@
-//! A store that counts its calls, its runs, and requests without a socket.
+//! Helpers of the inspector tests: a store that counts its calls, its runs, and requests without a socket.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tower::ServiceExt;
 
-/// The time of tokio, which a test may stop.
+/// Tokio's clock, which a test can pause.
 #[derive(Debug)]
 struct TokioClock(Timestamp, Instant);
 
@@ -49,14 +49,14 @@ impl Clock for TokioClock {
     }
 }
 
-/// How often a store was asked, and how often it was written to.
+/// Number of reads and writes of a store.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) reads: AtomicUsize,
     pub(crate) writes: AtomicUsize,
 }
 
-/// What happens right before a store lists runs, one for each listing; nothing once they are used up.
+/// Events just before the next listings of runs, one event per listing.
 #[derive(Clone, Default)]
 pub(crate) struct Meanwhile(Arc<Mutex<VecDeque<Happening>>>);
 
@@ -74,11 +74,11 @@ impl fmt::Debug for Meanwhile {
     }
 }
 
-/// A store that counts.
+/// A store that counts its calls.
 #[derive(Clone, Debug)]
 pub(crate) struct Counting {
     inner: MemoryStore,
-    /// Whether it tells of changes.
+    /// Whether the store sends notices.
     tells: bool,
     pub(crate) counts: Arc<Counts>,
     pub(crate) meanwhile: Meanwhile,
@@ -144,7 +144,7 @@ impl CheckpointStore for Counting {
     }
 }
 
-/// A store with runs in it, and an operator's runtime over it.
+/// A store with runs, and an operator's runtime over it.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) store: MemoryStore,
@@ -157,7 +157,7 @@ impl World {
         Self::telling(true)
     }
 
-    /// A world whose store tells of changes, or does not.
+    /// A world whose store sends notices, or sends none.
     pub(crate) fn telling(tells: bool) -> Self {
         let store = MemoryStore::new();
         let (counts, meanwhile) = (Arc::default(), Meanwhile::default());
@@ -171,7 +171,7 @@ impl World {
         Self::new().filled().await
     }
 
-    /// The world with these runs.
+    /// Adds these runs to the world.
     pub(crate) async fn filled(self) -> Self {
         let world = self;
         let driver = world.driver().await;
@@ -192,7 +192,7 @@ impl World {
         run.wait().await.unwrap();
     }
 
-    /// Copies a run as often as is said, as `{id}-{number}`, each a second after the one before.
+    /// Copies a run `count` times as `{id}-{number}`, each a second after the one before.
     pub(crate) async fn copy(&self, id: &str, count: usize) {
         let source = RunKey::try_from(id).unwrap();
         let facts = self.store.head(&source).await.unwrap().unwrap().facts;
@@ -210,7 +210,7 @@ impl World {
         }
     }
 
-    /// The inspector as it is by default.
+    /// The inspector with default settings.
     pub(crate) fn router(&self) -> Router {
         ferrata_inspector::router(self.operator.clone())
     }
@@ -236,7 +236,7 @@ pub(crate) fn input(amount: u32) -> Context {
     state
 }
 
-/// Pays what is small, asks about what is large, and fails at 13.
+/// Pays small amounts, asks about large ones, and fails at 13.
 pub(crate) fn pay() -> Graph<Context> {
     Graph::<Context>::builder("pay")
         .node("check", async |_cx, s| Ok(s))
@@ -277,7 +277,7 @@ impl Reply {
     }
 }
 
-/// Sends a request as a client of the same machine does, with other headers in the place of its own.
+/// Sends a request like a client of the same machine. `headers` replace its own headers.
 pub(crate) async fn send(
     router: &Router,
     method: &str,
@@ -302,20 +302,20 @@ pub(crate) async fn get(router: &Router, path: &str) -> Reply {
     send(router, "GET", path, &[], Body::empty()).await
 }
 
-/// Reads what must be there.
+/// Reads an existing path.
 pub(crate) async fn read(router: &Router, path: &str) -> Value {
     let reply = get(router, path).await;
     assert_eq!(reply.status, StatusCode::OK, "{path}: {}", reply.text);
     reply.json()
 }
 
-/// Acts, with what the act takes.
+/// Performs an action with a body.
 pub(crate) async fn act(router: &Router, path: &str, body: Value) -> Reply {
     let path = format!("/api/v1/runs/{path}");
     send(router, "POST", &path, &[("content-type", "application/json")], body.to_string()).await
 }
 
-/// Every path that is read, of a world with runs.
+/// All paths of reads, for a world with runs.
 pub(crate) const READS: [&str; 20] = [
     "/",
     "/api/v1",

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::support::{READS, World, send};
 
-/// Who asks, as a header of the service's own login says.
+/// The viewers, as named in a header by the service's login.
 const WHO: [&str; 4] = ["", "ann", "guest", "other"];
 
 const ACTS: [&str; 11] =
@@ -24,7 +24,7 @@ struct Asked {
     body: String,
 }
 
-/// Any request: each path that is read, in any tenant, and each act with a body that is right, wrong, or nothing like one.
+/// Any request: each read in any tenant, and each action with a valid, invalid or random body.
 fn asked() -> impl Strategy<Value = Asked> {
     let tenant = prop::sample::select(vec!["default", "default", "default", "other", "other", "none", "%2F"]);
     let run = prop::sample::select(vec!["pay-1", "pay-2", "pay-3", "none", "%00"]);
@@ -117,7 +117,7 @@ fn no_request_exceeds_viewer_permissions() {
             prop_assert!(status.is_success() || !reply.code().is_empty(), "{:?}: {}", asked, text);
             prop_assert!(!text.contains("4111-1111"), "a hidden field: {:?}: {}", asked, text);
             if asked.method == "GET" || !status.is_success() {
-                prop_assert_eq!(wrote, 0, "it was written: {:?}", asked);
+                prop_assert_eq!(wrote, 0, "the request wrote to the store: {:?}", asked);
             }
             match asked.who {
                 "" => prop_assert!(!is_api || status == StatusCode::UNAUTHORIZED, "{:?}: {}", asked, text),
@@ -125,7 +125,7 @@ fn no_request_exceeds_viewer_permissions() {
                     prop_assert!(status == StatusCode::FORBIDDEN, "{:?}: {}", asked, text)
                 }
                 "other" => {
-                    // What only the runs of the other tenant hold.
+                    // Texts that only the runs of the other tenant contain.
                     for mark in ["\"red\"", "the bank is closed", "Pay this much", "\"tenant\":\"default\""] {
                         prop_assert!(!text.contains(mark), "{mark} of another tenant: {:?}: {}", asked, text);
                     }
@@ -134,7 +134,7 @@ fn no_request_exceeds_viewer_permissions() {
                 }
                 _ => {}
             }
-            // Acts change the world: each case has it as it was.
+            // An action changes the world, so each case starts with a fresh one.
             if wrote > 0 {
                 *world.borrow_mut() = fresh();
             }
