@@ -18,7 +18,7 @@ use sqlx::{
     AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, PgConnection, SqliteConnection,
 };
 
-/// Where the tables are, and how a node without a transaction of the store's reaches them.
+/// The location of the tables, and the access of a node without a transaction of the store.
 struct Tables {
     schema: String,
     accounts: u64,
@@ -26,7 +26,7 @@ struct Tables {
 }
 
 impl Tables {
-    /// The statements of a transfer: which accounts follows from the run and the visit alone.
+    /// The statements of a transfer. Its accounts depend only on the run and the visit.
     fn statements(&self, cx: &NodeContext) -> Vec<String> {
         let (run, visit, schema) = (&cx.run().run, cx.visit().get(), &self.schema);
         let mixed = run.as_str().bytes().fold(u64::from(visit), |sum, byte| sum * 31 + u64::from(byte));
@@ -40,8 +40,7 @@ impl Tables {
     }
 }
 
-/// Between an effect and its record lies the moment that matters: make it long enough to be hit, and where there must be a hit so long that
-/// most blows are.
+/// Pause between an effect and its record, so that kills hit this moment. The longer pause makes most kills hit it.
 const SHORT: Duration = Duration::from_millis(3);
 const LONG: Duration = Duration::from_millis(60);
 
@@ -95,7 +94,7 @@ fn graph(is_sqlite: bool, how: &str) -> Result<Graph<Context>, Box<dyn Error>> {
         _ => builder.node("move", careless),
     };
     Ok(builder
-        // A server that is away for a while is no failure.
+        // A short outage of the server does not fail the node.
         .retry(RetryPolicy::none().with_attempts(100).with_delay(Duration::from_millis(20)).with_factor(1.0))
         .node("end", async |_cx, s: Draft<Context>| Ok(s))
         .entry("move")
@@ -115,7 +114,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let runtime = loop {
         let builder = Runtime::builder_with(ferrata::connect(store)?)
             .heartbeat_ttl(Duration::from_millis(ttl.parse()?))
-            // A starved machine takes runs from processes that live, again and again.
+            // A starved machine claims runs of living processes repeatedly.
             .max_claims(u32::MAX)
             .sweep_interval(Duration::from_millis(100))
             .resource(Tables { schema: schema.clone(), accounts: accounts.parse()?, url: url.clone() });
@@ -127,7 +126,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
     runtime.serve(&graph)?;
     for at in 0..runs.parse::<u32>()? {
-        // What is not started here is started by another process, or found by a sweep.
+        // A run that is not started here is started by another process, or found by a sweep.
         while let Err(error) = runtime.start(&graph, Context::new()).id(format!("t{at}")).await {
             if !error.is_retryable() {
                 break;

@@ -22,7 +22,7 @@ use object_store::client::{
 };
 use object_store::prefix::PrefixStore;
 
-/// Opens a place for large values below a prefix of a bucket.
+/// Opens a store for large values below a prefix of a bucket.
 pub(crate) fn open(server: &str, bucket: &str, prefix: &str, (id, secret): (String, String)) -> Blobs {
     let bucket = AmazonS3Builder::new()
         .with_bucket_name(bucket)
@@ -62,7 +62,7 @@ impl HttpService for Caller {
     }
 }
 
-/// The body of an answer, with the error that the caller takes.
+/// The body of a response, with the error type that the caller expects.
 struct Answer(Incoming);
 
 impl Body for Answer {

@@ -1,4 +1,4 @@
-//! All bytes that a store keeps, as seen by somebody with access to the server or the disk.
+//! All bytes that a store keeps, as visible to a person with access to the server or the disk.
 #![expect(clippy::unwrap_used, reason = "a test that cannot see its space has failed")]
 
 use std::path::Path;
@@ -12,12 +12,13 @@ use crate::space::{BUCKET, Place, Space, nodes};
 use crate::streams;
 
 impl Space {
-    /// Returns all that the store keeps, and all files in the folder of the test: files with their names, rows of all tables, keys with their values, messages with their headers, objects.
-    /// Of a Redis with an append-only file in reach, also that file.
+    /// Returns everything that the store keeps, and all files in the folder of the test. This includes files with their names, rows of all tables,
+    /// keys with their values, messages with their headers, and objects. For a Redis server whose append-only file is readable, it includes that
+    /// file.
     ///
     /// # Panics
     ///
-    /// If the server does not say.
+    /// If the server does not answer.
     ///
     /// # Cancel safety
     ///
@@ -41,7 +42,7 @@ impl Space {
     }
 }
 
-/// Adds all files of a folder, and what they are called.
+/// Adds all files of a folder, with their names.
 fn files(folder: &Path, all: &mut Vec<u8>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -70,7 +71,7 @@ async fn tables(server: &str, schema: &str, all: &mut Vec<u8>) {
     pool.close().await;
 }
 
-/// Adds all keys of a prefix, each with what it holds: read by its type, since `DUMP` compresses.
+/// Adds all keys of a prefix with their values. Reads each by its type, because `DUMP` compresses.
 async fn keys(node: &mut MultiplexedConnection, prefix: &str, all: &mut Vec<u8>) {
     let mut cursor = 0_u64;
     loop {
@@ -95,9 +96,9 @@ async fn keys(node: &mut MultiplexedConnection, prefix: &str, all: &mut Vec<u8>)
                 "set" => call(&["SMEMBERS"]),
                 "zset" => call(&["ZRANGE", "0", "-1"]),
                 "stream" => call(&["XRANGE", "-", "+"]),
-                // It lapsed since it was listed.
+                // The key has expired since it was listed.
                 "none" => continue,
-                other => panic!("no test knows how to read a {other}"),
+                other => panic!("unknown type of key: {other}"),
             };
             let value: redis::Value = read.query_async(node).await.unwrap();
             bytes_of(&value, all);

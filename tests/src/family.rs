@@ -16,13 +16,13 @@ use ferrata_core::runtime::Runtime;
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::{Clock, SystemClock};
 
-/// How long a store may be too slow to answer.
+/// Maximum time that a slow store may take to answer.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// For how long a parent that waits stays in memory, and how long until the store is asked again.
+/// Time that a waiting parent stays in memory, and the delay before a store call is retried.
 const SHORT: Duration = Duration::from_millis(20);
 
-/// Where effects are written: one line each, in one write, on the disk before the node returns.
+/// The file of effects. Each effect is one line in one write, synced to disk before the node returns.
 struct Ledger(PathBuf);
 
 impl Ledger {
@@ -86,7 +86,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let (ttl, clock) = (Duration::from_millis(ttl.parse()?), SystemClock::new());
     let runtime = loop {
         let builder = Runtime::builder_with(ferrata::connect(store)?).heartbeat_ttl(ttl).release_after(SHORT);
-        // A starved machine takes runs from processes that live, again and again.
+        // A starved machine claims runs of living processes repeatedly.
         let builder = builder.max_claims(u32::MAX);
         match builder.resource(Ledger(ledger.into())).build().await {
             Err(error) if error.is_retryable() && clock.monotonic() < PATIENCE => {
@@ -114,7 +114,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 writeln!(out, "completed {got:?}")?;
                 return Ok(out.flush()?);
             }
-            // On a busy machine the store may not answer in time, and the process that was killed may count as alive.
+            // On a busy machine, the store may not answer in time, and the killed process may still count as alive.
             Err(error) if clock.monotonic() < PATIENCE => {
                 say_why(&error);
                 clock.sleep(SHORT).await;
@@ -124,7 +124,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Tells the test's log why the program tries again.
+/// Prints the reason of a retry to the test's log.
 fn say_why(error: &ferrata_core::Error) {
     let _ = writeln!(std::io::stderr().lock(), "trying again: {error}");
 }

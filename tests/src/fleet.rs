@@ -21,13 +21,13 @@ use ferrata_core::state::{Context, ContextUpdate, Draft, Reducer};
 use ferrata_core::{Clock, ErrorKind, SystemClock, Timestamp};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// How far the wall clock steps back every other second.
+/// Step back of the wall clock every other second.
 const STEP_MS: i64 = 90_000;
 
-/// How long a start is tried: longer than any outage of the tests, and as long as they wait for what was started.
+/// Maximum time for retries of a start: longer than any outage of the tests, and as long as the tests wait.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// The machine's clock, wrong.
+/// The machine's clock with an error.
 #[derive(Debug)]
 struct WrongClock {
     truth: SystemClock,
@@ -49,7 +49,7 @@ impl Clock for WrongClock {
     }
 }
 
-/// Where effects are written: one line each, in one write.
+/// The file of effects. Each effect is one line in one write.
 struct Ledger(PathBuf);
 
 impl Ledger {
@@ -62,7 +62,7 @@ impl Ledger {
 
 async fn work(cx: NodeContext, _s: Draft<Context>) -> Result<ContextUpdate, NodeError> {
     cx.resource::<Ledger>().write(&cx)?;
-    // Between an effect and its record lies the moment that matters: make it long enough to be hit.
+    // Pause between the effect and its record, so that kills hit this moment.
     SystemClock::new().sleep(Duration::from_millis(15)).await;
     Ok(Context::update().reduce("path", vec![format!("{}@{}", cx.node(), cx.visit())]))
 }
@@ -93,7 +93,7 @@ fn say(line: &str) -> Result<(), Box<dyn Error>> {
     Ok(out.flush()?)
 }
 
-/// Starts a run, again as long as the store is away, and says what became of it here.
+/// Starts a run, with retries while the store is down. Prints the run's outcome in this process.
 async fn follow(runtime: &Runtime, graph: &Graph<Context>, run: &str) -> Result<(), Box<dyn Error>> {
     let clock = SystemClock::new();
     let handle = loop {
@@ -102,7 +102,7 @@ async fn follow(runtime: &Runtime, graph: &Graph<Context>, run: &str) -> Result<
             Err(error) if error.is_retryable() && clock.monotonic() < PATIENCE => {
                 clock.sleep(Duration::from_millis(20)).await;
             }
-            // Not while it ends, or while its heartbeat is in doubt.
+            // The process is shutting down, or does not know whether its heartbeat is valid.
             Err(error) if matches!(error.kind(), ErrorKind::Closed | ErrorKind::Fenced) => {
                 return say(&format!("{run} {:?}", error.kind()));
             }
@@ -131,7 +131,7 @@ async fn build(
         let builder = Runtime::builder_with(ferrata::connect(store)?)
             .clock(Arc::clone(&clock) as _)
             .heartbeat_ttl(Duration::from_millis(ttl.parse()?))
-            // A starved machine takes runs from processes that live, again and again.
+            // A starved machine claims runs of living processes repeatedly.
             .max_claims(u32::MAX)
             .sweep_interval(Duration::from_millis(500));
         match set(builder).build().await {
@@ -164,7 +164,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let (runtime, graph, run) = (runtime.clone(), graph.clone(), format!("{prefix}-{at}"));
         runs.spawn(async move {
             if let Err(error) = follow(&runtime, &graph, &run).await {
-                // Seen by the test, which waits for the run.
+                // The test, which waits for the run, sees this line.
                 let _ = say(&format!("{run} failed: {error}"));
             }
         });

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use ferrata::{CheckpointStore, EnvelopeOptions, EnvelopeStore, Key, Keyring, LabelKey, Result};
 
-/// The variable that has a program compress and encrypt all that it writes.
+/// The variable that makes a program compress and encrypt everything that it writes.
 pub const LAYERS: &str = "FERRATA_TEST_LAYERS";
 
-/// Opens a store by its URL, behind the layers if [`LAYERS`] is set.
+/// Opens a store by its URL, with the wrapping layers if [`LAYERS`] is set.
 ///
 /// # Errors
 ///
@@ -20,11 +20,11 @@ pub fn open(url: &str) -> Result<Arc<dyn CheckpointStore>> {
     Ok(Arc::new(EnvelopeStore::new(store, layers()?)))
 }
 
-/// Returns what has a store compress and encrypt all that it keeps, labels and users included.
+/// Returns options that compress and encrypt everything in a store, including labels and users.
 ///
 /// # Errors
 ///
-/// None that a caller could mend.
+/// None that a caller could fix.
 pub fn layers() -> Result<EnvelopeOptions> {
     let options = EnvelopeOptions::default().with_keys(ring()?).with_compress_from(Some(0));
     Ok(options.with_label_key(LabelKey::new(&key())))
@@ -34,7 +34,7 @@ pub fn layers() -> Result<EnvelopeOptions> {
 ///
 /// # Errors
 ///
-/// None that a caller could mend.
+/// None that a caller could fix.
 pub fn ring() -> Result<Keyring> {
     Keyring::new("k", &key())
 }

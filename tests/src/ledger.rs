@@ -18,11 +18,11 @@ use ferrata_core::state::{Context, Reducer};
 use ferrata_core::store::RunHead;
 use ferrata_core::{Clock, ErrorKind, RunKey, SystemClock};
 
-/// How long a store may be too slow to answer, and how long until it is asked again.
+/// Maximum time that a slow store may take to answer, and the delay before a call is retried.
 const PATIENCE: Duration = Duration::from_secs(300);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Where effects are written: one line each, in one write, on the disk before the node returns.
+/// The file of effects. Each effect is one line in one write, synced to disk before the node returns.
 struct Ledger(PathBuf);
 
 impl Ledger {
@@ -43,7 +43,7 @@ async fn work(
     _s: ferrata_core::state::Draft<Context>,
 ) -> Result<ferrata_core::state::ContextUpdate, ferrata_core::node::NodeError> {
     cx.resource::<Ledger>().write(&cx)?;
-    // Between an effect and its record lies the moment that matters: make it long enough to be killed in.
+    // Pause between the effect and its record, so that kills hit this moment.
     SystemClock::new().sleep(Duration::from_millis(2)).await;
     Ok(Context::update().reduce("path", vec![format!("{}@{}", cx.node(), cx.visit())]))
 }
@@ -88,10 +88,10 @@ fn graph() -> Result<Graph<Context>, Box<dyn Error>> {
         .build()?)
 }
 
-/// What a program that has lost the run says, or one that finds it with another.
+/// Printed by a program that lost the run, or that finds it with another owner.
 const HELD: &str = "held";
 
-/// Drives the run as far as it goes here, and tells how it ended; nothing if there is more to do.
+/// Drives the run as far as possible. Returns its end, or none if more remains to be done.
 async fn drive(
     runtime: &Runtime,
     graph: &Graph<Context>,
@@ -119,8 +119,8 @@ async fn drive(
                     Resolution::Retry
                 };
                 match runtime.respond(key, &question.id, resolution).await {
-                    // The process that had the run before may have put it to rest with the same question, and both answer it.
-                    // One answer is recorded; the other is refused, and the run goes on in either process.
+                    // The previous process may have become idle with the same question, and both processes answer it. One answer is recorded, and the
+                    // other is refused. The run continues in either process.
                     Err(error)
                         if matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::WrongStatus) => {}
                     told => drop(told?),
@@ -134,7 +134,7 @@ async fn drive(
     }
 }
 
-/// Whether an error may pass: on a busy machine the store may not answer in time, and no run is taken while a heartbeat is in doubt.
+/// Whether an error is expected. On a busy machine, the store may not answer in time, and a process without a valid heartbeat claims no run.
 fn passes(error: &(dyn Error + 'static)) -> bool {
     error.downcast_ref::<ferrata_core::Error>().is_some_and(ferrata_core::Error::is_retryable)
 }
@@ -147,7 +147,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
     let (ttl, clock) = (Duration::from_millis(ttl.parse()?), SystemClock::new());
     let runtime = loop {
-        // A starved machine takes runs from processes that live, again and again.
+        // A starved machine claims runs of living processes repeatedly.
         let builder =
             Runtime::builder_with(ferrata_tests::open(store)?).heartbeat_ttl(ttl).max_claims(u32::MAX);
         match builder.resource(Ledger(ledger.into())).build().await {

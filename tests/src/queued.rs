@@ -23,19 +23,19 @@ use ferrata_core::{Clock, ErrorKind, SystemClock};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
-/// What the limits are. The test has the same numbers.
+/// The limits. The test has the same numbers.
 const MAILS: u32 = 4;
 const GPUS: u32 = 2;
 const CALLS: u32 = 50;
 const BURST: u32 = 3;
 
-/// Longer than any game, so that no run becomes more urgent by its wait.
+/// Longer than any test, so that no run becomes more urgent by waiting.
 const AGEING: Duration = Duration::from_secs(86_400);
 
-/// How often a process looks whether it was held up.
+/// Interval at which a process checks whether it was delayed.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Who enters and leaves.
+/// Records entries and exits.
 #[derive(Clone)]
 pub(crate) struct Turnstile(Arc<PathBuf>);
 
@@ -47,7 +47,7 @@ impl Turnstile {
     }
 }
 
-/// One inside: it leaves when its node ends or is dropped.
+/// A run in a slot. Dropping it with its node records the exit.
 struct Inside(Turnstile, String);
 
 impl Inside {
@@ -60,7 +60,7 @@ impl Inside {
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        // A line that cannot be written is one that the test misses.
+        // If this line cannot be written, the test reports it as missing.
         let _ = self.0.write(&format!("leave {}", self.1));
     }
 }
@@ -102,14 +102,14 @@ fn graph() -> Result<Graph<Context>, Box<dyn Error>> {
         .build()?)
 }
 
-/// Notes when the process was held up for so long that it may count as dead.
+/// Records a delay that is so long that the process may count as dead.
 async fn watch(turnstile: Turnstile, ttl: Duration) {
     let clock = SystemClock::new();
     loop {
         let before = clock.monotonic();
         clock.sleep(TICK).await;
         let late = (clock.monotonic() - before).saturating_sub(TICK);
-        // A margin of a quarter is for all that is late together.
+        // A quarter is allowed for all delays together.
         if late > ttl / 16 {
             let _ = turnstile.write(&format!("late {} -", late.as_millis()));
         }
@@ -124,7 +124,7 @@ async fn declare(runtime: &Runtime, per_key: u32) -> ferrata_core::Result<()> {
     Ok(())
 }
 
-/// Declares the queues and starts the runs; a store that is away for a while is no failure.
+/// Declares the queues and starts the runs, with retries during an outage of the store.
 async fn start(
     runtime: &Runtime,
     graph: &Graph<Context>,

@@ -23,15 +23,15 @@ use tempfile::TempDir;
 
 use crate::{bucket, streams};
 
-/// The bucket in which every test has a prefix.
+/// The bucket in which every test has its own prefix.
 pub(crate) const BUCKET: &str = "ferrata-tests";
 
 /// The kinds of store in which a test can have a space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreKind {
-    /// A folder of files.
+    /// A folder with files.
     Files,
-    /// A database of SQLite.
+    /// A SQLite database.
     Sqlite,
     /// A server.
     Server(Service),
@@ -43,7 +43,7 @@ impl From<Option<Service>> for StoreKind {
     }
 }
 
-/// A store that is empty at first, and no other test's.
+/// A store that is initially empty and belongs to one test.
 #[derive(Debug)]
 pub struct Space {
     folder: TempDir,
@@ -62,15 +62,15 @@ pub(crate) enum Place {
 }
 
 impl Space {
-    /// Runs a test in a space of a kind of store, and removes the space, also if the test fails.
+    /// Runs a test in a space of a kind of store. Removes the space afterwards, even if the test fails.
     ///
     /// # Panics
     ///
-    /// As the test does, and if the variable of the server is not set or the space cannot be made or removed.
+    /// If the test panics, the variable of the server is not set, or the space cannot be created or removed.
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: a space on a server stays.
+    /// Not cancel safe: a space on a server remains.
     pub async fn within(kind: impl Into<StoreKind>, test: impl AsyncFnOnce(&Self)) {
         let kind = kind.into();
         let server = match kind {
@@ -80,15 +80,15 @@ impl Space {
         Self::within_server(kind, server, test).await;
     }
 
-    /// As [`within`](Self::within), on the server of that URL instead of the one that all tests share.
+    /// Like [`within`](Self::within), on the server with this URL instead of the shared one.
     ///
     /// # Panics
     ///
-    /// As the test does, and if the space cannot be made or removed.
+    /// If the test panics, or the space cannot be created or removed.
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: a space on a server stays.
+    /// Not cancel safe: a space on a server remains.
     pub async fn within_server(kind: impl Into<StoreKind>, server: String, test: impl AsyncFnOnce(&Self)) {
         let space = Self::make(kind.into(), server).await;
         let ended = AssertUnwindSafe(test(&space)).catch_unwind().await;
@@ -98,11 +98,11 @@ impl Space {
         }
     }
 
-    /// As [`within`](Self::within), on three folders behind one store.
+    /// Like [`within`](Self::within), on three folders as shards of one store.
     ///
     /// # Panics
     ///
-    /// As the test does.
+    /// If the test panics.
     ///
     /// # Cancel safety
     ///
@@ -127,13 +127,13 @@ impl Space {
                 (Place::Folder, format!("sqlite:{}", folder.path().join("runs.db").display()))
             }
             StoreKind::Server(Service::Postgres) => {
-                // The longest name that the store takes.
+                // The longest name that the store accepts.
                 let name = format!("t_{}", &id[..30]);
                 let url = format!("{server}{and}schema={name}&connections=4");
                 (Place::Schema { server, name }, url)
             }
             StoreKind::Server(Service::Nats) => {
-                // The longest name that the store takes.
+                // The longest name that the store accepts.
                 let namespace = format!("t_{}", &id[..30]);
                 let url = format!("{server}{and}namespace={namespace}");
                 (Place::Streams { server, namespace }, url)
@@ -147,12 +147,12 @@ impl Space {
             }
             StoreKind::Server(Service::S3) => {
                 let client = client(&server);
-                // It is there already, unless this test is the first.
+                // The bucket exists, unless this test is the first.
                 let _made = client.create_bucket().bucket(BUCKET).send().await;
                 let url = format!("s3://{BUCKET}/{id}?endpoint={server}&path_style=true&region=us-east-1");
                 (Place::Objects { client, prefix: id }, url)
             }
-            StoreKind::Server(other) => panic!("no test knows how to make a space on {other:?}"),
+            StoreKind::Server(other) => panic!("a test cannot create a space on {other:?}"),
         };
         Self { folder, place, url, server: kept }
     }
@@ -161,19 +161,19 @@ impl Space {
         &self.place
     }
 
-    /// Returns the URL of the store: what `--store` is given.
+    /// Returns the URL of the store, as for `--store`.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Returns a folder of the test's own, on this machine whatever the store.
+    /// Returns the test's own folder, which is on this machine for every store.
     #[must_use]
     pub fn folder(&self) -> &std::path::Path {
         self.folder.path()
     }
 
-    /// Returns where the server listens, for a proxy to stand before it; none without a server, or with several.
+    /// Returns the address of the server, for a proxy in front of it. Returns none without a server, or with several.
     #[must_use]
     pub fn address(&self) -> Option<std::net::SocketAddr> {
         let (_, rest) = self.server.split_once("://")?;
@@ -181,7 +181,7 @@ impl Space {
         authority.rsplit('@').next()?.parse().ok()
     }
 
-    /// Returns what a program that is given the URL must find in its environment.
+    /// Returns the environment variables that a program needs next to the URL.
     #[must_use]
     pub fn environment(&self) -> Vec<(&'static str, String)> {
         match self.place {
@@ -193,15 +193,15 @@ impl Space {
         }
     }
 
-    /// Opens the store in this process, to look at what others wrote.
+    /// Opens the store in this process, to read the records of other processes.
     ///
     /// # Panics
     ///
-    /// If the URL is refused.
+    /// If the URL is rejected.
     #[must_use]
     pub fn open(&self) -> Arc<dyn CheckpointStore> {
         match &self.place {
-            // A process cannot set its own environment, where the URL's credentials would come from.
+            // A process cannot set its own environment, which would contain the credentials for the URL.
             Place::Objects { client, prefix } => {
                 let store = S3Store::with_client(client.clone(), BUCKET, prefix, S3Options::default());
                 Arc::new(store.unwrap())
@@ -210,16 +210,16 @@ impl Space {
         }
     }
 
-    /// Opens the store through a proxy before its server, which it gives so much time for each answer.
+    /// Opens the store through a proxy in front of its server. `patience` is the time limit of each answer.
     ///
     /// # Panics
     ///
-    /// If the URL is refused.
+    /// If the URL is rejected.
     #[must_use]
     pub fn open_through(&self, proxy: &Proxy, patience: Duration) -> Arc<dyn CheckpointStore> {
         match &self.place {
             Place::Objects { prefix, .. } => {
-                // What it finds out about its server is not what such a test is about.
+                // The store's own checks of its server do not matter for such a test.
                 let options = S3Options::default().with_request_timeout(patience);
                 let options =
                     options.with_probe_rounds(NonZeroUsize::MIN).with_probe_writers(NonZeroUsize::MIN);
@@ -237,11 +237,11 @@ impl Space {
         }
     }
 
-    /// Opens a place for large values in the bucket or the database of the space.
+    /// Opens a store for large values in the bucket or the database of the space.
     ///
     /// # Panics
     ///
-    /// If the space is on a server of neither S3 nor Postgres.
+    /// If the space is on a server other than S3 or Postgres.
     #[must_use]
     pub fn bucket(&self, name: &str) -> Blobs {
         match &self.place {
@@ -256,11 +256,11 @@ impl Space {
         }
     }
 
-    /// Changes a byte in the body of a run's last record, behind the back of the store.
+    /// Changes a byte in the body of a run's last record, without the store.
     ///
     /// # Panics
     ///
-    /// If the run is not there, or the space is a folder of files.
+    /// If the run does not exist, or the space is a folder of files.
     pub async fn damage_last(&self, run: &RunKey) {
         match &self.place {
             Place::Folder if self.url.starts_with("sqlite:") => {
@@ -290,7 +290,7 @@ impl Space {
             Place::Streams { server, namespace } => streams::damage_last(server, namespace, run).await,
             Place::Keys { server, prefix } => {
                 let key = format!("{prefix}:{{{},{}}}", run.tenant, run.run);
-                // In a cluster, one of the servers has the key; the others say so.
+                // In a cluster, one of the servers has the key, and the others return an error.
                 for mut node in nodes(server).await {
                     let found: Result<Option<Vec<u8>>, _> =
                         redis::cmd("LINDEX").arg(&key).arg(-1).query_async(&mut node).await;
@@ -310,7 +310,7 @@ impl Space {
             Place::Objects { client, prefix } => {
                 let begin = format!("{prefix}/log/{}/{}/", run.tenant, run.run);
                 let listed = client.list_objects_v2().bucket(BUCKET).prefix(begin).send().await.unwrap();
-                // The newest is listed first, and the body of its last record is its end.
+                // The newest object is listed first, and ends with the body of its last record.
                 let newest = listed.contents()[0].key().unwrap();
                 let object = client.get_object().bucket(BUCKET).key(newest).send().await.unwrap();
                 let mut bytes = object.body.collect().await.unwrap().to_vec();
@@ -341,7 +341,7 @@ impl Space {
     }
 }
 
-/// What the environment says, or anything: a server for tests lets everyone in.
+/// The credentials of the environment, or any, because a test server accepts all.
 fn credentials() -> (String, String) {
     let said = |variable| std::env::var(variable).unwrap_or_else(|_| "test".to_owned());
     (said("AWS_ACCESS_KEY_ID"), said("AWS_SECRET_ACCESS_KEY"))
@@ -372,12 +372,12 @@ async fn remove_objects(client: &aws_sdk_s3::Client, prefix: &str) {
     }
 }
 
-/// Connects to every server that holds keys: the one, or the masters of its cluster.
+/// Connects to every server that stores keys: the single one, or the masters of its cluster.
 pub(crate) async fn nodes(server: &str) -> Vec<MultiplexedConnection> {
     let client = redis::Client::open(server).unwrap();
     let mut first = client.get_multiplexed_async_connection().await.unwrap();
     let slots = redis::cmd("CLUSTER").arg("SLOTS").query_async::<Vec<Vec<redis::Value>>>(&mut first).await;
-    // A server that is no cluster says so with an error.
+    // A server without cluster mode returns an error.
     let Ok(slots) = slots else { return vec![first] };
     let mut masters = Vec::new();
     for row in slots {
@@ -402,7 +402,7 @@ async fn remove_keys(node: &mut MultiplexedConnection, prefix: &str) {
         let mut scan = redis::cmd("SCAN");
         scan.arg(cursor).arg("MATCH").arg(format!("{prefix}:*")).arg("COUNT").arg(10_000);
         let (next, keys): (u64, Vec<String>) = scan.query_async(node).await.unwrap();
-        // One by one, as those of a cluster may be of different slots.
+        // One command per key, because keys of a cluster may be in different slots.
         for key in keys {
             redis::cmd("UNLINK").arg(key).query_async::<u64>(node).await.unwrap();
         }

@@ -14,7 +14,7 @@ async fn call(client: &Client, name: &str, body: &Value) -> Value {
     serde_json::from_slice(&reply.payload).unwrap()
 }
 
-/// Removes the streams of a namespace; there may be none.
+/// Removes the streams of a namespace, if there are any.
 pub(crate) async fn remove(server: &str, namespace: &str) {
     let client = async_nats::connect(server).await.unwrap();
     for kind in ["LOGS", "BEATS"] {

@@ -20,15 +20,15 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, PgConnection, Row as _};
 use tokio::task::spawn_blocking;
 
-/// The variables that hold the seed to repeat, and how many rounds to make.
+/// The environment variables for a seed to repeat, and for the number of rounds.
 const SEED: &str = "FERRATA_BANK_SEED";
 const ROUNDS: &str = "FERRATA_BANK_ROUNDS";
 
-/// How much a round does, and how much happens to it.
+/// The amount of work and the number of faults of a round.
 #[derive(Clone, Copy)]
 struct Size {
     accounts: u32,
-    /// Of three transfers each.
+    /// Number of runs, with three transfers each.
     runs: u32,
     processes: usize,
     blows: u32,
@@ -37,13 +37,13 @@ struct Size {
 const SMALL: Size = Size { accounts: 5, runs: 6, processes: 2, blows: 4 };
 const LARGE: Size = Size { accounts: 40, runs: 64, processes: 4, blows: 12 };
 
-/// What every account holds at first.
+/// Initial balance of every account.
 const BALANCE: u32 = 100;
 
-/// For how long a killed process counts as alive, in milliseconds: the least that a runtime takes.
+/// Time in milliseconds for which a killed process counts as alive: the minimum of a runtime.
 const TTL: u64 = 1_000;
 
-/// How long a round may take on a busy machine.
+/// Maximum time of a round on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 fn variable(name: &str) -> Option<u64> {
@@ -59,11 +59,11 @@ fn next(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// The accounts, as this process sees them.
+/// The accounts, read without the program.
 struct Bank<'a> {
     space: &'a Space,
     size: Size,
-    /// The server's own URL, and the schema with its dot; of a file, both are empty.
+    /// The URL of the server, and the schema with its dot. Both are empty for a file.
     server: String,
     schema: String,
 }
@@ -92,7 +92,7 @@ impl<'a> Bank<'a> {
         bank
     }
 
-    /// Carries statements out, and returns the first column of the last row, if there is one.
+    /// Executes statements. Returns the first column of the last row, if there is one.
     async fn ask(&self, sql: &str) -> Option<i64> {
         let sql = sqlx::raw_sql(AssertSqlSafe(sql.to_owned()));
         if self.server.is_empty() {
@@ -117,7 +117,7 @@ impl<'a> Bank<'a> {
         self.ask(&format!("SELECT count(*) FROM {}transfers", self.schema)).await
     }
 
-    /// What is wrong with the accounts, once all runs have ended.
+    /// Checks the accounts after all runs have ended. Returns the first error.
     async fn wrong(&self, store: &dyn CheckpointStore) -> Option<String> {
         let schema = &self.schema;
         let sum = self.ask(&format!("SELECT CAST(sum(balance) AS bigint) FROM {schema}accounts")).await;
@@ -145,13 +145,13 @@ fn runs(size: Size) -> impl Iterator<Item = RunKey> {
     (0..size.runs).map(|at| RunKey::try_from(format!("t{at}").as_str()).unwrap())
 }
 
-/// How many runs have completed.
+/// Number of completed runs.
 async fn completed(store: &dyn CheckpointStore, size: Size) -> u32 {
     let mut completed = 0;
     for run in runs(size) {
         let head = match store.head(&run).await {
             Ok(head) => head,
-            // Its connection was one of a server that was killed.
+            // The connection belonged to a server that was killed.
             Err(error) if error.is_retryable() => return 0,
             Err(error) => panic!("{error:?}"),
         };
@@ -167,7 +167,7 @@ async fn completed(store: &dyn CheckpointStore, size: Size) -> u32 {
     completed
 }
 
-/// One process, which ends with the value: a test that fails leaves none behind.
+/// A process that is killed when the value is dropped, so that a failed test leaves none.
 struct Process(Child);
 
 impl Process {
@@ -193,7 +193,7 @@ struct Game {
 }
 
 impl Game {
-    /// One round: what is wrong at its end.
+    /// Plays one round. Returns the first error at its end.
     async fn round(&self, space: &Space, random: &mut u64) -> Option<String> {
         let (bank, store, clock) = (Bank::open(space, self.size).await, space.open(), SystemClock::new());
         let proxy = space.address().map(|address| Proxy::start(address).unwrap());
@@ -201,7 +201,7 @@ impl Game {
         let mut processes: Vec<_> = (0..self.size.processes).map(|_| bank.spawn(&url, self.how)).collect();
         let deadline = clock.monotonic() + PATIENCE;
         for _ in 0..self.size.blows {
-            // Somewhere in the work, however long the processes take to come to it.
+            // Wait until work has been done, however long the processes take to start.
             let before = bank.transfers().await;
             while bank.transfers().await == before && completed(&*store, self.size).await < self.size.runs {
                 assert!(clock.monotonic() < deadline, "there was no transfer in {PATIENCE:?}");
@@ -211,7 +211,7 @@ impl Game {
             match (next(random) % 5, &proxy, &self.server) {
                 (0, Some(proxy), _) => proxy.cut(ConnectionCut::Reset),
                 (1, ..) => {
-                    // Longer than it counts as alive: another takes its runs, and it comes back.
+                    // Suspend it for longer than it counts as alive. Another process claims its runs, and then it continues.
                     processes[one].signal(Signal::STOP);
                     clock.sleep(Duration::from_millis(next(random) % (2 * TTL))).await;
                     processes[one].signal(Signal::CONT);
@@ -225,7 +225,7 @@ impl Game {
                     .await
                     .unwrap();
                 }
-                // The one before is killed as it is dropped.
+                // The assignment drops and so kills the previous process.
                 _ => processes[one] = bank.spawn(&url, self.how),
             }
         }
@@ -274,13 +274,12 @@ async fn every_transfer_in_sqlite_is_there_exactly_once() {
     is_right(StoreKind::Sqlite, 12).await;
 }
 
-/// 64 runs in four processes, on a server of their own that is killed like everybody else. The same transfers by nodes that commit for
-/// themselves are found out there, too.
+/// 64 runs in four processes, on their own server, which is also killed. The test also detects transfers by nodes without a transaction there.
 ///
 /// Guarantees: ONCE-1.
 #[tokio::test]
 async fn every_transfer_happens_once_despite_server_kills() {
-    // Transfers meet each other in both orders, and a deadlock is found after a second otherwise.
+    // Transfers conflict in both orders. By default, a deadlock is detected only after a second.
     let options = PostgresServerOptions::default().with_setting("deadlock_timeout", "20ms");
     let server = spawn_blocking(|| PostgresServer::start(options)).await.unwrap().unwrap();
     let kind = StoreKind::Server(Service::Postgres);
@@ -293,7 +292,7 @@ async fn every_transfer_happens_once_despite_server_kills() {
     println!("{}", found.expect_err("no round in 10 made a transfer twice"));
 }
 
-/// The same transfers by nodes that commit for themselves are found out: the check is worth something.
+/// The check detects transfers by nodes without a transaction.
 #[tokio::test]
 async fn transfers_without_a_transaction_are_found_out() {
     let game = Game { kind: StoreKind::Sqlite, size: SMALL, server: None, how: "write" };

@@ -16,26 +16,26 @@ use ferrata_test_servers::Service;
 use ferrata_testing::every_header;
 use ferrata_tests::{LAYERS, Space, StoreKind};
 
-/// How often the process is killed in one run of the test, on a disk of this machine and on a server.
+/// Number of kills in one test, on a local disk and on a server.
 const KILLS: u32 = 50;
 const KILLS_ON_SERVER: u32 = 12;
 
-/// And where each record is compressed and encrypted, which is not the store's doing.
+/// The same with compressed and encrypted records, which is independent of the store.
 const KILLS_IN_ENVELOPES: u32 = 6;
 
-/// For how long a killed process counts as alive, where the store cannot know better: what the test then waits for.
+/// Time for which a killed process counts as alive if the store cannot detect its death. The test waits this long.
 const SHORT: Duration = Duration::from_secs(1);
 
 /// The heartbeat lifetime of a process that is not killed: longer than any delay on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
 
-/// How long anything may take on a busy machine.
+/// Maximum time of any wait on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Which part of a calm run's time lies between the first work of a process and its kill, if that is to fall into work.
+/// A kill during work follows the first work of a process within a fourth of the time of an undisturbed run.
 const AT_WORK: u64 = 4;
 
-/// The variable that holds the seed to repeat.
+/// The environment variable for a seed to repeat.
 const SEED: &str = "FERRATA_KILL_SEED";
 
 fn seed() -> u64 {
@@ -57,13 +57,13 @@ fn next(state: &mut u64) -> u64 {
 /// One ledger, and the processes that write to it.
 struct Crew<'a> {
     space: &'a Space,
-    /// The store, as this process sees it.
+    /// The store, opened in this process.
     store: &'a dyn CheckpointStore,
     run: String,
     layers: Layers,
 }
 
-/// What is between the processes and the store.
+/// The layers between the processes and the store.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Layers {
     Off,
@@ -86,7 +86,7 @@ impl Crew<'_> {
         command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap()
     }
 
-    /// Has two processes drive the run, and tells what they say, in order.
+    /// Runs two processes on the run. Returns their outputs in sorted order.
     fn meet(&self) -> [String; 2] {
         let (a, b) = (self.spawn(LONG), self.spawn(LONG));
         let mut results = [finish(a), finish(b)];
@@ -103,11 +103,11 @@ impl Crew<'_> {
         RunKey::try_from(self.run.as_str()).unwrap()
     }
 
-    /// Waits until a process has done something, or has ended.
+    /// Waits until a process has done some work, or has exited.
     async fn works(&self, child: &mut Child) {
         let (before, clock) = (self.lines().len(), SystemClock::new());
         while self.lines().len() == before && child.try_wait().unwrap().is_none() {
-            assert!(clock.monotonic() < PATIENCE, "{}: a process does nothing", self.run);
+            assert!(clock.monotonic() < PATIENCE, "{}: a process does no work", self.run);
             clock.sleep(Duration::from_millis(1)).await;
         }
     }
@@ -128,18 +128,18 @@ impl Crew<'_> {
         }
     }
 
-    /// Checks that the store has nothing of a state, and that each record is encrypted.
+    /// Checks that the store contains no plain text of a state, and that each record is encrypted.
     async fn holds_nothing_in_the_clear(&self) {
         let head = self.store.head(&self.key()).await.unwrap().unwrap();
         for seq in head.first.get()..=head.seq.get() {
             let records = self.store.load(&self.key(), At::Seq(Seq::new(seq))).await.unwrap().unwrap();
             let body = &records.last().unwrap().body;
-            assert_eq!((body[0], body[2] & 2), (0xFE, 2), "{}: record {seq} is in the clear", self.run);
+            assert_eq!((body[0], body[2] & 2), (0xFE, 2), "{}: record {seq} is not encrypted", self.run);
             assert!(!body.windows(6).any(|part| part == b"again@"), "{}: record {seq}", self.run);
         }
     }
 
-    /// What the log says has ended, as `node visit`.
+    /// The ended activations in the log, as `node visit`.
     async fn recorded(&self) -> HashSet<String> {
         let mut ended = HashSet::new();
         if self.store.head(&self.key()).await.unwrap().is_none() {
@@ -162,13 +162,13 @@ fn finish(child: Child) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// Whether a node's work must never be repeated.
+/// Whether a node is `External`.
 fn is_external(activation: &str) -> bool {
     activation.starts_with("pay ") || activation.starts_with("last ")
 }
 
-/// Lets a run come to its end. Returns the end, and how long it takes here and now in microseconds: kills fall into that time,
-/// however slow machine and store are.
+/// Drives a run to its end without faults. Returns the end and the duration in microseconds. Kills are spread over that duration, however slow
+/// machine and store are.
 fn calm(space: &Space, store: &dyn CheckpointStore, layers: Layers) -> (String, u64) {
     let clock = SystemClock::new();
     let wanted = finish(Crew { space, store, run: "calm".to_owned(), layers }.spawn(LONG));
@@ -190,7 +190,7 @@ async fn kill_again_and_again(space: &Space, layers: Layers, seed: u64, all: u32
         let crew = Crew { space, store, run: format!("r{runs}"), layers };
         let run = &crew.run;
         runs += 1;
-        // What was recorded at each kill, and how long the ledger was.
+        // The recorded activations at each kill, and the length of the ledger.
         let mut before: Vec<(HashSet<String>, usize)> = Vec::new();
         let result = loop {
             let mut child = crew.spawn(SHORT);
@@ -200,7 +200,7 @@ async fn kill_again_and_again(space: &Space, layers: Layers, seed: u64, all: u32
                     told => break told.to_owned(),
                 }
             }
-            // One falls anywhere, the next into work: the machine may become busier than it was for a calm run.
+            // Alternate kills at any time with kills during work, because the machine may be slower now than in the undisturbed run.
             let mut moment = next(&mut random) % calm_micros;
             if kills % 2 == 1 {
                 crew.works(&mut child).await;
@@ -219,7 +219,7 @@ async fn kill_again_and_again(space: &Space, layers: Layers, seed: u64, all: u32
             killed_at_work += u32::from(!lines.is_empty());
             before.push((crew.recorded().await, lines.len()));
         };
-        assert_eq!(result, wanted, "seed {seed}, {run}: the end differs from that of a calm run");
+        assert_eq!(result, wanted, "seed {seed}, {run}: the end differs from that of an undisturbed run");
         if layers == Layers::On {
             crew.holds_nothing_in_the_clear().await;
         }
@@ -235,19 +235,19 @@ async fn kill_again_and_again(space: &Space, layers: Layers, seed: u64, all: u32
             assert_eq!(
                 *keys.entry(activation).or_insert(key),
                 key,
-                "seed {seed}, {run}: another key for `{activation}`"
+                "seed {seed}, {run}: `{activation}` has another key"
             );
             let first = seen.insert(activation);
             assert!(
                 first || !is_external(activation),
-                "seed {seed}, {run}: `{activation}` must not be repeated and was"
+                "seed {seed}, {run}: `{activation}` must not be repeated, but was"
             );
         }
     }
     println!(
         "{kills} kills in {runs} runs, {killed_at_work} of them at work; a calm run took {calm_micros} µs"
     );
-    assert!(killed_at_work >= all / 2, "seed {seed}: kills that fall into work came before there was any");
+    assert!(killed_at_work >= all / 2, "seed {seed}: the kills came before any work");
 }
 
 async fn meet(kind: impl Into<StoreKind>, rounds: u32) {
@@ -266,7 +266,7 @@ async fn meet_again_and_again(space: &Space, seed: u64, rounds: u32) {
         crew.kill(first).await;
         let mut results = crew.meet();
         if results == [HELD, HELD] {
-            // What the killed process had sent came to the server after all, so that it counted as alive once more.
+            // A late request of the killed process reached the server, so that it counted as alive again.
             crew.counts_as_dead().await;
             results = crew.meet();
         }
@@ -276,7 +276,7 @@ async fn meet_again_and_again(space: &Space, seed: u64, rounds: u32) {
         let mut seen = HashSet::new();
         assert!(
             lines.iter().filter(|line| is_external(line)).all(|line| seen.insert(line)),
-            "seed {seed}, round {round}: an effect that must not be repeated was: {lines:?}"
+            "seed {seed}, round {round}: an `External` effect was repeated: {lines:?}"
         );
     }
 }
@@ -305,7 +305,7 @@ macro_rules! on {
 on!(files, None, KILLS, 10);
 on!(sqlite, StoreKind::Sqlite, KILLS_ON_SERVER, 5);
 
-/// Over three stores, two of which joined later.
+/// Over three shards, two of which were added later.
 mod shards {
     use super::*;
 
@@ -327,7 +327,7 @@ mod shards {
     }
 }
 
-/// With each record compressed and encrypted.
+/// With compressed and encrypted records.
 macro_rules! in_envelopes {
     ($store:ident, $service:expr, $kills:expr) => {
         mod $store {

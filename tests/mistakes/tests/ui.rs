@@ -2,13 +2,13 @@
 
 use std::process::Command;
 
-/// What `trybuild` gives to the compiler. By itself it builds the dependencies without the last of these, and again with it for the cases.
+/// Compiler flags that `trybuild` uses. `trybuild` builds the dependencies without the last of these flags, and then the cases with it.
 const FLAGS: (&str, &str) = (
     "CARGO_ENCODED_RUSTFLAGS",
     "--cfg\u{1f}trybuild\u{1f}--verbose\u{1f}-A\u{1f}dead_code\u{1f}--diagnostic-width=140",
 );
 
-/// Runs itself in a process with the flags, as a process cannot set variables of its own.
+/// Runs this test again in a process with the flags, because a process cannot set its own environment.
 #[test]
 fn mistakes_are_explained() {
     if std::env::var(FLAGS.0).is_ok_and(|flags| flags == FLAGS.1) {

@@ -17,7 +17,7 @@ use ferrata_testing::every_header;
 use ferrata_tests::Space;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long anything may take on a busy machine.
+/// Maximum time of any wait on a busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(300);
 
 /// SplitMix64.
@@ -32,7 +32,7 @@ impl Dice {
         (z ^ (z >> 31)) % most
     }
 
-    /// A clock that is off by up to five minutes.
+    /// A clock error of up to five minutes.
     pub(crate) fn skew(&mut self) -> i64 {
         i64::try_from(self.below(600_000)).unwrap() - 300_000
     }
@@ -41,7 +41,7 @@ impl Dice {
 /// One process.
 pub(crate) struct Member {
     child: Child,
-    /// What it has printed.
+    /// The lines that it has printed.
     said: Arc<Mutex<Vec<String>>>,
 }
 
@@ -67,15 +67,15 @@ impl Member {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Kills it at once.
+    /// Kills it with SIGKILL.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Has it let its runs go, and waits until it has ended well.
+    /// Asks it to shut down, and waits until it has exited successfully.
     pub(crate) async fn leave(mut self) {
-        // Before its first word it may not listen to signals yet.
+        // Before its first line, it may not handle signals yet.
         until("its first word", async || (!self.said().is_empty()).then_some(())).await;
         self.signal(Signal::TERM);
         let status = until("a process that was asked to end", async || self.child.try_wait().unwrap()).await;
@@ -90,18 +90,18 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // A test that failed leaves nobody behind; who has ended already cannot be killed.
+        // A failed test leaves no process. The kill fails if the process has exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Waits until there is something, and fails if it takes too long.
+/// Polls until `look` returns a value, and fails if that takes too long.
 pub(crate) async fn until<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
     until_or(look, async || what.to_owned()).await
 }
 
-/// As [`until`], and asks what there is to tell if nothing comes.
+/// Like [`until`]. On failure, the message contains the text that `tell` returns.
 pub(crate) async fn until_or<T>(
     mut look: impl AsyncFnMut() -> Option<T>,
     tell: impl AsyncFn() -> String,
@@ -112,7 +112,7 @@ pub(crate) async fn until_or<T>(
             return found;
         }
         if clock.monotonic() >= LONG {
-            panic!("{}: nothing came of it in {LONG:?}", tell().await);
+            panic!("{}: no result within {LONG:?}", tell().await);
         }
         clock.sleep(Duration::from_millis(10)).await;
     }
@@ -126,18 +126,18 @@ pub(crate) struct Done {
     key: String,
 }
 
-/// What was recorded at some moment, and how long the ledger was then.
+/// The recorded activations at some moment, and the length of the ledger then.
 pub(crate) struct Moment {
     recorded: BTreeMap<String, BTreeSet<String>>,
     lines: usize,
 }
 
-/// How much a test may ask of a store: the server that stands for S3 is written in Python, and answers a hundred times slower.
+/// The load that a store can handle. The server that stands in for S3 is written in Python, and a hundred times slower.
 #[derive(Clone, Copy)]
 pub(crate) struct Size {
-    /// How long a process counts as alive after a heartbeat.
+    /// Validity of a heartbeat.
     pub(crate) ttl: Duration,
-    /// How many runs each process starts.
+    /// Number of runs that each process starts.
     pub(crate) runs: u32,
 }
 
@@ -152,12 +152,12 @@ impl Size {
 
 pub(crate) struct Crew<'a> {
     pub(crate) space: &'a Space,
-    /// The store's URL as the processes see it.
+    /// The URL of the store for the processes.
     pub(crate) url: String,
     pub(crate) ttl: Duration,
-    /// The store, as this process sees it.
+    /// The store, opened in this process.
     pub(crate) store: Arc<dyn CheckpointStore>,
-    /// Answers what is in doubt; drives nothing.
+    /// Resolves unknown outcomes, and drives no runs.
     operator: Runtime,
 }
 
@@ -172,7 +172,7 @@ impl<'a> Crew<'a> {
         self.space.folder().join("ledger")
     }
 
-    /// Starts a process that starts so many runs.
+    /// Starts a process that starts `runs` runs.
     pub(crate) fn spawn(&self, url: &str, skew: i64, prefix: &str, runs: u32) -> Member {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fleet"));
         command.arg(url).arg(self.ledger()).arg(self.ttl.as_millis().to_string());
@@ -185,7 +185,7 @@ impl<'a> Crew<'a> {
         let text = std::fs::read_to_string(self.ledger()).unwrap_or_default();
         let parse = |line: &str| {
             let words: Vec<&str> = line.split(' ').collect();
-            let [run, node, visit, key] = *words else { panic!("a torn line: {line}") };
+            let [run, node, visit, key] = *words else { panic!("an incomplete line: {line}") };
             Done { run: run.to_owned(), activation: format!("{node} {visit}"), key: key.to_owned() }
         };
         text.lines().map(parse).collect()
@@ -199,7 +199,7 @@ impl<'a> Crew<'a> {
         retried(async || every_header(&*self.store, run).await).await
     }
 
-    /// Reads what is recorded. The ledger is read first: what is in it and not yet recorded may be repeated.
+    /// Reads the recorded activations. Reads the ledger first, because an activation that is in it and not yet recorded may be repeated.
     pub(crate) async fn moment(&self) -> Moment {
         let mut recorded = BTreeMap::new();
         for head in self.heads().await {
@@ -208,7 +208,7 @@ impl<'a> Crew<'a> {
         Moment { recorded, lines: self.done().len() }
     }
 
-    /// Answers from the ledger what became of effects that must not be repeated.
+    /// Resolves unknown outcomes of `External` effects from the ledger.
     async fn resolve(&self, run: &RunKey) -> Result<()> {
         for question in self.operator.questions(run).await? {
             assert_eq!(question.kind, QuestionKind::Doubt);
@@ -230,12 +230,12 @@ impl<'a> Crew<'a> {
         Ok(())
     }
 
-    /// Waits until so many runs have completed, and answers what is asked meanwhile.
+    /// Waits until `runs` runs have completed, and resolves unknown outcomes in between.
     pub(crate) async fn complete(&self, runs: usize) {
         until("all runs", async || self.is_complete(runs).await.then_some(())).await;
     }
 
-    /// Whether so many runs have completed; answers what is asked.
+    /// Whether `runs` runs have completed. Resolves unknown outcomes.
     pub(crate) async fn is_complete(&self, runs: usize) -> bool {
         let heads = self.heads().await;
         for head in heads.iter().filter(|head| head.status == RunStatus::Interrupted) {
@@ -248,8 +248,8 @@ impl<'a> Crew<'a> {
         heads.iter().filter(|head| head.status == RunStatus::Completed).count() >= runs
     }
 
-    /// Checks ledger and logs of all runs: what was recorded did not run again after any of the moments, what must not be repeated
-    /// was not, keys are stable, and at any time one executor had each run.
+    /// Checks the ledger and the logs of all runs. Recorded work did not run again after any of the moments. `External` work was not repeated without
+    /// permission. Keys are stable. Each run had one owner at any time.
     pub(crate) async fn check(&self, moments: &[Moment]) {
         let (mut keys, mut paid) = (HashMap::new(), BTreeSet::new());
         for (at, done) in self.done().into_iter().enumerate() {
@@ -260,9 +260,9 @@ impl<'a> Crew<'a> {
                 assert!(!again, "{place:?} was recorded and ran again");
             }
             let key = keys.entry(place.clone()).or_insert_with(|| done.key.clone());
-            assert_eq!(*key, done.key, "another key for {place:?}");
+            assert_eq!(*key, done.key, "{place:?} has another key");
             if done.activation.starts_with("pay ") {
-                assert!(paid.insert(place.clone()), "{place:?} must not be repeated and was");
+                assert!(paid.insert(place.clone()), "{place:?} must not be repeated, but was");
             }
         }
         for head in self.heads().await {
@@ -290,25 +290,29 @@ async fn retried<T>(mut call: impl AsyncFnMut() -> Result<T>) -> T {
     .await
 }
 
-/// What headers say has ended, as `node visit`.
+/// The ended activations in these headers, as `node visit`.
 fn ended(headers: &[RecordHeader]) -> BTreeSet<String> {
     let nodes = headers.iter().filter(|header| header.kind == RecordKind::Node);
     nodes.map(|header| format!("{} {}", header.node.as_ref().unwrap(), header.visit.unwrap())).collect()
 }
 
-/// Checks that a log is one line, and that each stretch of it is of the executor that claimed it.
+/// Checks that a log has a single history, and that the owner of each part is the process that claimed it.
 fn one_owner(headers: &[RecordHeader], run: &RunKey) {
     let (mut before, mut holder, mut epoch) = (None, None, None);
     for (at, header) in headers.iter().enumerate() {
-        assert_eq!((header.seq.get(), header.prev), (at as u64, before), "{run}: the log is one line");
+        assert_eq!(
+            (header.seq.get(), header.prev),
+            (at as u64, before),
+            "{run}: the log must have a single history"
+        );
         match header.kind {
             RecordKind::Start | RecordKind::Claim => {
-                assert!(Some(header.epoch) > epoch, "{run}: record {at} claims an epoch of before");
+                assert!(Some(header.epoch) > epoch, "{run}: record {at} claims an old epoch");
                 holder = header.owner;
             }
             _ => assert_eq!(Some(header.epoch), epoch, "{run}: record {at}"),
         }
-        assert!(header.owner.is_none() || header.owner == holder, "{run}: record {at} is another's");
+        assert!(header.owner.is_none() || header.owner == holder, "{run}: record {at} has another owner");
         (before, epoch) = (Some(header.id), Some(header.epoch));
     }
 }

@@ -17,7 +17,7 @@ pub(crate) async fn killed(space: &Space, dice: &mut Dice) {
     let victim = crew.spawn(&crew.url, dice.skew(), "victim", runs);
     let others = ["b", "c"].map(|name| crew.spawn(&crew.url, dice.skew(), name, runs));
     let clock = SystemClock::new();
-    // Somewhere in its work, by what it has done.
+    // Wait for a random amount of its work.
     let lines = 1 + usize::try_from(dice.below(u64::from(runs) * 12)).unwrap();
     until("work of the victim", async || (ours(&crew) >= lines).then_some(())).await;
     victim.kill();
@@ -27,7 +27,7 @@ pub(crate) async fn killed(space: &Space, dice: &mut Dice) {
         crew.heads().await.into_iter().filter(|head| head.run.run.as_str().starts_with("victim")).collect();
     let again = crew.spawn(&crew.url, dice.skew(), "victim", runs);
     until("claims of the orphans", async || {
-        // The last record of one may have been under way to the server when its process was killed: such a run needs no claim.
+        // The last record of a run may have reached the server although its process was killed. Such a run needs no claim.
         let heads = crew.heads().await;
         let is_open = |run: &RunKey| heads.iter().any(|head| head.run == *run && !head.status.is_finished());
         for head in orphans.iter().filter(|head| head.status == RunStatus::InProgress) {

@@ -22,7 +22,7 @@ use ferrata_tests::{Space, StoreKind};
 
 use self::crew::Dice;
 
-/// Plays a test in spaces of its own, with chance from a seed that is printed.
+/// Runs a test in its own spaces, with random numbers from a seed that is printed.
 async fn play(kind: impl Into<StoreKind>, test: impl AsyncFn(&Space, &mut Dice)) {
     let kind = kind.into();
     let server = match kind {
@@ -32,10 +32,10 @@ async fn play(kind: impl Into<StoreKind>, test: impl AsyncFn(&Space, &mut Dice))
     play_at(kind, &server, test).await;
 }
 
-/// The same, on a server of its own.
+/// The same, on its own server.
 async fn play_at(kind: impl Into<StoreKind>, server: &str, test: impl AsyncFn(&Space, &mut Dice)) {
     let kind = kind.into();
-    // The server that stands for S3 works for one at a time.
+    // The server that stands in for S3 can serve only one test at a time.
     static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
     let _alone = if kind == StoreKind::Server(Service::S3) { Some(ALONE.lock().await) } else { None };
     let round = async |seed: u64| {
@@ -45,7 +45,7 @@ async fn play_at(kind: impl Into<StoreKind>, server: &str, test: impl AsyncFn(&S
     rounds(round).await;
 }
 
-/// Plays as many rounds as are asked for, each with a seed that is printed.
+/// Plays the requested number of rounds, each with a seed that is printed.
 async fn rounds(round: impl AsyncFn(u64)) {
     let number = |name| std::env::var(name).ok().map(|text: String| text.parse::<u64>().unwrap());
     let rounds = number("FERRATA_FLEET_ROUNDS").unwrap_or(1);
@@ -142,7 +142,7 @@ async fn deadlocks_and_serialization_failures_lose_nothing() {
     play(Some(Service::Postgres), outages::refusals).await;
 }
 
-/// Places of queues, for a few seconds on the stores on which most services are.
+/// Slots of queues, for a few seconds on the stores of most services.
 mod places {
     use super::*;
 

@@ -16,14 +16,14 @@ use tokio::task::{JoinSet, spawn_blocking};
 use super::crew::{Crew, Dice, Size, until};
 use super::play_at;
 
-/// How often a server is killed.
+/// Number of kills of a server.
 const KILLS: u32 = 3;
 
-/// How many faults of the network, or refused statements, a test has to outlive.
+/// Number of network faults, or of refused statements, that a test must survive.
 const FAULTS: usize = 3;
 const REFUSED: i64 = 20;
 
-/// What kills a server and starts it again.
+/// A function that kills a server and restarts it.
 type Fell = Arc<dyn Fn() + Send + Sync>;
 
 pub(crate) async fn postgres() {
@@ -38,7 +38,7 @@ pub(crate) async fn postgres() {
     spawn_blocking(move || drop(fell)).await.unwrap();
 }
 
-/// With `appendfsync always`: with `everysec`, what is lost is the last second, as the documentation says.
+/// With `appendfsync always`, because `everysec` may lose the last second, as documented.
 pub(crate) async fn redis() {
     let options = RedisServerOptions::default().with_appendfsync(AppendFsync::Always);
     let server = spawn_blocking(|| RedisServer::start(options)).await.unwrap().unwrap();
@@ -51,7 +51,7 @@ pub(crate) async fn redis() {
     spawn_blocking(move || drop(fell)).await.unwrap();
 }
 
-/// Kills the server again and again while three processes work.
+/// Kills the server repeatedly while three processes work.
 async fn outlive(space: &Space, dice: &mut Dice, fell: &Fell) {
     let Size { ttl, runs } = Size::of(space);
     let crew = Crew::new(space, ttl).await;
@@ -74,7 +74,7 @@ async fn outlive(space: &Space, dice: &mut Dice, fell: &Fell) {
     }
 }
 
-/// Cuts, resets and delays requests of two processes, and of one of them for longer than it may be silent.
+/// Cuts, resets and delays requests of two processes. One process is delayed for longer than its heartbeat is valid.
 pub(crate) async fn network(space: &Space, dice: &mut Dice) {
     let Size { ttl, runs } = Size::of(space);
     let crew = Crew::new(space, ttl).await;
@@ -90,7 +90,7 @@ pub(crate) async fn network(space: &Space, dice: &mut Dice) {
         let (mut dice, clock) = (Dice(seed), SystemClock::new());
         let mut armed = 0;
         while !over.load(Ordering::Relaxed) {
-            // The next one comes some requests after the last: a network that is as bad for those who ask rarely.
+            // The next fault follows some requests after the last one, so that rare requests meet as many faults.
             if bad.done().len() == armed {
                 let place = FaultPosition::ALL[usize::try_from(dice.below(4)).unwrap()];
                 let act = match dice.below(8) {
@@ -108,7 +108,7 @@ pub(crate) async fn network(space: &Space, dice: &mut Dice) {
     });
     let mut expected = 3 * runs as usize;
     crew.complete(expected).await;
-    // How many requests some runs make is not fixed: there are more runs until the network was bad enough.
+    // The number of requests of a run varies, so start more runs until enough faults have happened.
     while proxy.done().len() < FAULTS {
         members.push(crew.spawn(&url, dice.skew(), &format!("d{expected}"), runs));
         expected += runs as usize;
@@ -124,7 +124,7 @@ pub(crate) async fn network(space: &Space, dice: &mut Dice) {
     }
 }
 
-/// Every tenth statement that writes fails as if it had met another transaction, in turn as a deadlock and as a serialization failure.
+/// Every tenth writing statement fails as if it had conflicted with another transaction: alternately as a deadlock and as a serialization failure.
 pub(crate) async fn refusals(space: &Space, dice: &mut Dice) {
     let Size { ttl, runs } = Size::of(space);
     let crew = Crew::new(space, ttl).await;
@@ -166,7 +166,7 @@ pub(crate) async fn refusals(space: &Space, dice: &mut Dice) {
         if refused >= REFUSED {
             break;
         }
-        // Many runs may share a statement: there are more of them until enough were refused.
+        // Many runs may share a statement, so start more runs until enough statements were refused.
         members.push(crew.spawn(&crew.url, dice.skew(), &format!("d{expected}"), runs));
         expected += runs as usize;
     }

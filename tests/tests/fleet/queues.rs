@@ -16,31 +16,31 @@ use rustix::process::Signal;
 
 use super::crew::{Dice, Member, until, until_or};
 
-/// What the program declares.
+/// The limits that the program declares.
 const MAILS: usize = 4;
 const KEYS: usize = 3;
 const GPUS: usize = 2;
 const CALLS_PER_SECOND: i64 = 50;
 const BURST: i64 = 3;
 
-/// Longer than any game, so that no run becomes more urgent by its wait.
+/// Longer than any test, so that no run becomes more urgent by waiting.
 const AGEING: Duration = Duration::from_secs(86_400);
 
-/// How long a call may come after its place was given, on a busy machine.
+/// Maximum delay between a grant and its call, on a busy machine.
 const SLACK_MS: i64 = 1_500;
 
-/// How much is played.
+/// The amount of work and faults.
 #[derive(Clone, Copy)]
 struct Much {
     runs: u32,
     blows: u32,
-    /// How long a process counts as alive after a heartbeat.
+    /// Validity of a heartbeat.
     ttl: Duration,
 }
 
 const LITTLE: Much = Much { runs: 24, blows: 3, ttl: Duration::from_millis(1_500) };
 const MORE: Much = Much { runs: 120, blows: 14, ttl: Duration::from_millis(1_500) };
-/// For the server that stands for S3.
+/// For the server that stands in for S3.
 const SLOW: Much = Much { runs: 10, blows: 3, ttl: Duration::from_secs(6) };
 
 const PROCESSES: usize = 4;
@@ -60,7 +60,7 @@ struct Game<'a> {
     much: Much,
     is_skewed: bool,
     rest: Duration,
-    /// How many places of `mail` a key may have.
+    /// Maximum number of slots of `mail` per key.
     per_key: usize,
 }
 
@@ -79,7 +79,7 @@ impl Game<'_> {
         Member::begin(command.envs(self.space.environment()))
     }
 
-    /// Writes what was done to a process, between the lines of the others.
+    /// Records an action of the test between the lines of the processes.
     fn note(&self, at: i64, process: u32, what: &str) {
         let mut file = std::fs::OpenOptions::new().append(true).create(true).open(self.ledger()).unwrap();
         let line = format!("{at} {process} {what} - -\n");
@@ -90,27 +90,27 @@ impl Game<'_> {
         let text = std::fs::read_to_string(self.ledger()).unwrap_or_default();
         let parse = |line: &str| {
             let words: Vec<&str> = line.split(' ').collect();
-            let [at, process, what, place, run] = *words else { panic!("a torn line: {line}") };
+            let [at, process, what, place, run] = *words else { panic!("an incomplete line: {line}") };
             let (at, process) = (at.parse().unwrap(), process.parse().unwrap());
             Line { at, process, what: what.to_owned(), place: place.to_owned(), run: run.to_owned() }
         };
         text.lines().map(parse).collect()
     }
 
-    /// Kills or suspends one of them.
+    /// Kills or suspends one of the processes.
     async fn strike(&self, members: &mut Vec<Member>, dice: &mut Dice) {
         let clock = SystemClock::new();
         let one = usize::try_from(dice.below(PROCESSES as u64)).unwrap();
         if dice.below(2) == 0 {
             let member = members.swap_remove(one);
-            // Others may come to its places before this process comes to write: what counts is when it was killed.
+            // Other processes may get its slots before this line is written, so use the time of the kill.
             let (id, at) = (member.id(), clock.now().unix_ms());
             member.kill();
             self.note(at, id, "killed");
             members.push(self.spawn(dice));
             return;
         }
-        // For a moment, or for longer than it counts as alive.
+        // Suspend it for a moment, or for longer than its heartbeat is valid.
         let ttl = u64::try_from(self.much.ttl.as_millis()).unwrap();
         members[one].signal(Signal::STOP);
         clock.sleep(Duration::from_millis(dice.below(2 * ttl))).await;
@@ -145,7 +145,7 @@ async fn contended(space: &Space, dice: &mut Dice, much: Much) {
     let per_key = if dice.below(2) == 0 { MAILS } else { MAILS - 1 };
     let game = Game { space, much, is_skewed, rest, per_key };
     let store = space.open();
-    // The queue is paused until all runs stand in its line: their order is known then.
+    // The queue is paused until all runs wait in it, so that their order is known.
     let runtime = Runtime::builder_with(space.open()).build().await.unwrap();
     let (places, per_key) = (u32::try_from(MAILS).unwrap(), u32::try_from(game.per_key).unwrap());
     let mail = runtime.queue("mail").at_once(places).at_once_per_key(per_key).aging(AGEING);
@@ -156,7 +156,7 @@ async fn contended(space: &Space, dice: &mut Dice, much: Much) {
     until("all in the line", all_wait).await;
     mail.unpause().await.unwrap();
     for blow in 1..=much.blows {
-        // At some moment of the work, by what was done.
+        // Wait for a random amount of work.
         let all = u64::from(much.runs) * 4;
         let lines =
             usize::try_from(all * u64::from(blow) / u64::from(much.blows + 1) + dice.below(8)).unwrap();
@@ -170,7 +170,7 @@ async fn contended(space: &Space, dice: &mut Dice, much: Much) {
     judge(&game.lines(), &game);
 }
 
-/// Tells what has not ended, and how the queues stand.
+/// Describes the active runs and the queues.
 async fn standing(runtime: &Runtime, store: &dyn CheckpointStore) -> String {
     let page = store.runs(&RunQuery::default(), Page::first(Page::MAX)).await.unwrap();
     let open: Vec<_> = page.items.iter().filter(|head| head.status != RunStatus::Completed).collect();
@@ -181,7 +181,7 @@ async fn standing(runtime: &Runtime, store: &dyn CheckpointStore) -> String {
     format!("{open:#?} {queues:#?}")
 }
 
-/// Checks what was promised, by the ledger alone.
+/// Checks the guarantees by the ledger alone.
 fn judge(lines: &[Line], game: &Game<'_>) {
     let doubts = doubts(lines, game.much.ttl);
     let late = lines.iter().filter(|line| line.what == "late").count();
@@ -195,7 +195,7 @@ fn judge(lines: &[Line], game: &Game<'_>) {
     for line in lines {
         let is_doubtful = in_doubt(line.process, line.at);
         match (&*line.what, &*line.place) {
-            // One that was suspended may say so of a run that has ended elsewhere.
+            // A suspended process may record this for a run that has ended in another process.
             ("enter", "mail") if !is_doubtful => drop(mails.insert(&line.run)),
             ("leave", "mail") => drop(mails.remove(&line.run)),
             ("enter", "gpu") => {
@@ -212,23 +212,23 @@ fn judge(lines: &[Line], game: &Game<'_>) {
         most = (most.0.max(mails.len()), most.1.max(inside));
         assert!(
             inside <= GPUS,
-            "at {}: {:?} are inside; doubts are {doubts:?}, and of theirs is written: {:#?}",
+            "at {}: {:?} hold slots; the doubtful times are {doubts:?}, with these lines: {:#?}",
             line.at,
             gpus.keys(),
             lines.iter().filter(|line| gpus.keys().any(|(_, run)| **run == line.run)).collect::<Vec<_>>(),
         );
-        assert!(mails.len() <= MAILS, "at {}: {mails:?} were let in", line.at);
+        assert!(mails.len() <= MAILS, "at {}: {mails:?} hold slots", line.at);
         let most_of_key =
             (0..KEYS).map(|key| mails.iter().filter(|run| number_of(run) % KEYS == key).count()).max();
-        assert!(most_of_key <= Some(game.per_key), "at {}: {mails:?} were let in", line.at);
+        assert!(most_of_key <= Some(game.per_key), "at {}: {mails:?} hold slots", line.at);
     }
     println!(
         "{} lines, at most {most:?} inside, {late} doubts, {excepted} lines with one that counts as dead inside; clocks are {}",
         lines.len(),
         if game.is_skewed { "wrong" } else { "right" },
     );
-    assert_eq!(came.len(), game.much.runs as usize, "each had its turn");
-    // One is at work again only where its process was killed, or suspended.
+    assert_eq!(came.len(), game.much.runs as usize, "each run must get its slot");
+    // A run starts again only if its process was killed or suspended.
     let blows = 1 + game.much.blows as usize + late;
     assert!(came.values().all(|times| *times <= blows), "{came:?}");
     let repeated = came.values().filter(|times| **times > 1).count();
@@ -264,7 +264,7 @@ fn judge_order(lines: &[Line], game: &Game<'_>) {
     let (urgent, key) = (|run: &usize| run % 2 == 1, |run: &usize| run % KEYS);
     for (at, run) in order.iter().enumerate() {
         let passed = order[at + 1..].iter().filter(|later| urgent(later) && !urgent(run)).count();
-        assert!(passed < MAILS, "run-{run} was let in before {passed} that are more urgent: {order:?}");
+        assert!(passed < MAILS, "run-{run} got its slot before the more urgent {passed}: {order:?}");
     }
     for is_urgent in [true, false] {
         let mut let_in = [0_usize; KEYS];
@@ -276,14 +276,14 @@ fn judge_order(lines: &[Line], game: &Game<'_>) {
             let ahead = let_in[key(run)].saturating_sub(waiting.unwrap_or(usize::MAX));
             assert!(
                 ahead <= 1 + MAILS,
-                "key-{} is {ahead} turns ahead of one that waits: {order:?}",
+                "key-{} is {ahead} grants ahead of a waiting key: {order:?}",
                 key(run)
             );
         }
     }
 }
 
-/// When processes were dead, or may have counted as dead though they were not, with the time after it in which their heartbeat tells them.
+/// The periods in which processes were dead, or may have counted as dead. They end when the heartbeat tells the process.
 fn doubts(lines: &[Line], ttl: Duration) -> BTreeMap<u32, Vec<(i64, i64)>> {
     let ttl = i64::try_from(ttl.as_millis()).unwrap();
     let mut doubts = BTreeMap::<u32, Vec<(i64, i64)>>::new();

@@ -15,7 +15,7 @@ use super::crew::{Crew, Dice, LONG};
 
 const RUNS: usize = 8;
 
-/// What a process has that will not get through its nodes.
+/// A resource that only the dying process has: with it, nodes never end.
 struct Dying;
 
 fn graph() -> Graph<Context> {
@@ -59,7 +59,7 @@ pub(crate) async fn both(space: &Space, _dice: &mut Dice) {
         match tried.unwrap() {
             (run, Ok(true)) => won.push(run),
             (_, Ok(false)) => {}
-            // Ended by the one who won, or held by it.
+            // The run was ended by the winner, or is still owned by it.
             (_, Err(error)) => {
                 assert!(matches!(error.kind(), ErrorKind::Conflict | ErrorKind::WrongStatus), "{error:?}");
             }
@@ -68,7 +68,7 @@ pub(crate) async fn both(space: &Space, _dice: &mut Dice) {
     won.sort();
     let mut wanted = runs.clone();
     wanted.sort();
-    assert_eq!(won, wanted, "each run was taken once");
+    assert_eq!(won, wanted, "each run must be claimed once");
     crew.complete(RUNS).await;
     for run in &runs {
         let claims = crew.headers(run).await.iter().filter(|header| header.kind == RecordKind::Claim).count();
@@ -76,7 +76,7 @@ pub(crate) async fn both(space: &Space, _dice: &mut Dice) {
     }
 }
 
-/// Starts runs in a process that ends in the middle of them: a thread with a runtime of its own.
+/// Starts runs in a process that dies in the middle of them. It is a thread with its own runtime.
 async fn die(space: &Space, graph: &Graph<Context>) {
     let (store, graph) = (space.open(), graph.clone());
     let process = move || {
@@ -88,7 +88,7 @@ async fn die(space: &Space, graph: &Graph<Context>) {
             for at in 0..RUNS {
                 drop(dead.start(&graph, Context::new()).id(format!("o-{at}")).await.unwrap());
             }
-            // Its heart stops at once, so that nobody has to wait for that.
+            // Its heartbeat expires at once, so that the test need not wait.
             dead.store().heartbeat(&dead.executor(), Duration::ZERO).await.unwrap();
         });
     };

@@ -7,7 +7,7 @@ use super::crew::{Crew, Dice, LONG, Size, until};
 
 pub(crate) async fn rolling(space: &Space, dice: &mut Dice) {
     let runs = Size::of(space).runs;
-    // So long that a run which is not let go is not finished in time: others would wait for it.
+    // The validity is so long that runs without a release would not finish in time, because other processes would wait.
     let crew = Crew::new(space, 2 * LONG).await;
     let clock = SystemClock::new();
     let mut members: Vec<_> = ["a", "b"].map(|name| crew.spawn(&crew.url, dice.skew(), name, runs)).into();
@@ -21,7 +21,7 @@ pub(crate) async fn rolling(space: &Space, dice: &mut Dice) {
         members.push(next);
     }
     let begun = clock.monotonic();
-    // Those who left may have left before they started all their runs.
+    // Processes may have shut down before they started all their runs.
     let started = until("starts", async || {
         let heads = crew.heads().await;
         let is_new = |head: &&ferrata_core::store::RunHead| head.run.run.as_str().starts_with('r');

@@ -15,14 +15,14 @@ use tokio::task::JoinSet;
 
 use super::crew::Dice;
 
-/// How long everything may take: a few answers that do not come, on a busy machine.
+/// Maximum total time: a few missing answers on a busy machine.
 const MOST: Duration = Duration::from_secs(300);
 
 /// The time limit of an answer: longer than a busy machine needs for all concurrent calls. The server that stands in for S3 is the slowest.
 const PATIENCE: Duration = Duration::from_secs(2);
 const PATIENCE_OF_S3: Duration = Duration::from_secs(6);
 
-/// How many requests are swallowed at once, each on a way and in a run of its own.
+/// Number of requests that are dropped concurrently, each in its own direction and its own run.
 const AT_ONCE: u64 = 40;
 
 fn graph() -> Graph<Context> {
@@ -37,7 +37,7 @@ fn graph() -> Graph<Context> {
 
 pub(crate) async fn never(space: &Space, _dice: &mut Dice) {
     space.open().setup().await.unwrap();
-    // The server that stands for S3 is slow, and asked for much: a few of its requests are tried.
+    // The server that stands in for S3 is slow, so only some of its requests are tested.
     let is_slow = space.url().starts_with("s3:");
     let patience = if is_slow { PATIENCE_OF_S3 } else { PATIENCE };
     let places = [
@@ -62,14 +62,14 @@ pub(crate) async fn never(space: &Space, _dice: &mut Dice) {
                 let run = format!("{name}-{at}");
                 all.spawn(async move {
                     let went = within(&SystemClock::new(), MOST, goes_on(store, &run)).await;
-                    assert!(went.is_some(), "{run} stands still: {:?}", proxy.done());
+                    assert!(went.is_some(), "{run} does not continue: {:?}", proxy.done());
                     !proxy.done().is_empty()
                 });
             }
             let happened = all.join_all().await;
             if happened.contains(&false) {
                 let swallowed = happened.iter().filter(|happened| **happened).count();
-                assert!(first > 1 || swallowed > 1, "only {swallowed} requests were swallowed");
+                assert!(first > 1 || swallowed > 1, "only {swallowed} requests were dropped");
                 break;
             }
             first += AT_ONCE;
@@ -77,11 +77,11 @@ pub(crate) async fn never(space: &Space, _dice: &mut Dice) {
     }
 }
 
-/// Makes a runtime and drives a run, each again as long as it may be.
+/// Creates a runtime and drives a run, and repeats each call while it may succeed.
 async fn goes_on(store: Arc<dyn ferrata_core::store::CheckpointStore>, run: &str) {
     let (count, clock) = (Arc::new(AtomicU32::new(0)), SystemClock::new());
     let runtime = loop {
-        // What is slow here is the machine: heartbeats are not what is tried.
+        // A long validity, because this test does not cover heartbeats on a slow machine.
         let builder = Runtime::builder_with(Arc::clone(&store)).heartbeat_ttl(10 * MOST);
         let builder = builder.resource(Arc::clone(&count));
         match builder.build().await {

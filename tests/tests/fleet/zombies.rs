@@ -9,8 +9,7 @@ use rustix::process::Signal;
 
 use super::crew::{Crew, Dice, Size, until};
 
-/// How long others wait for a process that is stopped inside of a write, where that holds them up: what they do without it is
-/// done in a tenth of that.
+/// Maximum time that other processes wait for a lock of the suspended process. Work without this lock takes a tenth of it.
 const HELD: Duration = Duration::from_secs(20);
 
 pub(crate) async fn stopped(space: &Space, dice: &mut Dice) {
@@ -19,20 +18,20 @@ pub(crate) async fn stopped(space: &Space, dice: &mut Dice) {
     let zombie = crew.spawn(&crew.url, dice.skew(), "zombie", runs);
     let lines = 1 + usize::try_from(dice.below(u64::from(runs) * 10)).unwrap();
     until("work", async || (crew.done().len() >= lines).then_some(())).await;
-    // Not always right after an effect: anywhere until the next, so inside of writes, too.
+    // Suspend it at a random time after an effect, so that it may be in the middle of a write.
     std::thread::park_timeout(Duration::from_micros(dice.below(20_000)));
     zombie.signal(Signal::STOP);
     let heads = crew.heads().await;
     let of_zombie =
         |status| heads.iter().filter(move |head| head.status == status).map(|head| head.run.run.to_string());
     let lost: Vec<String> = of_zombie(RunStatus::InProgress).collect();
-    // What it had not yet started nobody else can.
+    // Runs that it has not started cannot be started by others.
     let begun = heads.len();
     let rightful = crew.spawn(&crew.url, dice.skew(), "rightful", runs);
     let clock = SystemClock::new();
     until("the successor", async || {
-        // In files, a process that is stopped inside of a write has the lock of that file until it goes on: others are refused
-        // for so long, and told why.
+        // In a folder of files, a process that is suspended during a write keeps the lock of that file. Other processes are refused with this reason
+        // until it continues.
         let is_held = space.address().is_none() && clock.monotonic() > HELD;
         (is_held || crew.is_complete(begun + runs as usize).await).then_some(())
     })
@@ -51,7 +50,7 @@ pub(crate) async fn stopped(space: &Space, dice: &mut Dice) {
     .await;
     let said = zombie.said();
     for run in &lost {
-        // One whose last record it had written is completed for it, too.
+        // If its last record was written, the run may have completed, and it reports this.
         let word = said.iter().rfind(|line| line.starts_with(&format!("{run} "))).unwrap();
         let is_known = word.starts_with(&format!("{run} Fenced")) || word == &format!("{run} completed");
         assert!(is_known, "{word}");
@@ -62,13 +61,16 @@ pub(crate) async fn stopped(space: &Space, dice: &mut Dice) {
     );
     for head in &before {
         let after = crew.store.head(&head.run).await.unwrap().unwrap();
-        assert_eq!((after.seq, after.id), (head.seq, head.id), "the zombie wrote to {}", head.run);
+        assert_eq!((after.seq, after.id), (head.seq, head.id), "the suspended process wrote to {}", head.run);
     }
     let is_over = |run: &String| before.iter().any(|head| head.run.run.as_str() == run);
     for late in crew.done().split_off(lines).iter().filter(|done| is_over(&done.run)) {
-        assert!(!late.activation.starts_with("pay"), "the zombie did {late:?} after the run had ended");
+        assert!(
+            !late.activation.starts_with("pay"),
+            "the suspended process ran {late:?} after the run had ended"
+        );
     }
-    // It starts what it had yet to start, and both end in good order.
+    // It starts its remaining runs, and both processes shut down normally.
     crew.complete(2 * runs as usize).await;
     zombie.leave().await;
     rightful.leave().await;

@@ -15,7 +15,7 @@ use ferrata_test_servers::Service;
 use ferrata_tests::{Space, ring};
 use futures_util::TryStreamExt as _;
 
-/// Bytes that repeat in no segment.
+/// Bytes without repeated segments.
 fn value(len: u32, seed: u32) -> Vec<u8> {
     (0..len).flat_map(|at| (at ^ seed).wrapping_mul(0x9E37_79B9).to_le_bytes()).take(len as usize).collect()
 }
@@ -29,7 +29,7 @@ async fn are_put_and_read(service: Service) {
                 assert_eq!(blobs.get(&put).await.unwrap(), value(len, 1), "{len}");
                 assert_eq!(blobs.put(value(len, 1)).await.unwrap(), put, "kept once");
             }
-            // A part of an upload, and a byte.
+            // One part of an upload, plus a byte.
             let long = value((8 << 20) + 1, 2);
             let put = blobs.put_reader(long.as_slice()).await.unwrap();
             assert_eq!(blobs.put_reader(long.as_slice()).await.unwrap(), put);
@@ -61,7 +61,7 @@ async fn what_is_named_stays(service: Service) {
         let state = run.wait().await.unwrap().completed().unwrap();
         let unnamed = blobs.put(value(70_000, 4)).await.unwrap();
         let stores: [&dyn ferrata::CheckpointStore; 1] = [&*store];
-        // The first condemns and the second removes: a bucket's clock shows whole seconds.
+        // The first collection marks, and the second one removes, because a bucket's clock has whole seconds.
         let mut removed = 0;
         for _ in 0..2 {
             let now = CollectOptions::default().with_grace(Duration::ZERO);

@@ -19,10 +19,10 @@ use ferrata_test_servers::Service;
 use ferrata_testing::{Fault, FaultPlan, FaultStore};
 use ferrata_tests::{Space, StoreKind};
 
-/// How long a process may live that is to die at a write.
+/// Maximum lifetime of a process that crashes at a write.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// For how long the process counts as alive that is not to die: longer than it can be held up on a busy machine.
+/// Heartbeat validity of the process that does not crash: longer than any delay on a busy machine.
 const LONG: Duration = Duration::from_secs(600);
 
 fn child() -> Graph<Context> {
@@ -55,7 +55,7 @@ fn parent() -> Graph<Context> {
         .unwrap()
 }
 
-/// A process that starts one parent and dies at one of its writes.
+/// A process that starts one parent and crashes at one of its writes.
 async fn die(space: &Space, id: String, at: u64, fault: Fault) {
     let plan = FaultPlan::new().with_fault(at, fault);
     let store = Arc::new(FaultStore::new(space.open(), plan));
@@ -68,7 +68,7 @@ async fn die(space: &Space, id: String, at: u64, fault: Fault) {
     store.crash();
 }
 
-/// Each write of the two, and a few more, which a process without a fault makes.
+/// The number of writes of the two runs, plus a few that a process without a fault makes.
 const WRITES: u64 = 9;
 
 async fn killed_at_every_write(space: &Space) {
@@ -95,10 +95,10 @@ async fn killed_at_every_write(space: &Space) {
     runtime.shutdown(Duration::from_secs(1)).await.unwrap();
 }
 
-/// How often one of the two processes is killed.
+/// Number of kills of the two processes.
 const KILLS: u32 = 6;
 
-/// The variable that holds the seed to repeat.
+/// The environment variable for a seed to repeat.
 const SEED: &str = "FERRATA_KILL_SEED";
 
 /// Starts one of the two processes.
@@ -114,8 +114,8 @@ fn kill(mut child: Child) {
     child.wait().unwrap();
 }
 
-/// One process drives the parent, and starts its children; another takes up the children that the first leaves. Either is killed at
-/// random moments, with what the kernel has for that.
+/// One process drives the parent, and starts its children. Another one claims the children that the first leaves. Either is killed with SIGKILL at
+/// random moments.
 async fn killed_by_the_kernel(space: &Space) {
     space.open().setup().await.unwrap();
     let seed = std::env::var(SEED).ok().and_then(|text| text.parse().ok());
@@ -146,8 +146,12 @@ async fn killed_by_the_kernel(space: &Space) {
         let (place, key) = line.rsplit_once(' ').unwrap();
         keys.entry(place).or_default().insert(key);
     }
-    assert_eq!(keys.len(), 1 + 3 * 2, "the parent's node, and two nodes of each of three children: {ledger}");
-    assert!(keys.values().all(|keys| keys.len() == 1), "an activation has one key: {ledger}");
+    assert_eq!(
+        keys.len(),
+        1 + 3 * 2,
+        "one node of the parent, and two nodes of each of three children: {ledger}"
+    );
+    assert!(keys.values().all(|keys| keys.len() == 1), "each activation must have one key: {ledger}");
 }
 
 macro_rules! on {
@@ -173,7 +177,7 @@ macro_rules! on {
 on!(files: None, sqlite: StoreKind::Sqlite, postgres: Some(Service::Postgres), nats: Some(Service::Nats), redis: Some(Service::Redis));
 on!(redis_cluster: Some(Service::RedisCluster), s3: Some(Service::S3));
 
-/// Parent and child mostly lie in different shards.
+/// The parent and a child are usually in different shards.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sharded_run_tree_recovers_from_every_kill() {
     Space::within_shards(killed_at_every_write).await;

@@ -19,16 +19,16 @@ use ferrata_core::{Clock as _, Error, RunKey, SystemClock};
 use ferrata_test_servers::Service;
 use ferrata_tests::{Space, StoreKind};
 
-/// More polls than any request needs: it is in a task of the runtime from the first.
+/// More polls than any request needs, because a request runs in a task of the runtime after its first poll.
 const MOST: usize = 100;
 
-/// How long a run may take to come to rest on a busy machine.
+/// Maximum time until a run is idle, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// For how long a process counts as alive: longer than any of these tests waits.
+/// Heartbeat validity: longer than any of these tests waits.
 const LONG: Duration = Duration::from_secs(600);
 
-/// How often each node of each run began.
+/// Number of starts of each node of each run.
 type Began = Arc<Mutex<BTreeMap<String, u32>>>;
 
 type Asked = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
@@ -56,7 +56,7 @@ async fn process(space: &Space, began: &Began) -> Runtime {
     builder.build().await.unwrap()
 }
 
-/// Waits until a run is as it is to be.
+/// Waits until a condition of the run's head holds.
 async fn until(runtime: &Runtime, id: &str, is_so: impl Fn(&RunHead) -> bool) {
     let clock = SystemClock::new();
     let begun = clock.monotonic();
@@ -70,7 +70,7 @@ async fn until(runtime: &Runtime, id: &str, is_so: impl Fn(&RunHead) -> bool) {
     }
 }
 
-/// Polls a future so many times, and drops it. Tells whether it was ready before.
+/// Polls a future at most `times` times, and drops it. Returns whether it was ready.
 async fn polled(mut asked: Asked, times: usize) -> bool {
     let mut left = times;
     poll_fn(|cx| {
@@ -90,7 +90,7 @@ async fn polled(mut asked: Asked, times: usize) -> bool {
     .await
 }
 
-/// Drops a request after each number of polls, on a run of its own each time, until it comes to its end before.
+/// Drops a request after each number of polls, each time for another run, until it is ready before that.
 async fn at_each_poll(
     name: &str,
     prepare: impl AsyncFn(&str),
@@ -145,13 +145,12 @@ async fn dropped(space: &Space) {
     let ended = |head: &RunHead| head.status == RunStatus::Completed;
     at_each_poll("resume", answered, resume, async |id| until(&runtime, id, ended).await).await;
     for (run, times) in &*began.lock().unwrap() {
-        assert_eq!(*times, 1, "{run} worked {times} times");
+        assert_eq!(*times, 1, "{run} executed its node {times} times");
     }
     runtime.shutdown(Duration::ZERO).await.unwrap();
 }
 
-/// A double click is one run. The first start stood in line before its record did, so that the second found neither a run nor room, and
-/// was refused as unavailable: of 3,000 starts, 286 came back with a run.
+/// Many concurrent starts of one id return one run. A start that waits for a slot must not make another start fail as unavailable.
 async fn crowd(space: &Space) {
     const RUNTIMES: usize = 2;
     const TASKS: usize = 50;

@@ -13,7 +13,7 @@ use ferrata_test_servers::{RedisServer, RedisServerOptions, Service, service_url
 use ferrata_tests::{Space, StoreKind};
 use sqlx::{Connection as _, PgConnection};
 
-/// How often its node says something.
+/// Interval of the chunks.
 const PACE: Duration = Duration::from_millis(20);
 
 /// A node that streams numbers until it is stopped.
@@ -37,7 +37,7 @@ fn speaker(ends: &Arc<AtomicBool>) -> Graph<Context> {
     Graph::<Context>::builder("speaker").node("speak", speak).entry("speak").build().unwrap()
 }
 
-/// Returns the next chunk's number, and how many are said to be missing before it; nothing if the run has ended.
+/// Returns the number of the next chunk, and the count of missing chunks before it. Returns none if the run has ended.
 async fn chunk(watch: &mut Watch) -> Option<(u64, u64)> {
     let mut missing = 0;
     while let Some(event) = watch.next().await.unwrap() {
@@ -52,7 +52,7 @@ async fn chunk(watch: &mut Watch) -> Option<(u64, u64)> {
     None
 }
 
-/// Hears chunks of another process until the connections that listen were cut three times and each time something was missing.
+/// Receives chunks of another process, until the notice connections were cut three times, each time with a loss.
 async fn losses_are_told(space: &Space, cut: impl AsyncFn()) {
     let runtime = Runtime::builder_with(space.open()).build().await.unwrap();
     let other = Runtime::builder_with(space.open()).operator();
@@ -64,10 +64,10 @@ async fn losses_are_told(space: &Space, cut: impl AsyncFn()) {
     while losses < 3 {
         cut().await;
         let since = clock.monotonic();
-        // What is said every 20 ms may not have been missed where a connection is made again after 100 ms.
+        // With chunks every 20 ms, a reconnect within 100 ms may lose none. So wait for a loss only for some time.
         while clock.monotonic() - since < Duration::from_secs(2) {
             let (number, missing) = chunk(&mut watch).await.unwrap();
-            assert_eq!(number, last + missing + 1, "all are heard or counted");
+            assert_eq!(number, last + missing + 1, "each chunk must be received or counted");
             last = number;
             if missing > 0 {
                 losses += 1;
@@ -77,7 +77,7 @@ async fn losses_are_told(space: &Space, cut: impl AsyncFn()) {
     }
     ends.store(true, Ordering::Relaxed);
     while let Some((number, missing)) = chunk(&mut watch).await {
-        assert_eq!((number, missing), (last + 1, 0), "what follows is live");
+        assert_eq!((number, missing), (last + 1, 0), "the following chunks must be live");
         last = number;
     }
     run.completed().await.unwrap();
@@ -101,7 +101,7 @@ async fn chunks_lost_with_connection_are_counted_on_postgres() {
     .await;
 }
 
-/// A server of its own: there, every connection that listens is the test's.
+/// The test has its own server, so every listening connection belongs to it.
 #[tokio::test]
 async fn chunks_lost_with_connection_are_counted_on_redis() {
     let server = RedisServer::start(RedisServerOptions::default()).unwrap();
@@ -122,7 +122,7 @@ async fn command(url: &str, words: &str) {
     command.exec_async(&mut connection).await.unwrap();
 }
 
-/// A database user from before streams may lack access to the second channel: nothing else is affected, and no call waits for it.
+/// The database user of an older installation may lack access to the second channel. Nothing else fails, and no call waits for it.
 ///
 /// Guarantees: REDIS-16.
 #[tokio::test]

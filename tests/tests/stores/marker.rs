@@ -19,10 +19,10 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// How long a process may take to end on a busy machine.
+/// Maximum time until a process exits, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// All that is said in spans and events, at every level.
+/// The text of all spans and events, at every level.
 #[derive(Clone, Default)]
 struct Heard(Arc<Mutex<String>>);
 
@@ -75,7 +75,7 @@ impl Subscriber for Heard {
 const SAID: [&str; 10] =
     ["input", "state", "step", "chunk", "progress", "question", "answer", "message", "error", "value"];
 
-/// A node that says everything that a node can; the marker stands in its input.
+/// A node that makes every call with a text. The marker is in its input.
 fn talker(fails: bool) -> Graph<Context> {
     Graph::<Context>::builder("talker")
         .node("talk", move |cx: NodeContext, mut s: Draft<Context>| async move {
@@ -103,7 +103,7 @@ fn talker(fails: bool) -> Graph<Context> {
         .unwrap()
 }
 
-/// Lets a run say all that it can.
+/// Drives a run that writes all these texts.
 async fn talk(store: Arc<dyn CheckpointStore>, blobs: Blobs, marker: &str, fails: bool) {
     let graph = talker(fails);
     let runtime = Runtime::builder_with(store).resource(blobs.clone()).build().await.unwrap();
@@ -126,7 +126,7 @@ fn is_in(text: &str, all: &[u8]) -> bool {
     all.windows(text.len()).any(|part| part == text.as_bytes())
 }
 
-/// A text that is nowhere else.
+/// A unique text.
 fn marker() -> String {
     format!("Fowler-{}-", &RandomIds::new().next(SystemClock::new().now()).simple().to_string()[20..])
 }
@@ -144,17 +144,17 @@ async fn nothing_stands_in_the_clear(kind: impl Into<StoreKind> + Copy) {
             let _hears = tracing::subscriber::set_default(heard.clone());
             talk(Arc::clone(&layered), sealed.clone(), &hidden, false).await;
         }
-        // The text of an error is what the node lets the log show.
+        // Outside the subscriber, because a node decides whether its error text appears in the log.
         talk(layered, sealed, &hidden, true).await;
         let all = space.everything().await;
-        assert!(is_in("talks", &all), "what is to be seen is there");
-        assert!(!is_in(&hidden, &all), "something stands in the clear");
+        assert!(is_in("talks", &all), "unencrypted parts must be readable");
+        assert!(!is_in(&hidden, &all), "a plain text is stored");
         let heard = heard.with(std::mem::take);
-        assert!(heard.contains("talk"), "what is said is heard: {heard}");
-        assert!(!heard.contains(&hidden), "something is logged or traced: {heard}");
+        assert!(heard.contains("talk"), "spans and events must be captured: {heard}");
+        assert!(!heard.contains(&hidden), "a plain text is logged or traced: {heard}");
     })
     .await;
-    // Who searches finds what is there.
+    // Without the layers, the search finds the marker.
     Space::within(kind, async |space| {
         let (seen, store) = (marker(), space.open());
         store.setup().await.unwrap();
@@ -162,7 +162,7 @@ async fn nothing_stands_in_the_clear(kind: impl Into<StoreKind> + Copy) {
         talk(store, blobs, &seen, true).await;
         let all = space.everything().await;
         for kind in SAID {
-            assert!(is_in(&format!("{seen}{kind}"), &all), "{kind} is nowhere");
+            assert!(is_in(&format!("{seen}{kind}"), &all), "{kind} is missing");
         }
     })
     .await;

@@ -15,10 +15,10 @@ use ferrata_test_servers::Service;
 use ferrata_testing::every_header;
 use ferrata_tests::{Space, StoreKind};
 
-/// How long a process may take to end on a busy machine.
+/// Maximum time until a process exits, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How many nodes count before one asks, and after it.
+/// Number of counting nodes before the question, and after it.
 const COUNTS: u64 = 6;
 
 fn counter() -> Graph<Context> {
@@ -38,7 +38,7 @@ fn counter() -> Graph<Context> {
     graph.entry("n0").build().unwrap()
 }
 
-/// A store that encrypts with the first of these keys, and reads what the others encrypted.
+/// A store that encrypts with the first of these keys, and reads with all of them.
 fn under(inner: &Arc<dyn CheckpointStore>, keys: &[u8]) -> Arc<EnvelopeStore<Arc<dyn CheckpointStore>>> {
     let mut options = EnvelopeOptions::default();
     let named = |key: &u8| (key.to_string(), Key::from_bytes([*key; 32]));
@@ -61,7 +61,7 @@ async fn begin(store: Arc<dyn CheckpointStore>, id: &str) {
     runtime.shutdown(PATIENCE).await.unwrap();
 }
 
-/// What each record of a run says.
+/// The body of each record of a run.
 async fn said(store: &dyn CheckpointStore, id: &str) -> Vec<(RecordId, Vec<u8>)> {
     let run = RunKey::try_from(id).unwrap();
     let mut said = Vec::new();
@@ -93,7 +93,7 @@ async fn an_old_key_goes(kind: impl Into<StoreKind>) {
         assert_eq!(needed, [Some("2".to_owned())]);
         let only = under(&inner, &[2]);
         for (id, before) in ["plain", "old", "new"].into_iter().zip(before) {
-            assert_eq!(said(&*only, id).await, before, "what {id} says");
+            assert_eq!(said(&*only, id).await, before, "the content of {id}");
         }
         let runtime = Runtime::builder_with(only).build().await.unwrap();
         for id in ["plain", "old", "new"] {

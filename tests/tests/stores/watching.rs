@@ -12,7 +12,7 @@ use ferrata_test_servers::Service;
 use ferrata_tests::{Space, StoreKind};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// How many chunks its node sends.
+/// Number of chunks that the node sends.
 const CHUNKS: u64 = 12;
 
 fn graph() -> Graph<Context> {
@@ -50,7 +50,7 @@ async fn watched_from_another_process(space: &Space) {
     };
     let watching = async {
         let (mut told, mut numbers, mut cursor) = (Vec::new(), Vec::new(), WatchCursor::default());
-        // How much it is told before it drops out.
+        // The number of events before the watcher disconnects.
         for patience in (0..4).cycle() {
             let mut watch = other.watch(&key).after(cursor).before_start().await.unwrap();
             for _ in 0..=patience {
@@ -64,7 +64,7 @@ async fn watched_from_another_process(space: &Space) {
             }
             cursor = watch.cursor().to_string().parse().unwrap();
         }
-        unreachable!("it goes round for ever")
+        unreachable!("the watch must make progress")
     };
     let ((), (told, numbers)) = tokio::join!(driving, watching);
     assert_eq!(numbers, (0..CHUNKS).collect::<Vec<_>>());
@@ -72,16 +72,16 @@ async fn watched_from_another_process(space: &Space) {
     while let Some(event) = watch.next().await.unwrap() {
         whole.push(shown(&event));
     }
-    assert_eq!(told, whole, "no gap and no double");
+    assert_eq!(told, whole, "no event is missing or repeated");
     runtime.shutdown(Duration::ZERO).await.unwrap();
 }
 
-/// What is no text of a notice: longer than PostgreSQL takes, with what JSON, SQL and C take for an end.
+/// A text that is invalid in a notice: longer than PostgreSQL accepts, with characters that end a text in JSON, SQL and C.
 fn odd(number: u64) -> String {
     format!("{number} \0 ' \" \\ \u{1f6a2} {}", "\u{fc}\n".repeat(if number == 3 { 10_000 } else { 1 }))
 }
 
-/// A node that says something until it is heard, then what is odd, and ends when that is heard.
+/// A node that sends chunks until one is received, then a text that is invalid in a notice, and ends when that is received.
 fn live(is_heard: &Arc<Semaphore>) -> Graph<Context> {
     let is_heard = Arc::clone(is_heard);
     let speak = move |cx: NodeContext, s: Draft<Context>| {
@@ -103,7 +103,7 @@ fn live(is_heard: &Arc<Semaphore>) -> Graph<Context> {
     Graph::<Context>::builder("live").node("speak", speak).entry("speak").build().unwrap()
 }
 
-/// What is not recorded reaches another process where the store passes it on: whole, in order, and before the node ends.
+/// Live events reach another process if the store relays them: complete, in order, and before the end of the node.
 async fn heard_in_another_process(space: &Space) {
     let key = RunKey::try_from("live").unwrap();
     let (store, is_heard) = (space.open(), Arc::new(Semaphore::new(0)));
