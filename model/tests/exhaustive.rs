@@ -130,7 +130,7 @@ fn model_finds_effect_without_owner_check_after_lapse() {
     finds(Mistake::NoLookAfterLapse, budget, "an effect begins in the process that has the run");
 }
 
-/// Two messages that two processes may deliver, with failures, and a process that dies or loses the run to the other process.
+/// Two messages with two delivering processes: failures, and a process that crashes or loses the run to the other one.
 const POSTAGE: Postage = Postage { letters: 2, failures: 2, crashes: 1, claims: 0, retries: 0 };
 
 /// Visits every order of deliveries within a budget.
