@@ -16,7 +16,7 @@ struct Folders;
 /// The same with a journal from the first append on.
 struct Journaled;
 
-/// A folder of its own for each test, and the clock that its instances live by.
+/// A separate folder for each test, and the clock of its instances.
 struct Folder {
     directory: TempDir,
     clock: ManualClock,
@@ -50,10 +50,10 @@ impl Folder {
 
 fn line_of(lines: &mut [String], seq: Seq) -> &mut String {
     let mark = format!("\"seq\":{seq},");
-    lines.iter_mut().find(|line| line.contains(&mark)).expect("a record that there is")
+    lines.iter_mut().find(|line| line.contains(&mark)).expect("the record must exist")
 }
 
-/// Where the checksum of a line begins.
+/// The offset of a line's checksum.
 fn inside(line: &str) -> usize {
     line.rfind(",\"sum\"").expect("a checksum")
 }
@@ -69,16 +69,16 @@ impl Space for Folder {
         if let Damage::Swapped(other) = damage {
             let (log, other, aside) = (self.log(run), self.log(&other), self.directory.path().join("aside"));
             for (from, to) in [(&log, &aside), (&other, &log), (&aside, &other)] {
-                std::fs::rename(from, to).expect("the log of a run");
+                std::fs::rename(from, to).expect("the run must have a log");
             }
             return true;
         }
-        let log = std::fs::read_to_string(self.log(run)).expect("the log of a run");
+        let log = std::fs::read_to_string(self.log(run)).expect("the run must have a log");
         let mut lines: Vec<String> = log.split_inclusive('\n').map(str::to_owned).collect();
         match damage {
             Damage::Body(seq) => {
                 let line = line_of(&mut lines, seq);
-                // The last byte of the body, or the one before the quote that ends it.
+                // The last byte of the body, or the one before its closing quote.
                 let end = line[..inside(line)].trim_end_matches('"').len() - 1;
                 let changed = if line[end..].starts_with('x') { "y" } else { "x" };
                 line.replace_range(end..=end, changed);
@@ -95,7 +95,7 @@ impl Space for Folder {
             }
             _ => return false,
         }
-        std::fs::write(self.log(run), lines.concat()).expect("the log of a run");
+        std::fs::write(self.log(run), lines.concat()).expect("the run must have a log");
         true
     }
 
@@ -121,7 +121,7 @@ mod journaled {
     ]);
 }
 
-/// More seeds than the suite tries on every store.
+/// Compares more seeds with the model than the suite does for every store.
 #[test]
 fn many_seeds_are_answered_like_the_model() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

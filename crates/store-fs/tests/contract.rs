@@ -23,12 +23,12 @@ struct Place {
 async fn place() -> Place {
     let directory = tempfile::tempdir().expect("a folder for the test");
     let store = FsStore::open(directory.path()).expect("a store");
-    store.setup().await.expect("a folder that is ours");
+    store.setup().await.expect("a folder of this test");
     Place { directory, store }
 }
 
 impl Place {
-    /// Another instance, which knows nothing that is not in the files.
+    /// Another instance, which knows only the files.
     fn reopen(&self) -> FsStore {
         FsStore::open(self.directory.path()).expect("a store")
     }
@@ -47,7 +47,7 @@ fn kind<T: std::fmt::Debug>(result: Result<T>) -> ErrorKind {
 }
 
 async fn latest(store: &FsStore, run: &RunKey) -> Vec<Record> {
-    store.load(run, At::Latest).await.expect("a readable run").expect("a run")
+    store.load(run, At::Latest).await.expect("the run must be readable").expect("a run")
 }
 
 fn seqs(records: &[Record]) -> Vec<u64> {
@@ -127,7 +127,7 @@ async fn repeating_last_append_writes_nothing() {
         assert_eq!(kind(append(store, start.clone()).await), ErrorKind::Conflict);
     }
     assert_eq!(std::fs::read(place.log("r")).unwrap(), written);
-    // Also after the first of them were pruned away.
+    // Also after the first records were pruned.
     let base = author.write_base("4");
     append(&place.store, base.clone()).await.unwrap();
     let cut = PruneCut { at: Seq::new(4), base: None };
@@ -205,7 +205,7 @@ async fn ranges_from_both_ends_see_every_header_once() {
                     seen.extend(found.items);
                 }
                 seen.sort_by_key(|header| header.seq);
-                // What its neighbours in the file say it has, although the line leaves it out.
+                // The line omits these fields, which equal those of its neighbors in the file.
                 assert_eq!(seen, headers, "{start:?}");
             }
         }
@@ -214,7 +214,7 @@ async fn ranges_from_both_ends_see_every_header_once() {
     assert_eq!(kind(other), ErrorKind::NotFound);
 }
 
-/// The log has no index: a range in the middle is found by halves, whatever the lengths of the lines.
+/// The log has no index. A range in the middle is found by bisection, whatever the lengths of the lines.
 #[tokio::test]
 async fn middle_range_is_found_without_reading_log() {
     let place = place().await;
@@ -271,7 +271,7 @@ async fn prune_removes_records_before_cut_only() {
     let prune = async |at, base| place.store.prune(&author.run, PruneCut { at: Seq::new(at), base }).await;
     assert_eq!(kind(prune(2, None).await), ErrorKind::Invalid);
     assert_eq!(kind(prune(7, None).await), ErrorKind::NotFound);
-    // The base in place of a record in the middle of one append.
+    // A base replaces a record in the middle of an append.
     let mut base = group.records[1].clone();
     base.header.base = true;
     let base = Record::seal(base.header, "{\"state\":4}".into()).unwrap();
@@ -329,7 +329,7 @@ async fn purge_leaves_no_trace_and_refuses_old_writer() {
     append(&place.store, author.write(&["0", "11"])).await.unwrap();
     append(&place.store, author.write(&["222"])).await.unwrap();
     append(&place.store, Author::new("s").write(&["0"])).await.unwrap();
-    // As crashes leave them.
+    // Files that a crash leaves.
     for name in [".r.new", ".r.cut"] {
         std::fs::write(place.directory.path().join("runs/default").join(name), "left").unwrap();
     }
@@ -351,7 +351,7 @@ async fn purge_leaves_no_trace_and_refuses_old_writer() {
     assert_eq!(kind(append(&place.store, zombie.write(&["3"])).await), ErrorKind::Conflict);
     let mut anew = Author::new("r");
     append(&other, anew.write(&["0", "1", "2"])).await.unwrap();
-    // As long as the old one, and its head has the same number.
+    // It is as long as the old run, and its head has the same sequence number.
     let mut zombie = author.clone();
     let error = append(&place.store, zombie.write(&["3"])).await.unwrap_err();
     assert_eq!((error.kind(), error.actual_head()), (ErrorKind::Conflict, Some(anew.head)));
@@ -364,11 +364,11 @@ async fn writer_with_open_file_notices_replacement() {
     let mut author = Author::new("r");
     append(&place.store, author.write(&["0", "1"])).await.unwrap();
     append(&place.store, author.write_base("2")).await.unwrap();
-    // Pruned: the same run in another file.
+    // The prune writes the run to another file.
     other.prune(&author.run, PruneCut { at: Seq::new(2), base: None }).await.unwrap();
     append(&place.store, author.write(&["3"])).await.unwrap();
     assert_eq!(seqs(&latest(&other, &author.run).await), [2, 3]);
-    // Purged and made anew: another run in another file.
+    // The run is purged and started again, so another file contains another run.
     other.purge(&author.run, None).await.unwrap();
     let mut anew = Author::new("r");
     append(&other, anew.write(&["0"])).await.unwrap();
@@ -387,7 +387,7 @@ async fn runs_are_listed_by_creation_and_filtered() {
         author.run.tenant = TenantId::new(if number % 2 == 0 { "even" } else { "odd" }).unwrap();
         let mut entry = author.write(&["0"]);
         let facts = entry.facts.as_mut().unwrap();
-        // Not in the order of the names, and some at the same time.
+        // The creation times are not in the order of the names, and some are equal.
         facts.created = ferrata_store::Timestamp::from_unix_ms((number * 7) % 10);
         facts.labels.insert("number", number.to_string()).unwrap();
         expected.push((facts.created, author.run.clone()));
@@ -457,7 +457,7 @@ async fn owner_is_alive_until_heartbeat_expires_or_ends() {
     assert!(is_alive().await);
     clock.advance(1);
     assert!(!is_alive().await);
-    // Through another instance of the same process, and much longer than before.
+    // Through another instance of the same process, with a much longer validity.
     other.heartbeat(&executor, Duration::MAX).await.unwrap();
     assert!(is_alive().await);
     store.heartbeat(&executor, Duration::from_secs(1)).await.unwrap();
@@ -468,7 +468,7 @@ async fn owner_is_alive_until_heartbeat_expires_or_ends() {
     store.heartbeat(&executor, Duration::ZERO).await.unwrap();
     store.heartbeat(&executor, Duration::from_secs(1)).await.unwrap();
     assert!(is_alive().await);
-    // The files that tell of it may go at any time: that is as if the executor had ended, until it says otherwise.
+    // Without these files, the process counts as dead until its next heartbeat.
     std::fs::remove_file(directory.path().join("executors").join(executor.to_string())).unwrap();
     assert!(!is_alive().await);
     store.heartbeat(&executor, Duration::from_secs(1)).await.unwrap();
@@ -484,7 +484,7 @@ async fn files_of_long_dead_processes_are_removed() {
     let (old, living, new) = (executor(), executor(), executor());
     store.heartbeat(&living, Duration::from_secs(1)).await.unwrap();
     let path = |executor: &ExecutorId| directory.path().join("executors").join(executor.to_string());
-    // What a killed process leaves: the same content, and no lock.
+    // A killed process leaves a file with the same content, and without a lock.
     std::fs::copy(path(&living), path(&old)).unwrap();
     clock.advance(24 * 60 * 60 * 1_000);
     store.heartbeat(&executor(), Duration::from_secs(1)).await.unwrap();
@@ -499,7 +499,7 @@ async fn a_store_opens_anywhere_and_from_a_url() {
     let directory = tempfile::tempdir().unwrap();
     let url = format!("file://{}/new%20one", directory.path().display());
     let store = FsStore::from_url(&url, FsOptions::default()).unwrap();
-    // Before it was set up there is nothing in it, and looking does not make it.
+    // Before setup, reads find nothing and create nothing.
     assert!(store.head(&key("r")).await.unwrap().is_none());
     assert!(store.runs(&RunQuery::default(), Page::default()).await.unwrap().items.is_empty());
     assert_eq!(store.purge(&key("r"), None).await.unwrap().records, 0);
@@ -528,7 +528,7 @@ async fn two_instances_with_small_cache_alternate_on_runs() {
     }
 }
 
-/// A clock that moves when it is told to.
+/// A clock that the test advances.
 #[derive(Debug, Default)]
 struct ManualClock(std::sync::atomic::AtomicI64);
 

@@ -37,7 +37,7 @@ fn executor(number: u8) -> ExecutorId {
     format!("019aa4b6-4500-70e0-b668-7bfc03897c{number:02x}").parse().unwrap()
 }
 
-/// One append of each kind of line: starts, nodes, several at once, a body in base64, a base, another owner, the end.
+/// Appends with every kind of line: starts, nodes, several records at once, a body in base64, a base, another owner, the end.
 fn appends() -> Vec<RunAppend> {
     type Change = fn(&mut RecordHeader);
     let node: Change = |header| {
@@ -113,7 +113,7 @@ impl Place {
         self.store.append(vec![append.clone()]).await.pop().unwrap().unwrap();
     }
 
-    /// Checks that the run has exactly these records, in every way of asking.
+    /// Checks that every kind of read returns exactly these records.
     async fn check(&self, expected: &[Record]) {
         let headers: Vec<_> = expected.iter().map(|record| record.header.clone()).collect();
         for range in [HeaderRange::newest(1_000), HeaderRange::oldest(1_000)] {
@@ -148,7 +148,7 @@ async fn written_files_match_released_format() {
     place.check(&records()).await;
 }
 
-/// Cut after each of its appends, and continued from there.
+/// Truncates the log after each append, and continues from there.
 ///
 /// Guarantees: FORMAT-9, FS-1.
 #[tokio::test]
@@ -159,7 +159,7 @@ async fn cut_log_is_read_and_continued() {
         let place = Place::with(&beginning).await;
         place.check(&records()[..lines - 1]).await;
         for append in &appends()[kept - 1..] {
-            // The first of these is there already: it is found to be.
+            // The first of these appends is recognized as a repeat.
             place.append(append).await;
         }
         place.check(&records()).await;

@@ -13,7 +13,7 @@ use ferrata_store_fs::FsStore;
 #[tokio::test]
 async fn next_process_finishes_after_kill_at_any_write() {
     kills::at_every_write(|| {
-        // What dies here is a process, not the disk: where memory can be had as a folder, no time is spent on syncs.
+        // A process crashes here, and no disk loses data. So use a folder in memory if possible, to save the time of syncs.
         let memory = std::path::Path::new("/dev/shm");
         let folder =
             if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();

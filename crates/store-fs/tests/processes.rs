@@ -20,14 +20,14 @@ mod author;
 
 use author::{Author, fresh_id};
 
-/// What the other process is to do, and in which folder.
+/// The variables for the job of the other process, and for its folder.
 const JOB: &str = "FERRATA_STORE_FS_JOB";
 const FOLDER: &str = "FERRATA_STORE_FS_FOLDER";
 
-/// How many runs a process writes at once that may open few files.
+/// Number of runs that a process with few open files writes at once.
 const RUNS: usize = 150;
 
-/// How many records each of the racing processes adds.
+/// Number of records that each of the racing processes adds.
 const WINS: usize = 100;
 
 async fn append(store: &FsStore, entry: RunAppend) -> Result<HeadRef> {
@@ -37,7 +37,7 @@ async fn append(store: &FsStore, entry: RunAppend) -> Result<HeadRef> {
 #[tokio::test]
 #[ignore = "the other process of the tests below, which start it with a job"]
 async fn other_process() {
-    // Started without a job, as by `--include-ignored`, it has none.
+    // Without a job, as with `--include-ignored`, this test does nothing.
     let (Ok(job), Ok(folder)) = (std::env::var(JOB), std::env::var(FOLDER)) else {
         return;
     };
@@ -140,7 +140,7 @@ async fn other_process() {
             let below = FsStore::open(format!("{folder}/new")).unwrap();
             println!("\nkind {}", below.setup().await.unwrap_err().kind());
         }
-        other => panic!("no such job: {other}"),
+        other => panic!("unknown job: {other}"),
     }
 }
 
@@ -163,7 +163,7 @@ fn said(output: &Output, key: &str) -> Vec<String> {
 }
 
 async fn history(store: &FsStore) -> Vec<RecordHeader> {
-    every_header(store, &Author::new("r").run).await.expect("a readable run")
+    every_header(store, &Author::new("r").run).await.expect("the run must be readable")
 }
 
 /// Guarantees: FLEET-1.
@@ -196,21 +196,21 @@ async fn killed_process_keeps_records_and_loses_liveness() {
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let mut told = Vec::new();
         while told.len() < rounds {
-            let line = lines.next().expect("it appends until it is killed").unwrap();
+            let line = lines.next().expect("the process must append until it is killed").unwrap();
             told.extend(line.strip_prefix("won ").map(str::to_owned));
         }
         let run = Author::new("r").run;
         assert!(store.head(&run).await.unwrap().unwrap().owner_alive);
         process.kill().unwrap();
         process.wait().unwrap();
-        // It said some more before it died.
+        // Read the lines that it printed before its death.
         told.extend(
             lines.map_while(|line| line.ok()).filter_map(|line| Some(line.strip_prefix("won ")?.to_owned())),
         );
         let headers = history(&store).await;
         let written: Vec<String> = headers.iter().map(|header| header.id.to_string()).collect();
         assert!(written.starts_with(&told), "{} records of {} acknowledged", written.len(), told.len());
-        // One may have been written and not acknowledged.
+        // One record may be written and not acknowledged.
         assert!(written.len() <= told.len() + 1);
         assert!(!store.head(&run).await.unwrap().unwrap().owner_alive);
         let mut author = Author { head: headers.last().map(RecordHeader::head), run };
@@ -223,7 +223,7 @@ async fn append_beyond_file_size_limit_changes_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let program = std::env::current_exe().unwrap();
     let mut limited = Command::new("sh");
-    // The limit is on each file, in blocks; without the trap, the first write over it kills the process.
+    // The limit applies to each file, in blocks. Without the trap, the first write beyond it kills the process.
     limited.args(["-c", "trap '' XFSZ; ulimit -f 9; exec \"$0\" \"$@\""]).arg(&program);
     limited.args(["--exact", "other_process", "--ignored", "--nocapture"]);
     let output = limited.env(JOB, "fill").env(FOLDER, directory.path()).output().unwrap();
@@ -231,7 +231,7 @@ async fn append_beyond_file_size_limit_changes_nothing() {
     let won = said(&output, "won");
     assert!(won.len() > 2);
     assert_eq!(said(&output, "records"), [(won.len() * 2).to_string()]);
-    // Without a torn end, and without a trace of the run that did not fit.
+    // The log has no torn end, and there is no trace of the run that did not fit.
     let log = std::fs::read(directory.path().join("runs/default/r.jsonl")).unwrap();
     assert_eq!(log.iter().filter(|byte| **byte == b'\n').count(), 1 + won.len() * 2);
     assert_eq!(log.last(), Some(&b'\n'));
@@ -314,7 +314,7 @@ async fn removed_folder_is_unavailable_until_it_returns() {
     store.heartbeat(&executor, hour).await.unwrap();
     let mut author = Author::new("r");
     append(&store, author.write(&["0"])).await.unwrap();
-    // It has only read before.
+    // This instance has only read so far.
     let reader = FsStore::open(&folder).unwrap();
     assert!(reader.head(&author.run).await.unwrap().is_some());
     std::fs::rename(&folder, &away).unwrap();
@@ -355,9 +355,9 @@ async fn removed_folder_is_unavailable_until_it_returns() {
 fn without_rights(job: &str, folder: &Path) -> Output {
     let place = tempfile::tempdir().expect("a folder for the program");
     let set_mode = |path: &Path, mode| {
-        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).expect("our own file");
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).expect("a file of this test");
     };
-    // Where nobody can run it.
+    // A folder whose files every user can execute.
     let program = place.path().join("program");
     std::fs::copy(std::env::current_exe().expect("this program"), &program).expect("a copy");
     set_mode(place.path(), 0o755);
@@ -371,16 +371,16 @@ fn without_rights(job: &str, folder: &Path) -> Output {
 
 fn set_modes(path: &Path, folder: u32, file: u32) {
     let mode = if path.is_dir() { folder } else { file };
-    // A folder is opened before what is in it, and closed after.
+    // Grant access to a folder before its content, and remove it after its content.
     if folder & 0o200 != 0 {
-        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).expect("our own file");
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).expect("a file of this test");
     }
     if path.is_dir() {
         for entry in std::fs::read_dir(path).expect("a folder") {
             set_modes(&entry.expect("an entry").path(), folder, file);
         }
     }
-    std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).expect("our own file");
+    std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).expect("a file of this test");
 }
 
 #[tokio::test]
@@ -402,7 +402,7 @@ async fn read_only_folder_reads_and_refuses_writes() {
     assert!(store.head(&Author::new("r").run).await.unwrap().is_some());
 }
 
-/// What a killed process left in its journal stands in the logs, too, until the machine stops.
+/// The logs contain the journaled records of a killed process, until the machine stops.
 #[tokio::test]
 async fn read_only_user_reads_records_of_killed_process() {
     let directory = tempfile::tempdir().unwrap();
@@ -422,14 +422,13 @@ async fn read_only_user_reads_records_of_killed_process() {
     let records: usize = said(&output, "records")[0].parse().unwrap();
     assert!(records >= 30, "{records}");
     assert_eq!(journals(), 1);
-    // A process with the right to write brings all to the disk first.
+    // A process with write permission first syncs all records.
     let store = FsStore::open(directory.path()).unwrap();
     assert_eq!(history(&store).await.len(), records);
     assert_eq!(journals(), 0);
 }
 
-/// A process with its wall clock an hour ahead took every other for dead: 105 doubts about `External` nodes of processes that lived and held
-/// their locks.
+/// A process whose wall clock is an hour ahead must not treat other processes with locks as dead.
 ///
 /// Guarantees: FS-18.
 #[tokio::test]
@@ -450,13 +449,13 @@ async fn no_wall_clock_makes_an_owner_dead() {
     assert!(alive(&store).await && alive(&ahead).await);
     clock.advance(Duration::from_secs(14));
     assert!(alive(&store).await && alive(&ahead).await);
-    // One that is stopped holds its lock, and does not count for ever.
+    // A suspended process holds its lock, and stops counting as alive after some time.
     clock.advance(Duration::from_secs(2));
     assert!(!alive(&store).await && !alive(&ahead).await);
     ahead.heartbeat(&executor, Duration::from_secs(15)).await.unwrap();
     assert!(alive(&store).await && alive(&ahead).await);
 
-    // Whoever holds the lock lives, whatever can be read.
+    // The holder of the lock is alive, whatever its file contains.
     let path = directory.path().join(format!("executors/{executor}"));
     let lines = std::fs::read(&path).unwrap();
     assert_eq!(lines.len(), 128);
@@ -466,10 +465,10 @@ async fn no_wall_clock_makes_an_owner_dead() {
         assert!(alive(&store).await && alive(&ahead).await);
     }
     std::fs::remove_file(&path).unwrap();
-    assert!(!alive(&store).await, "only what is not there is dead");
+    assert!(!alive(&store).await, "only a missing file means that the process is dead");
 }
 
-/// The wall clock an hour ahead of the others.
+/// A wall clock that is an hour ahead.
 #[derive(Debug)]
 struct Ahead(Arc<ManualClock>);
 

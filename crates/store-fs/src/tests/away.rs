@@ -135,7 +135,7 @@ fn moment_of_absence_purges_no_run() {
         }
         // Whether or not the records were written, appending them again decides it.
         author.head = Some(append(&open(0), &entry).unwrap());
-        let seen = ids(&open(0), &author.run).unwrap().expect("the run is there");
+        let seen = ids(&open(0), &author.run).unwrap().expect("the run must exist");
         assert_eq!(seen.last().copied(), author.head.map(|head| head.id), "{what}: append");
         // The run to purge exists, so the purge must not report that it was gone already.
         let waiting = crate::caller::CallerGuard::new();
@@ -194,7 +194,7 @@ async fn missing_folder_is_unavailable() {
             let refused = fresh.setup().await.unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused:?}");
         }
-        assert!(!folder.exists(), "nothing takes the place of {missing}");
+        assert!(!folder.exists(), "nothing may replace {missing}");
         fs::rename(&aside, &folder).unwrap();
         append_to(&store, author.write(&["2"])).await.unwrap();
         assert_eq!(fresh.head(&run).await.unwrap().map(|head| head.head()), author.head);
@@ -221,7 +221,7 @@ async fn missing_heartbeats_kill_no_executor() {
     let is_alive = async || store.head(&author.run).await.unwrap().unwrap().owner_alive;
     assert!(is_alive().await);
     fs::rename(root.join("executors"), directory.path().join("aside")).unwrap();
-    assert!(is_alive().await, "nobody knows that it is dead");
+    assert!(is_alive().await, "no process may treat it as dead");
 }
 
 /// A journal may hold records that logs lost in a crash of the machine. Without the folder of journals, no call about a run succeeds.

@@ -109,12 +109,12 @@ fn copied_log_is_locked_before_writing() {
         said.send(append(&reopened(&root), &their_append).is_ok()).unwrap();
     });
     let ours = append(&place.folder, &place.author.clone().write(&["3"]));
-    assert!(hears.recv().unwrap(), "nobody holds the copy, so the other process is not refused");
+    assert!(hears.recv().unwrap(), "no process holds the copy open, so the other process is not refused");
     let theirs = rival.records[0].header.head();
     let is_refused = matches!(ours, Err(FsStoreError::Conflict { actual, .. }) if actual == Some(theirs));
     assert!(is_refused, "{ours:?}");
     let left = ids(&reopened(&place.directory.path().join("store")), &place.author.run).unwrap().unwrap();
-    assert_eq!(left.last(), Some(&theirs.id), "what was acknowledged is there");
+    assert_eq!(left.last(), Some(&theirs.id), "acknowledged records must exist");
 }
 
 /// Guarantees: FS-10.

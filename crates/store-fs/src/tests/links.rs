@@ -59,7 +59,7 @@ fn start_follows_no_link() {
         link(precious, &unborn).unwrap();
         is_refused(append(folder, &author.write(&["0"])), "a start");
         assert_eq!(fs::read_to_string(precious).unwrap(), PRECIOUS);
-        assert!(folder.stat(&folder.layout.log(&author.run)).unwrap().is_none(), "there is no log");
+        assert!(folder.stat(&folder.layout.log(&author.run)).unwrap().is_none(), "the log must not exist");
         fs::remove_file(unborn).unwrap();
         append(folder, &Author::new("new").write(&["0"])).unwrap();
     }
