@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 struct Files;
 
-/// A folder of its own for each test, and the clock that its instances live by.
+/// A separate folder for each test, and the clock of its instances.
 struct Place {
     directory: TempDir,
     clock: ManualClock,
@@ -40,7 +40,7 @@ impl StoreFactory for Files {
 #[async_trait]
 impl Space for Place {
     async fn open(&self) -> Arc<dyn CheckpointStore> {
-        // The suite looks for what gets lost between writers, not for what a disk loses: `power` does.
+        // The suite tests concurrent writers, and `power` tests the loss of unsynced data.
         let options = SqliteOptions::default().with_synchronous(ferrata_store_sqlite::Synchronous::Normal);
         Arc::new(SqliteStore::open(self.path(), options).unwrap().with_clock(Arc::new(self.clock.clone())))
     }
@@ -49,7 +49,7 @@ impl Space for Place {
         let options = SqliteConnectOptions::new().filename(self.path());
         let mut connection = options.connect().await.unwrap();
         if let Damage::Swapped(other) = damage {
-            // By way of a key that no run has.
+            // Swap by way of a key that no run has.
             let swap = "CREATE TEMP TABLE swap AS SELECT key, key AS other FROM ferrata_runs LIMIT 0;
                 INSERT INTO swap SELECT a.key, b.key FROM ferrata_runs a, ferrata_runs b
                     WHERE (a.tenant, a.run, b.tenant, b.run) = (?1, ?2, ?3, ?4);
@@ -87,7 +87,7 @@ impl Space for Place {
             }
             damage => {
                 match damage {
-                    // As a file system may leave it that lost a page after the power failed.
+                    // A file system may leave this if it lost a page at a power failure.
                     Damage::Torn => body.truncate(body.len() / 2),
                     _ => body[0] ^= 1,
                 }
@@ -113,7 +113,7 @@ suite!(Files, without: [
     notices = "no other process is told when the file changes",
 ]);
 
-/// More seeds than the suite tries on every store.
+/// Compares more seeds with the model than the suite does for every store.
 ///
 /// Guarantees: SQLITE-14.
 #[test]

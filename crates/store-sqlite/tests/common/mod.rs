@@ -12,12 +12,12 @@ use ferrata_store_sqlite::SqliteTransaction;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _};
 
-/// The numbers of the suite, and what a number that is not there is refused for at the commit.
+/// The numbers of the suite. A number without a row is refused at the commit.
 const LAYOUT: &str = "CREATE TABLE IF NOT EXISTS numbers (n INTEGER PRIMARY KEY, filler BLOB) STRICT;
     CREATE TABLE IF NOT EXISTS references_to (n INTEGER REFERENCES numbers(n) DEFERRABLE INITIALLY DEFERRED) STRICT;
     INSERT OR IGNORE INTO numbers VALUES (0, NULL);";
 
-/// The numbers of the suite, in a file.
+/// The numbers of the suite in a file.
 pub(crate) struct Numbers {
     path: PathBuf,
 }
@@ -40,7 +40,7 @@ async fn execute(connection: &mut SqliteConnection, sql: &str) -> sqlx::Result<(
     connection.execute(sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))).await.map(drop)
 }
 
-/// Inserts a number in a transaction of the driver within the one that is open.
+/// Inserts a number in a nested transaction of the driver.
 async fn nest(connection: &mut SqliteConnection, row: u32, end: NestedEnd) -> sqlx::Result<()> {
     let mut nested = connection.begin().await?;
     execute(&mut nested, &format!("INSERT INTO numbers VALUES ({row}, NULL)")).await?;
@@ -67,13 +67,13 @@ impl TransactionTable for Numbers {
             Step::InsertRefused => "INSERT INTO numbers VALUES (0, NULL)".to_owned(),
             Step::LoseTransaction => "INSERT OR ROLLBACK INTO numbers VALUES (0, NULL)".to_owned(),
             Step::InsertFull(row) => {
-                // A limit below its size is taken for its size.
+                // SQLite replaces a limit below the current size by the current size.
                 execute(connection, "PRAGMA max_page_count = 1").await.unwrap();
                 let full =
                     execute(connection, &format!("INSERT INTO numbers VALUES ({row}, zeroblob(100000))"))
                         .await;
                 execute(connection, "PRAGMA max_page_count = 1000000").await.unwrap();
-                return full.map_or(StepResult::Refused, |()| panic!("the database has room"));
+                return full.map_or(StepResult::Refused, |()| panic!("the database has space"));
             }
             Step::Savepoint => "SAVEPOINT suite".to_owned(),
             Step::Release => "RELEASE suite".to_owned(),
@@ -101,7 +101,7 @@ impl TransactionTable for Numbers {
         let [mut holder, mut other] = [self.connection().await, self.connection().await];
         execute(&mut other, "PRAGMA busy_timeout = 0").await.unwrap();
         let mut transient: Vec<StatementError> = Vec::new();
-        // The lock is held, and then it was held since the transaction began to read.
+        // The lock is held now, and then was held since the start of the transaction's read.
         execute(&mut holder, "BEGIN IMMEDIATE").await.unwrap();
         transient.push(execute(&mut other, "BEGIN IMMEDIATE").await.unwrap_err().into());
         execute(&mut other, "BEGIN; SELECT * FROM numbers").await.unwrap();

@@ -19,27 +19,27 @@ use crate::support::{append, connection, execute, place};
 /// Small pages, so that few runs fill trees of several levels.
 const PAGE: usize = 512;
 
-/// How many bits are flipped in each page, unless the environment says otherwise.
+/// Default number of flipped bits per page.
 const FLIPS: usize = 4;
 
-/// Where the number of flips is looked up.
+/// The environment variable for the number of flips.
 const FLIPS_VARIABLE: &str = "FERRATA_SQLITE_FLIPS";
 
-/// Where the one bit is looked up that is to be flipped.
+/// The environment variable for the only bit to flip.
 const BIT_VARIABLE: &str = "FERRATA_SQLITE_BIT";
 
-/// What a call may say of a run in a file that is damaged.
+/// Error kinds that a call on a damaged file may return.
 const REFUSALS: [ErrorKind; 4] =
     [ErrorKind::Corrupt, ErrorKind::Unsupported, ErrorKind::Invalid, ErrorKind::Unavailable];
 
-/// Runs in a file, and the file.
+/// Runs in a file, and the content of the file.
 struct Written {
     logs: BTreeMap<RunKey, Log>,
     bytes: Vec<u8>,
     clock: ManualClock,
 }
 
-/// Writes runs of two tenants that stand in all kinds of listings, each with the same number of records as another one.
+/// Writes runs of two tenants that occur in all kinds of listings. Each has the same number of records as another one.
 async fn written() -> Written {
     let place = place(SqliteOptions::default().with_synchronous(Synchronous::Normal)).await;
     let clock = ManualClock::default();
@@ -87,7 +87,7 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// Returns what the call said, and nothing if it refused the run as damaged.
+    /// Returns the result of the call, or none if it refused the run as damaged.
     fn said<T>(&self, result: Result<T, Error>, more: &[ErrorKind]) -> Option<T> {
         match result {
             Ok(said) => Some(said),
@@ -100,24 +100,24 @@ impl Asked<'_> {
     }
 
     fn is<T: PartialEq + std::fmt::Debug>(&self, said: &T, truth: &T) {
-        assert!(said == truth, "{}: {} said {said:?}, and {truth:?} is so", self.flip, self.call);
+        assert!(said == truth, "{}: {} returned {said:?} instead of {truth:?}", self.flip, self.call);
     }
 }
 
-/// Says of a head what is so, but that an owner whose heartbeat is damaged does not count as alive.
+/// The expected head. An owner whose heartbeat is damaged need not count as alive.
 fn truth(log: &Log, said: &RunHead, alive: bool) -> RunHead {
     let mut head = log.run_head();
     head.owner_alive = said.owner_alive && alive;
     head
 }
 
-/// Reads a run by every call that reads.
+/// Reads a run with every reading call.
 async fn reads(store: &SqliteStore, log: &Log, alive: bool, flip: &str) {
     let run = &log.key;
     let asked = |call: String| Asked { flip, call };
     let head = asked(format!("head of {run}"));
     if let Some(said) = head.said(store.head(run).await, &[]) {
-        assert!(said.is_some(), "{flip}: {run} is said to be missing");
+        assert!(said.is_some(), "{flip}: {run} is reported as missing");
         head.is(&said, &said.as_ref().map(|said| truth(log, said, alive)));
     }
     let last = log.records.last().unwrap().header.seq.get();
@@ -134,7 +134,7 @@ async fn reads(store: &SqliteStore, log: &Log, alive: bool, flip: &str) {
     for known in [log.records[1].header.head(), log.head().unwrap()] {
         let load = asked(format!("load of {run} since {known}"));
         if let Some(said) = load.said(store.load_since(run, known).await, &[]) {
-            let said = said.unwrap_or_else(|| panic!("{flip}: {run} is said to be missing"));
+            let said = said.unwrap_or_else(|| panic!("{flip}: {run} is reported as missing"));
             let from = usize::try_from(known.seq.get()).unwrap() + 1;
             let is_news = is_news(known, &said);
             load.is(&said, &if is_news { log.records[from..].to_vec() } else { log.loaded(last) });
@@ -149,7 +149,7 @@ async fn reads(store: &SqliteStore, log: &Log, alive: bool, flip: &str) {
     }
 }
 
-/// Lists the runs in several ways: each that is listed is as it is, meets the query, and stands there once.
+/// Lists the runs in several ways. Each listed run is correct, meets the query, and is listed once.
 async fn listings(store: &SqliteStore, written: &Written, logs: &BTreeMap<RunKey, Log>, flip: &str) {
     let with = |set: &dyn Fn(&mut RunQuery)| {
         let mut query = RunQuery::default();
@@ -184,12 +184,12 @@ async fn listings(store: &SqliteStore, written: &Written, logs: &BTreeMap<RunKey
     }
 }
 
-/// The owner of the first run has a heartbeat.
+/// Whether the owner of this run has a heartbeat, which is the case for the first run only.
 fn is_alive(log: &Log) -> bool {
     log.key.run.as_str() == "r1"
 }
 
-/// Changes a run by every call that changes, and checks that each did it whole, or refused. Returns the log as it is if that is known.
+/// Changes a run with every changing call. Checks that each change was complete or refused. Returns the resulting log if it is known.
 async fn changes(store: &SqliteStore, log: &Log, flip: &str) -> Option<Log> {
     let run = &log.key;
     let asked = |call: String| Asked { flip, call };
@@ -201,7 +201,7 @@ async fn changes(store: &SqliteStore, log: &Log, flip: &str) -> Option<Log> {
     for count in [1, 2] {
         let entry = log.next(count);
         let grown = asked(format!("append to {run}"));
-        // A commit that meets a damaged page may have been done or not.
+        // A commit that meets a damaged page has an unknown outcome.
         match grown.said(append(store, entry.clone()).await, &[ErrorKind::Indeterminate]) {
             Some(head) => {
                 log.note_append(&entry);
@@ -223,7 +223,7 @@ async fn changes(store: &SqliteStore, log: &Log, flip: &str) -> Option<Log> {
     }
 }
 
-/// Removes a run, and checks that it is gone if the call says so.
+/// Removes a run, and checks that it is gone if the call succeeds.
 async fn removal(store: &SqliteStore, run: &RunKey, expected: Option<HeadRef>, flip: &str) {
     let purged = Asked { flip, call: format!("purge of {run}") };
     if purged.said(store.purge(run, expected).await, &[ErrorKind::Indeterminate]).is_some() {
@@ -234,11 +234,11 @@ async fn removal(store: &SqliteStore, run: &RunKey, expected: Option<HeadRef>, f
     }
 }
 
-/// Opens the file with one bit flipped, and makes every call.
+/// Opens the file with one flipped bit, and makes every call.
 async fn check(written: &Written, bit: usize) {
     let (byte, page) = (bit / 8, bit / 8 / PAGE + 1);
     let flip = &format!("bit {bit} (page {page}, byte {} of it)", byte % PAGE);
-    // In memory where the machine has a file system for that: what is asked is what is read, and not how fast a disk is.
+    // Use a file system in memory if there is one, because the test does not depend on the disk.
     let memory = std::path::Path::new("/dev/shm");
     let directory = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
     let path = directory.path().join("runs.db");
@@ -251,7 +251,7 @@ async fn check(written: &Written, bit: usize) {
     for log in written.logs.values() {
         reads(&store, log, is_alive(log), flip).await;
     }
-    // One run changes, another goes, and the others are read again.
+    // One run changes, another is removed, and the others are read again.
     let mut runs = written.logs.values().cycle().skip(bit % written.logs.len());
     let (changed, gone) = (runs.next().unwrap(), runs.next().unwrap());
     let changed = changes(&store, changed, flip).await.ok_or(changed);
@@ -259,14 +259,14 @@ async fn check(written: &Written, bit: usize) {
     for log in written.logs.values().filter(|log| log.key != gone.key) {
         match &changed {
             Ok(changed) if changed.key == log.key => reads_pruned(&store, changed, flip).await,
-            // What it is now is not known.
+            // The state of this run is unknown.
             Err(changed) if changed.key == log.key => {}
             _ => reads(&store, log, is_alive(log), flip).await,
         }
     }
 }
 
-/// Reads the end of a run that was appended to and pruned.
+/// Reads the end of a run with appended and pruned records.
 async fn reads_pruned(store: &SqliteStore, log: &Log, flip: &str) {
     let load = Asked { flip, call: format!("load of {}", log.key) };
     if let Some(said) = load.said(store.load(&log.key, At::Latest).await, &[]) {
@@ -290,7 +290,7 @@ async fn flipped_bit_makes_no_answer_false() {
     eprintln!("{} pages, {flips} flips in each", written.bytes.len() / PAGE);
     for page in 0..written.bytes.len() / PAGE {
         for flip in 0..flips.min(bits) {
-            // Spread over the page, and in each page at other places: half of them where the page says what it holds.
+            // Spread the bits over the page, at other positions in each page. Half of them are in the header of the page.
             let at = match flip % 2 {
                 0 if flips < bits => (page * 37 + flip * 101) % (24 * 8),
                 _ => (page * 53 + flip * bits / flips) % bits,

@@ -10,17 +10,17 @@ use crate::support::{append, connection, execute, is_kept, is_refused, log, plac
 
 const PAGE: usize = 4_096;
 
-/// How a page is damaged.
+/// The kind of damage to a page.
 #[derive(Clone, Copy, Debug)]
 enum How {
     Zero,
     Noise,
-    /// One bit of it, in the middle of what pages are filled with from their end.
+    /// One flipped bit, in the content area that fills from the end of the page.
     Bit(usize),
 }
 
-/// Writes runs of small and large records. Returns their logs, the bytes of the database, and the table pages that no listing needs: all except those
-/// of indexes and of the schema.
+/// Writes runs of small and large records. Returns their logs, the bytes of the database, and the table pages that listings do not need: all except
+/// those of indexes and of the schema.
 async fn written() -> (Vec<Log>, Vec<u8>, Vec<usize>) {
     let place = place(SqliteOptions::default().with_synchronous(Synchronous::Normal)).await;
     let mut logs = Vec::new();
@@ -42,7 +42,7 @@ async fn written() -> (Vec<Log>, Vec<u8>, Vec<usize>) {
     (logs, fs::read(copy).unwrap(), pages)
 }
 
-/// Opens the database with one page damaged. Returns how many of the runs could be read.
+/// Opens the database with one damaged page. Returns the number of readable runs.
 async fn check(logs: &[Log], bytes: &[u8], page: usize, how: How, is_of_table: bool) -> usize {
     let what = format!("page {page}, {how:?}");
     let directory = tempfile::tempdir().unwrap();
@@ -60,13 +60,13 @@ async fn check(logs: &[Log], bytes: &[u8], page: usize, how: How, is_of_table: b
     let options = SqliteOptions::default().with_synchronous(Synchronous::Normal);
     let store = SqliteStore::open(&path, options).unwrap();
     let listed = store.runs(&RunQuery::default(), Page::default()).await;
-    assert!(!is_of_table || listed.is_ok(), "{what}: runs that cannot be read hide others: {listed:?}");
+    assert!(!is_of_table || listed.is_ok(), "{what}: unreadable runs hide others: {listed:?}");
     let mut readable = 0;
     for log in logs {
         match store.load(&log.key, At::Latest).await {
             Ok(Some(records)) => {
                 let last = records.last().unwrap().header.seq.get();
-                assert_eq!(records, log.loaded(last), "{what}: what is read was written");
+                assert_eq!(records, log.loaded(last), "{what}: a read must return written records only");
                 readable += 1;
                 let is_listed = |listed: &ferrata_store::Paged<_>| {
                     listed.items.iter().any(|head: &ferrata_store::RunHead| head.run == log.key)
@@ -79,8 +79,8 @@ async fn check(logs: &[Log], bytes: &[u8], page: usize, how: How, is_of_table: b
                     );
                 }
             }
-            // A bit of a name in an index: what is looked for there is not found.
-            Ok(None) => assert!(matches!(how, How::Bit(_)), "{what}: {} is read as absent", log.key),
+            // A flipped bit of a name in an index, so that a search does not find it.
+            Ok(None) => assert!(matches!(how, How::Bit(_)), "{what}: {} is reported as missing", log.key),
             Err(error) => {
                 assert!(
                     matches!(
@@ -113,7 +113,10 @@ async fn damaged_page_is_named_and_never_misread() {
         }
     }
     assert!(hurt > pages / 2, "{hurt} of {pages} pages matter");
-    assert!(spared > pages / 2, "most damage harms some runs and spares others: {spared} of {pages} pages");
+    assert!(
+        spared > pages / 2,
+        "most damage must affect some runs and not others: {spared} of {pages} pages"
+    );
     for seed in 0..120_usize {
         let page = 2 + seed * 31 % (pages - 1);
         check(&logs, &bytes, page, How::Bit(seed * 7_919 % (PAGE * 8)), of_tables.contains(&page)).await;
@@ -194,7 +197,7 @@ async fn contradiction_within_run_is_corrupt() {
                 ("append behind the end", append(&store, stale.next(1)).await.map(drop)),
                 ("prune", store.prune(run, cut).await.map(drop)),
             ]);
-            // What says where the log begins is not asked at its end: an append that names the true head may be written.
+            // The columns for the start of the log are not read at its end, so an append with the true head may succeed.
             if !["first_seq", "facts"].iter().any(|column| change.contains(column)) {
                 refused.push(("append", append(&store, damaged.next(1)).await.map(drop)));
             }

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::support::{append, connection, execute, is_kept, is_refused, log, place};
 
-/// Names that SQLite or its drivers take for a URL, for options, or for memory, where they are passed on as they stand.
+/// Names that SQLite or its drivers treat as a URL, as options, or as memory, unless they are escaped.
 #[tokio::test]
 async fn a_store_opens_anywhere_and_from_a_url() {
     let directory = tempfile::tempdir().unwrap();
@@ -31,7 +31,7 @@ async fn a_store_opens_anywhere_and_from_a_url() {
             let store = SqliteStore::open(&path, SqliteOptions::default()).unwrap();
             store.setup().await.unwrap();
             log.write(&store, 2).await;
-            assert!(fs::metadata(&path).unwrap().len() > 0, "{name} is the file");
+            assert!(fs::metadata(&path).unwrap().len() > 0, "{name} must be the file");
         }
         let hex = |byte: &u8| format!("%{byte:02x}");
         let url: String = path.to_str().unwrap().as_bytes().iter().map(hex).collect();
@@ -44,7 +44,7 @@ async fn a_store_opens_anywhere_and_from_a_url() {
     assert_eq!(SqliteStore::open("", SqliteOptions::default()).unwrap_err().kind(), ErrorKind::Invalid);
 }
 
-/// Settings beyond what SQLite or the driver can count: the driver panics at a wait of 25 days.
+/// Settings beyond the range of SQLite or the driver are clamped. The driver panics at a wait of 25 days.
 #[tokio::test]
 async fn extreme_settings_are_as_good_as_large_ones() {
     let options = SqliteOptions::default().with_lock_wait(Duration::MAX).with_readers(NonZeroUsize::MAX);
@@ -56,11 +56,11 @@ async fn extreme_settings_are_as_good_as_large_ones() {
     let least = place.open(least.with_max_bytes(Some(0)));
     is_kept(&least, &log).await;
     let entry = log.next_body(vec![b'x'; 9_000]);
-    assert_eq!(append(&least, entry).await.unwrap_err().kind(), ErrorKind::Unavailable, "there is no room");
+    assert_eq!(append(&least, entry).await.unwrap_err().kind(), ErrorKind::Unavailable, "no space is left");
     is_kept(&least, &log).await;
 }
 
-/// A read makes no file, and says what to do.
+/// A read creates no file, and its error names the remedy.
 #[tokio::test]
 async fn store_without_setup_is_invalid() {
     let directory = tempfile::tempdir().unwrap();
@@ -74,7 +74,7 @@ async fn store_without_setup_is_invalid() {
         is_refused(&store, &log, ErrorKind::Invalid).await;
     }
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
-    // Another program's database, and none at all.
+    // A database of another program, and a missing one.
     execute(&mut connection_to_new(&path).await, "CREATE TABLE mine (x)").await;
     is_refused(&store, &log, ErrorKind::Invalid).await;
     let other = directory.path().join("other");
@@ -89,7 +89,7 @@ async fn connection_to_new(path: &std::path::Path) -> sqlx::SqliteConnection {
     connection(path).await
 }
 
-/// The tables of the application's own stay, and stand in the same file.
+/// The application's own tables stay in the same file.
 #[tokio::test]
 async fn application_database_can_hold_runs() {
     let directory = tempfile::tempdir().unwrap();
@@ -118,7 +118,7 @@ async fn newer_layout_is_unsupported() {
     is_refused(&store, &log, ErrorKind::Unsupported).await;
 }
 
-/// A file of before the first release is refused by every call, and nothing is written to it: not even the tables that it lacks.
+/// Every call refuses a file from before the first release, and writes nothing to it.
 ///
 /// Guarantees: SQLITE-10.
 #[tokio::test]
@@ -161,7 +161,7 @@ async fn read_only_database_reads_and_refuses_writes() {
     assert_eq!(missing.setup().await.unwrap_err().kind(), ErrorKind::Invalid);
 }
 
-/// A full disk refuses what does not fit, and nothing else is lost; room makes it go on.
+/// A full disk refuses the records that do not fit, and nothing else is lost. With free space, writes continue.
 ///
 /// Guarantees: SQLITE-2.
 #[tokio::test]
@@ -176,7 +176,7 @@ async fn full_database_refuses_until_space_returns() {
             Ok(_) => log.note_append(&entry),
             Err(error) => break error,
         }
-        assert!(log.records.len() < 50, "the bound of 200 KiB is not held");
+        assert!(log.records.len() < 50, "the limit of 200 KiB is exceeded");
     };
     assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused:?}");
     assert!(log.records.len() > 5);
@@ -208,8 +208,8 @@ async fn the_file_shrinks_when_runs_go() {
     assert!(full > 1_000_000 && left < full / 5, "{full} bytes, then {left}");
 }
 
-/// A large database: all of it is listed, page after page, and what pruned runs held is given back. `FERRATA_SQLITE_MB` says how large, for
-/// long forms; half a megabyte is a run.
+/// A large database is listed completely, page by page, and the space of pruned runs is returned. `FERRATA_SQLITE_MB` sets its size for long tests.
+/// Each run has half a megabyte.
 #[tokio::test]
 async fn a_large_database_is_listed_and_pruned() {
     let mb: usize = std::env::var("FERRATA_SQLITE_MB").map_or(24, |text| text.parse().unwrap());
@@ -220,7 +220,7 @@ async fn a_large_database_is_listed_and_pruned() {
         let entry = log.next_as(8, vec![b'x'; 64 << 10], |_| {});
         append(&place.store, entry.clone()).await.unwrap();
         log.note_append(&entry);
-        // The bodies of 10 GB are not kept here.
+        // Do not keep 10 GB of bodies in this test.
         logs.push((log.key.clone(), log.head().unwrap(), log.as_base(7)));
     }
     let checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)";
@@ -264,14 +264,14 @@ async fn a_file_that_is_removed_swallows_nothing() {
         is_refused(&place.store, &log, ErrorKind::Unavailable).await;
         assert_eq!(place.store.head(&log.key).await.unwrap_err().kind(), ErrorKind::Unavailable);
     }
-    assert!(!place.path().exists(), "nothing made it anew");
+    assert!(!place.path().exists(), "the file must not be created again");
     fs::rename(&away, place.path()).unwrap();
     log.write(&place.store, 2).await;
     is_kept(&place.open(SqliteOptions::default()), &log).await;
 }
 
-/// The same for the write-ahead log, which people take for a leftover. What was in it alone goes with it, unless SQLite still had it open
-/// and could bring it into the database; nothing is acknowledged that goes with it, too.
+/// The same for the write-ahead log, which people may remove as a leftover. Its records are lost, unless SQLite had it open and could checkpoint it.
+/// A lost record is never acknowledged.
 ///
 /// Guarantees: SQLITE-3.
 #[tokio::test]
@@ -351,7 +351,7 @@ async fn backup_under_load_is_whole_store() {
                 assert_ne!(number, 3);
                 continue;
             };
-            assert!(number < 3 || Some(head.head()) == log.head(), "the last copy is complete");
+            assert!(number < 3 || Some(head.head()) == log.head(), "the last copy must be complete");
             let loaded = copy.load(&log.key, At::Latest).await.unwrap().unwrap();
             assert_eq!(loaded, log.loaded(head.seq.get()));
             let mut on = log.clone();

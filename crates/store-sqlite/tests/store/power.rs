@@ -12,7 +12,7 @@ use ferrata_testing::Log;
 
 use crate::support::{FRAME, HEADER, Place, append, copy, execute, frames, is_kept, log, place};
 
-/// What the disk holds, and how many transactions the log has, after an append was acknowledged.
+/// The content of the disk and the number of transactions in the log, after an acknowledged append.
 struct Snapshot {
     database: Vec<u8>,
     log: Vec<u8>,
@@ -31,7 +31,7 @@ fn snapshot(place: &Place, logs: &[Log; 2]) -> Snapshot {
     Snapshot { database, log, commits, logs: logs.clone() }
 }
 
-/// Appends in turn to two runs, bodies of less and more than a page, and looks at the disk after each.
+/// Appends alternately to two runs, with bodies below and above a page. Takes a snapshot of the disk after each append.
 async fn write(place: &Place, logs: &mut [Log; 2], count: usize) -> Vec<Snapshot> {
     let mut all = Vec::new();
     for number in 0..count {
@@ -44,7 +44,7 @@ async fn write(place: &Place, logs: &mut [Log; 2], count: usize) -> Vec<Snapshot
     all
 }
 
-/// Opens a store on what the disk held, and checks that it has these logs, and goes on.
+/// Opens a store on a disk content. Checks that it has these logs, and continues them.
 async fn finds(database: &[u8], log: &[u8], logs: &[Log; 2], what: &str) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("runs.db");
@@ -61,7 +61,7 @@ async fn finds(database: &[u8], log: &[u8], logs: &[Log; 2], what: &str) {
     logs[0].clone().write(&store, 1).await;
 }
 
-/// The logs after the last acknowledged of so many transactions.
+/// The logs after the last acknowledged of `commits` transactions.
 fn after(all: &[Snapshot], commits: usize) -> [Log; 2] {
     let last = all.iter().rev().find(|snapshot| snapshot.commits <= commits);
     last.map_or_else(|| [log("a"), log("b")], |snapshot| snapshot.logs.clone())
@@ -78,15 +78,15 @@ async fn wal_prefix_is_transaction_prefix() {
     for (frame, end_of) in (0..).zip(&ends) {
         let start = HEADER + frame * (FRAME + page);
         let before = ends[..frame].iter().filter(|is_end| **is_end).count();
-        // Before a frame, within its header, within its page, and all but its last byte.
+        // Before a frame, within its header, within its page, and at all but its last byte.
         for cut in [start, start + 9, start + FRAME + page / 2, start + FRAME + page - 1] {
-            // The first bytes of a header are as good as none: one of these within each frame says it for all.
+            // A partial header has no effect. So test only one of these cuts in each frame.
             if cut == start || (cut + frame) % 4 == 0 {
                 let what = format!("the log cut at {cut}, {before} transactions");
                 finds(&end.database, &end.log[..cut], &after(&first, before), &what).await;
             }
         }
-        // A page of the last transaction that the disk had not written yet, though later ones were.
+        // The disk had not written a page of the last transaction, but had written later ones.
         if !end_of && before == end.commits - 1 {
             let mut torn = end.log.clone();
             torn[start + FRAME..start + FRAME + page].fill(0);
@@ -96,10 +96,10 @@ async fn wal_prefix_is_transaction_prefix() {
     finds(&end.database, &end.log, &logs, "all of the log").await;
     finds(&end.database, &end.log[..HEADER / 2], &after(&first, 0), "half of the log's header").await;
 
-    // The log is brought into the database. Until the next transaction it holds all, whichever pages are in the database.
+    // A checkpoint copies the log into the database. Until the next transaction, the log contains all pages, whichever pages reached the database.
     execute(&mut place.connection().await, "PRAGMA wal_checkpoint(RESTART)").await;
     let done = snapshot(&place, &logs);
-    assert_eq!(done.log, end.log, "a checkpoint does not change the log");
+    assert_eq!(done.log, end.log, "a checkpoint must not change the log");
     assert_ne!(done.database, end.database);
     for seed in 0..8_usize {
         let mut mixed = end.database.clone();
@@ -112,10 +112,10 @@ async fn wal_prefix_is_transaction_prefix() {
         finds(&mixed, &done.log, &logs, &format!("some pages of a checkpoint, seed {seed}")).await;
     }
 
-    // The log begins anew over its own beginning, so that behind a cut stands what it held before.
+    // The log is overwritten from its start. After a cut, the older content follows.
     let second = write(&place, &mut logs, 4).await;
     let end = second.last().unwrap();
-    assert_eq!(end.database, done.database, "the database is not changed by transactions");
+    assert_eq!(end.database, done.database, "transactions must not change the database");
     let (_, ends) = frames(&end.log);
     for frame in 0..=ends.len() {
         let cut = HEADER + frame * (FRAME + page);

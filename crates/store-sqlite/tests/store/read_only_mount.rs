@@ -9,13 +9,13 @@ use ferrata_testing::{Log, SeqIds};
 
 use crate::support::{copy, execute, is_kept, is_refused, place};
 
-/// Where the file system is mounted, in the process that has it.
+/// The environment variable for the path of the mount, in the process that has it.
 const MOUNTED: &str = "FERRATA_SQLITE_MOUNTED";
 
-/// Says that a machine where no file system can be mounted fails the test.
+/// If set, the test fails on a machine that cannot mount file systems.
 const REQUIRED: &str = "FERRATA_MOUNTS";
 
-/// The log of the run in both files: the same in both processes.
+/// The log of the run in both files. It is the same in both processes.
 fn log() -> Log {
     Log::new(RunId::new("r").unwrap()).with_ids(std::sync::Arc::new(SeqIds::new(1)))
 }
@@ -37,7 +37,7 @@ async fn write(folder: &Path) {
     copy(&place.path(), &folder.join("closed.db"));
 }
 
-/// The process that has the files on a read-only mount.
+/// Reads the files on a read-only mount, in the process that has the mount.
 async fn read(folder: &Path) {
     let open = |name: &str| {
         SqliteStore::open(folder.join(name), SqliteOptions::default().with_read_only(true)).unwrap()
@@ -84,7 +84,11 @@ fn read_only_mount_is_read() {
             .is_ok_and(|ended| ended.success())
     };
     let Some(way) = ways.iter().find(can) else {
-        assert_ne!(std::env::var(REQUIRED).as_deref(), Ok("required"), "no file system can be mounted here");
+        assert_ne!(
+            std::env::var(REQUIRED).as_deref(),
+            Ok("required"),
+            "this machine cannot mount a file system"
+        );
         println!("NOT TESTED: no file system can be mounted here");
         return;
     };
@@ -97,5 +101,5 @@ fn read_only_mount_is_read() {
         .env(MOUNTED, mounted.path())
         .status()
         .unwrap();
-    assert!(ended.success(), "the process that reads failed, as above");
+    assert!(ended.success(), "the reading process failed; see its output above");
 }

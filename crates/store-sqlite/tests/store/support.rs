@@ -15,7 +15,7 @@ pub(crate) struct Place {
     pub(crate) store: SqliteStore,
 }
 
-/// A database that is set up, and a store on it.
+/// A database that is set up, with a store.
 pub(crate) async fn place(options: SqliteOptions) -> Place {
     let directory = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(directory.path().join("runs.db"), options).unwrap();
@@ -32,7 +32,7 @@ impl Place {
         self.directory.path().join("runs.db-wal")
     }
 
-    /// Another instance, with connections of its own.
+    /// Another instance with its own connections.
     pub(crate) fn open(&self, options: SqliteOptions) -> SqliteStore {
         SqliteStore::open(self.path(), options).unwrap()
     }
@@ -56,12 +56,12 @@ pub(crate) async fn execute(connection: &mut SqliteConnection, sql: &str) {
     connection.execute(sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))).await.unwrap();
 }
 
-/// Copies a file by another process: closing one here would end the locks that SQLite holds on it.
+/// Copies a file in another process, because closing it in this process would release SQLite's locks on it.
 pub(crate) fn copy(from: &Path, to: &Path) {
     assert!(Command::new("cp").arg(from).arg(to).status().unwrap().success());
 }
 
-/// What the write-ahead log holds: the size of a page, and for each frame whether a transaction ends with it.
+/// The content of the write-ahead log: the page size, and for each frame whether it ends a transaction.
 pub(crate) fn frames(log: &[u8]) -> (usize, Vec<bool>) {
     let number = |at: usize| u32::from_be_bytes(log[at..at + 4].try_into().unwrap());
     let page = usize::try_from(number(8)).unwrap();
@@ -73,7 +73,7 @@ pub(crate) fn frames(log: &[u8]) -> (usize, Vec<bool>) {
     (page, own.map(|start| number(start + 4) > 0).collect())
 }
 
-/// The length of the header of a write-ahead log, and of the header of each frame.
+/// The length of the header of a write-ahead log, and that of the header of a frame.
 pub(crate) const HEADER: usize = 32;
 pub(crate) const FRAME: usize = 24;
 
@@ -85,13 +85,13 @@ pub(crate) async fn append(store: &SqliteStore, entry: RunAppend) -> Result<Head
     store.append(vec![entry]).await.pop().unwrap()
 }
 
-/// Appends one record that must be refused in this way, and leave nothing.
+/// Appends one record, and checks that it is refused with this error and leaves nothing.
 pub(crate) async fn is_refused(store: &SqliteStore, log: &Log, kind: ErrorKind) {
     let error = append(store, log.next(1)).await.unwrap_err();
     assert_eq!((error.kind(), error.run()), (kind, Some(&log.key)), "{error:?}");
 }
 
-/// The store holds the log and no more of it.
+/// Checks that the store has exactly this log.
 pub(crate) async fn is_kept(store: &SqliteStore, log: &Log) {
     let head = store.head(&log.key).await.unwrap().map(|head| head.head());
     assert_eq!(head, log.head(), "the head of {}", log.key);

@@ -29,7 +29,7 @@ async fn work_and_record_commit_together_or_neither() {
     assert_eq!(booked.get::<String, _>(0), "1,3");
 }
 
-/// A conflict leaves the transaction usable, with nothing of the run in it; a repeat is recognised.
+/// After a conflict, the transaction is usable and contains nothing of the run. A repeat is recognized.
 ///
 /// Guarantees: SQLITE-9.
 #[tokio::test]

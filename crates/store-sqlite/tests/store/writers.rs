@@ -25,7 +25,7 @@ use crate::support::{append, copy, execute, frames, is_kept, is_refused, log, pl
 #[tokio::test]
 async fn a_thousand_runs_at_once_share_few_commits() {
     let place = place(SqliteOptions::default()).await;
-    // A reader keeps the log from beginning anew, so that all of it can be looked at.
+    // A reader prevents the log from being overwritten, so that the test can read all of it.
     let mut reader = place.connection().await;
     execute(&mut reader, "BEGIN; SELECT * FROM ferrata_runs").await;
     let mut runs = JoinSet::new();
@@ -48,10 +48,10 @@ async fn a_thousand_runs_at_once_share_few_commits() {
     copy(&place.log_path(), &kept);
     let (_, ends) = frames(&std::fs::read(kept).unwrap());
     let commits = ends.into_iter().filter(|is_end| *is_end).count();
-    assert!((3..300).contains(&commits), "{commits} commits of 3,000 appends");
+    assert!((3..300).contains(&commits), "{commits} commits for 3,000 appends");
 }
 
-/// A batch has more entries than SQLite takes values in one statement.
+/// A batch with more entries than SQLite accepts values in one statement.
 ///
 /// Guarantees: SQLITE-4.
 #[tokio::test]
@@ -70,7 +70,7 @@ async fn batch_size_has_no_limit() {
     }
 }
 
-/// A step that moves its run between no listings writes the page of its record and that of its head.
+/// A step that does not move its run between listings writes one page for its record and one for its head.
 ///
 /// Guarantees: SQLITE-5.
 #[tokio::test]
@@ -87,12 +87,12 @@ async fn step_writes_two_pages() {
     for _ in 0..40 {
         log.write(&place.store, 1).await;
     }
-    // A full page is split now and then, which writes a few.
+    // A full page is split now and then, which writes a few more pages.
     let written = count() - before;
     assert!((80..100).contains(&written), "{written} pages for 40 steps");
 }
 
-/// A lock that another program holds is waited for, and then every write is refused as one that was not begun; reads go on.
+/// While another program holds the lock, writes wait, and then fail as not begun. Reads continue.
 ///
 /// Guarantees: SQLITE-2.
 #[tokio::test]
@@ -117,7 +117,7 @@ async fn long_lock_makes_writes_unavailable() {
     }
     is_kept(&place.store, &log).await;
     place.open(SqliteOptions::default()).setup().await.unwrap();
-    // Who waits long enough gets it.
+    // A writer with a longer wait gets the lock.
     let patient = place.open(SqliteOptions::default());
     let waiting = append(&patient, entry.clone());
     let (written, ()) = tokio::join!(waiting, async {
@@ -164,7 +164,7 @@ async fn dropped_call_skips_next_generation() {
         log.note_append(&entry);
     }
     execute(&mut other, "COMMIT").await;
-    // The one writer comes to this after what it had to do before.
+    // The single writer executes this after all earlier work.
     log("last").write(&place.store, 1).await;
     for log in [&again, &anew] {
         is_kept(&place.store, log).await;
@@ -181,21 +181,20 @@ async fn dropped_call_skips_next_generation() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_busy_writer_starves_no_other() {
     const TURNS: usize = 30;
-    // A machine that is busy with something else may give the two of them any turns: one quiet attempt is enough, and none of them is where
-    // the writer starves the other.
+    // A busy machine may schedule the two writers in any order. One good attempt is enough, and a starving writer has none.
     let mut all = Vec::new();
     while all.len() < 6 {
         let passed = passed_while_another_waits(TURNS).await;
-        assert!(passed > TURNS, "the other was busy");
+        assert!(passed > TURNS, "the other writer was busy");
         if passed < TURNS * 100 {
             return;
         }
         all.push(passed);
     }
-    panic!("{all:?} appends of a busy writer passed {TURNS} of another");
+    panic!("{all:?} appends of a busy writer passed {TURNS} appends of another");
 }
 
-/// Returns how many appends of a busy writer are done while another one, of an instance of its own, does so many.
+/// Returns the number of appends of a busy writer during `turns` appends of another instance.
 async fn passed_while_another_waits(turns: usize) -> usize {
     let place = place(SqliteOptions::default()).await;
     let is_over = Arc::new(AtomicBool::new(false));
@@ -210,7 +209,7 @@ async fn passed_while_another_waits(turns: usize) -> usize {
             log
         });
     }
-    // Each of its appends finds the lock taken by one that has the next transaction ready.
+    // Each of its appends meets a lock whose holder has the next transaction ready.
     let other = place.open(SqliteOptions::default().with_lock_wait(Duration::from_secs(120)));
     let mut log = log("patient");
     for _ in 0..turns {
@@ -254,12 +253,12 @@ async fn dropped_caller_leaves_step_whole_or_absent() {
         append(&place.store, entry.clone()).await.unwrap();
         log.note_append(&entry);
     }
-    assert!(dropped > 0, "none was dropped");
+    assert!(dropped > 0, "no call was dropped");
     is_kept(&place.store, &log).await;
     is_kept(&place.open(SqliteOptions::default()), &log).await;
 }
 
-/// A caller that began its step and then waits for something else, as in a `select!`, holds up nobody.
+/// A caller that started its step and then waits for something else, as in a `select!`, blocks no other caller.
 ///
 /// Guarantees: SQLITE-6.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -268,14 +267,14 @@ async fn unpolled_writer_blocks_no_other() {
     let (mut first, mut second) = (log("r-1"), log("r-2"));
     first.write(&place.store, 1).await;
     second.write(&place.store, 1).await;
-    // A step may be done at once, or be handed over: then it is in nobody's way.
+    // A step may be executed at once or be passed to the writer. In both cases it blocks no other step.
     for _ in 0..20 {
         let (left, entry) = (first.next(1), second.next(1));
         let mut waits = Box::pin(append(&place.store, left.clone()));
         let is_done = poll_fn(|cx| Poll::Ready(waits.as_mut().poll(cx).is_ready())).await;
         let others = append(&place.store, entry.clone());
         let written = within(&SystemClock::new(), Duration::from_secs(20), others).await;
-        written.expect("the caller that is not polled holds up the others").unwrap();
+        written.expect("the caller that is not polled blocks the others").unwrap();
         second.note_append(&entry);
         if !is_done {
             waits.await.unwrap();
@@ -288,7 +287,7 @@ async fn unpolled_writer_blocks_no_other() {
     }
 }
 
-/// A caller that began to read and then waits for something else, and one that waits for its turn so, hold up no other reader.
+/// A caller that started a read and is not polled blocks no other reader. The same holds for one that waits for its turn to read.
 ///
 /// Guarantees: SQLITE-8.
 #[tokio::test]
@@ -301,14 +300,14 @@ async fn unpolled_reader_blocks_no_other() {
         poll_fn(|cx| Poll::Ready(reads.as_mut().poll(cx).is_ready())).await;
     }
     let other = within(&SystemClock::new(), Duration::from_secs(20), place.store.head(&log.key)).await;
-    let head = other.expect("the readers that are not polled hold up the others").unwrap();
+    let head = other.expect("the readers that are not polled block the others").unwrap();
     assert_eq!(head.map(|head| head.head()), log.head());
     for reads in left {
         assert_eq!(reads.await.unwrap(), Some(log.loaded(1)));
     }
 }
 
-/// Awaits on this thread alone, as a caller does that knows nothing of its runtime.
+/// Blocks this thread on a future, without using its runtime.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     struct Thread(std::thread::Thread);
     impl Wake for Thread {
@@ -326,7 +325,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// A caller that blocks the only thread of its runtime, and one within a runtime that nobody drives.
+/// A caller that blocks the only thread of its runtime, and one within a runtime that is not driven.
 ///
 /// Guarantees: SQLITE-8.
 #[test]
@@ -340,7 +339,7 @@ fn read_completes_on_stalled_runtime() {
     for is_driven in [true, false] {
         let (store, key) = (place.store.clone(), log.key.clone());
         let (said, heard) = std::sync::mpsc::channel();
-        // It would stand still for good.
+        // The read would never complete.
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             let read = || block_on(store.head(&key)).unwrap();
@@ -354,7 +353,7 @@ fn read_completes_on_stalled_runtime() {
             said.send(head).unwrap();
         });
         let head = heard.recv_timeout(Duration::from_secs(20));
-        let head = head.unwrap_or_else(|_| panic!("the read stands still, driven: {is_driven}"));
+        let head = head.unwrap_or_else(|_| panic!("the read does not complete, driven: {is_driven}"));
         assert_eq!(head.map(|head| head.head()), log.head());
     }
 }
@@ -369,7 +368,7 @@ async fn heartbeat_passes_waiting_writes() {
     for written in place.store.append(logs.iter().map(|log| log.next(1)).collect()).await {
         written.unwrap();
     }
-    // Each is a transaction of its own, and in the line of the writer once it was polled.
+    // Each purge is a separate transaction, and is in the writer's queue after its first poll.
     let mut purges: Vec<_> = logs.iter().map(|log| place.store.purge(&log.key, None)).collect();
     poll_fn(|context| {
         assert!(purges.iter_mut().all(|purge| purge.as_mut().poll(context).is_pending()));
@@ -379,14 +378,14 @@ async fn heartbeat_passes_waiting_writes() {
     let executor = ExecutorId::from_uuid(*logs[0].next(1).records[0].header.id.as_uuid());
     place.store.heartbeat(&executor, Duration::from_secs(60)).await.unwrap();
     let left = place.store.runs(&RunQuery::default(), Page::first(1)).await.unwrap().items.len();
-    assert!(left > 0, "the heartbeat waited for all that was there before it");
+    assert!(left > 0, "the heartbeat waited for the whole queue");
     for purge in purges {
         purge.await.unwrap();
     }
 }
 
-/// Readers that overlap without an end keep each checkpoint of a commit from emptying the log, which then grows for good. A log that has
-/// become long is worth a wait for them.
+/// Overlapping readers prevent each commit's checkpoint from emptying the log, so it would grow forever. Once the log is long, a checkpoint waits for
+/// the readers.
 ///
 /// Guarantees: SQLITE-8.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -420,7 +419,7 @@ async fn endless_readers_do_not_grow_wal_unboundedly() {
     }
     is_over.store(true, Ordering::Relaxed);
     readers.join_all().await;
-    // It is tried again after each 4 MiB: a busy machine may keep some of the waits from their end.
+    // This is retried after each 4 MiB. A busy machine may prevent some of these checkpoints.
     assert!(longest < 42 << 20, "the log of 60 MiB of records grew to {longest} bytes");
     is_kept(&place.store, &log).await;
 }
