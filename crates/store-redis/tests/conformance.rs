@@ -28,7 +28,7 @@ mod cluster {
     ]);
 }
 
-/// More seeds than the suite tries on every store.
+/// Compares more seeds with the model than the suite does for every store.
 ///
 /// Guarantees: REDIS-1.
 #[test]

@@ -12,17 +12,17 @@ pub fn fresh_id() -> RecordId {
     RecordId::from_uuid(RandomIds::new().next(Timestamp::from_unix_ms(1_763_700_000_000)))
 }
 
-/// Begins the log of a run whose only base is its first record.
+/// Starts a log whose only base is its first record.
 pub fn log_of(name: &str) -> Log {
     Log::new(RunId::new(name).unwrap()).with_bases_every(0)
 }
 
-/// What stands in a request of this append, and in no other.
+/// Bytes that occur only in the request of this append.
 pub fn mark(append: &RunAppend) -> Vec<u8> {
     append.records[0].header.id.as_uuid().as_bytes().to_vec()
 }
 
-/// Checks that exactly what was acknowledged is stored, and that the run is listed, where it stands and nowhere else.
+/// Checks that exactly the acknowledged records are stored, and that listings show the run with its current status only.
 pub async fn is_kept(log: &Log, store: &dyn CheckpointStore) {
     let head = store.head(&log.key).await.unwrap();
     assert_eq!(head.as_ref().map(ferrata_store::RunHead::head), log.head(), "the head of {}", log.key);
@@ -51,7 +51,7 @@ pub async fn append_one(store: &dyn CheckpointStore, append: &RunAppend) -> Resu
     store.append(vec![append.clone()]).await.pop().unwrap()
 }
 
-/// Appends as the committer does: the same records again while the error says that this may help.
+/// Appends like the committer: repeats the same records while the error is retryable.
 pub async fn append_surely(store: &dyn CheckpointStore, append: &RunAppend) -> Result<HeadRef> {
     let patience = Patience::new();
     loop {
@@ -62,7 +62,7 @@ pub async fn append_surely(store: &dyn CheckpointStore, append: &RunAppend) -> R
     }
 }
 
-/// How long a test waits for what must come, in small steps.
+/// The time limit of a test's wait, with small steps.
 struct Patience(SystemClock, Duration);
 
 impl Patience {
@@ -78,7 +78,7 @@ impl Patience {
     }
 }
 
-/// Calls until the answer is no error that a retry may mend.
+/// Calls until the error is not retryable.
 pub async fn surely<T>(call: impl AsyncFn() -> Result<T>) -> Result<T> {
     let patience = Patience::new();
     loop {
@@ -89,7 +89,7 @@ pub async fn surely<T>(call: impl AsyncFn() -> Result<T>) -> Result<T> {
     }
 }
 
-/// Looks until it is so.
+/// Polls until the condition holds.
 pub async fn eventually(what: &str, is_so: impl AsyncFn() -> bool) {
     let patience = Patience::new();
     while !is_so().await {

@@ -18,19 +18,19 @@ use std::sync::Arc;
 
 static COUNTER: AtomicU32 = AtomicU32::new(0);
 
-/// Makes places on the single server, or on the cluster.
+/// Creates spaces on the single server or on the cluster.
 pub struct Servers(pub Service);
 
 /// A prefix on a server.
 pub struct Place {
-    /// Of any node, as `redis://`.
+    /// The URL of any node, as `redis://`.
     pub server: String,
     pub is_cluster: bool,
     pub prefix: String,
 }
 
 impl Place {
-    /// A place of its own on the server that is shared by all tests.
+    /// A separate prefix on the server that all tests share.
     pub fn on(service: Service) -> Self {
         Self::at(&service_url(service), service == Service::RedisCluster)
     }
@@ -58,7 +58,7 @@ impl Place {
         RedisStore::from_url(&self.url(), options).unwrap()
     }
 
-    /// Connects to every server that holds keys.
+    /// Connects to every server that stores keys.
     pub async fn nodes(&self) -> Vec<MultiplexedConnection> {
         let mut first = connect(&self.server).await;
         if !self.is_cluster {
@@ -112,11 +112,11 @@ impl Place {
         keys
     }
 
-    /// Removes these keys behind the store's back.
+    /// Removes these keys without the store.
     pub async fn delete(&self, keys: &[String]) {
         for mut node in self.nodes().await {
             for key in keys {
-                // Another node's key is refused.
+                // A node refuses the keys of other nodes.
                 let _ = redis::cmd("DEL").arg(key).query_async::<u64>(&mut node).await;
             }
         }
@@ -130,8 +130,7 @@ impl Place {
         format!("{}:{{{},{}}}", self.prefix, run.tenant, run.run)
     }
 
-    /// Changes headers and bodies of a run, which stand in its list in turns after what is said of it; takes those out that are
-    /// left empty.
+    /// Changes the headers and bodies of a run, which alternate in its list after the run's facts. Removes those that become empty.
     async fn rewrite(&self, run: &RunKey, change: impl Fn(u64, &mut [Vec<u8>])) {
         let key = self.key(run);
         let parts = self.ask(redis::cmd("LRANGE").arg(&key).arg(0).arg(-1)).await;
@@ -150,7 +149,7 @@ impl Place {
     }
 }
 
-/// The number in a header, a varint after the 16 bytes of the id.
+/// The sequence number in a header: a varint after the 16 bytes of the id.
 fn seq_of(header: &[u8]) -> u64 {
     let mut seq = 0;
     for (n, byte) in header[16..].iter().enumerate() {
@@ -163,18 +162,18 @@ fn seq_of(header: &[u8]) -> u64 {
 }
 
 pub async fn connect(url: &str) -> MultiplexedConnection {
-    // The driver's own limits are a second and less, which a busy machine can pass.
+    // The driver's own limits are a second or less, which a busy machine can exceed.
     let patience = Some(Duration::from_secs(60));
     let config =
         redis::AsyncConnectionConfig::new().set_connection_timeout(patience).set_response_timeout(patience);
     redis::Client::open(url).unwrap().get_multiplexed_async_connection_with_config(&config).await.unwrap()
 }
 
-/// Which of the two parts of a record is which.
+/// The two parts of a record.
 const HEADER: usize = 0;
 const BODY: usize = 1;
 
-/// Raises the format in a header, one byte behind a number below 128.
+/// Increases the format in a header, which is one byte after a number below 128.
 fn newer(header: &mut [u8]) {
     assert!(header[16] < 0x80, "a short log");
     header[17] += 1;
@@ -212,7 +211,7 @@ impl Space for Place {
                 })
                 .await;
             }
-            // The server writes an append whole or not at all; this is a file of its that was damaged and mended.
+            // The server writes an append completely or not at all. This state follows from a damaged and repaired file.
             Damage::Torn => {
                 let last = self.last(run).await;
                 self.rewrite(run, |n, record| {
@@ -231,7 +230,7 @@ impl Space for Place {
                 })
                 .await;
             }
-            // By their parts, as the two keys may be on two nodes.
+            // Swap the values, because the two keys may be on two nodes.
             Damage::Swapped(other) => {
                 let keys = [self.key(run), self.key(&other)];
                 let mut lists = Vec::new();

@@ -11,7 +11,7 @@ use ferrata_test_servers::{
 };
 use ferrata_testing::Log;
 
-/// How often these servers ran a script.
+/// Number of scripts that these servers ran.
 async fn scripts(servers: &[RedisServer]) -> u64 {
     let mut sum = 0;
     for server in servers {
@@ -23,7 +23,7 @@ async fn scripts(servers: &[RedisServer]) -> u64 {
     sum
 }
 
-/// A place on a server that is set up, and runs that begin together.
+/// A space on a server that is set up, and runs that started together.
 async fn begun(place: &Place, count: usize) -> (RedisStore, Vec<Log>) {
     let store = place.store_with(place.options().with_repair_every(std::time::Duration::ZERO));
     store.setup().await.unwrap();
@@ -46,7 +46,7 @@ async fn all_kept(store: &RedisStore, authors: &[Log]) {
     }
 }
 
-/// Of a batch in one script, every second run is refused, each for another reason: the others are written.
+/// In a batch of one script, every second run is refused for another reason. The other runs are written.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn refused_entry_spares_other_runs_in_script() {
@@ -54,19 +54,19 @@ async fn refused_entry_spares_other_runs_in_script() {
     let place = Place::at(&server.url(), false);
     let (store, mut authors) = begun(&place, 12).await;
     let mut plain = connect(&server.url()).await;
-    // Two whose key is somebody else's, at its first read and at a write of its index.
+    // Two keys belong to another program: one is found at the first read, and one at a write of the index.
     let key = place.key(&authors[0].key);
     redis::cmd("SET").arg(&key).arg("strange").exec_async(&mut plain).await.unwrap();
     let set = format!("{}:{{index-0}}:s:failed", place.prefix);
     redis::cmd("SET").arg(&set).arg("strange").exec_async(&mut plain).await.unwrap();
-    // One that somebody else went on with, one that is gone, and one whose records are gone.
+    // One run that another writer continued, one that was purged, and one whose records are missing.
     let (mut other, stale) = (authors[4].clone(), authors[4].next(1));
     other.write(&place.store(), 1).await;
     let lost = authors[6].next(2);
     place.store().purge(&authors[6].key, None).await.unwrap();
     let bare = place.key(&authors[8].key);
     redis::cmd("LTRIM").arg(&bare).arg(0).arg(0).exec_async(&mut plain).await.unwrap();
-    // One that is there already, and is to be started again.
+    // One run that exists, and is started again.
     let mut again = log_of("r-10");
     again.facts.version = "2".into();
 
@@ -75,7 +75,7 @@ async fn refused_entry_spares_other_runs_in_script() {
     (batch[4], batch[6], batch[10]) = (stale, lost, again.next(1));
     let before = scripts(std::slice::from_ref(&server)).await;
     let results = store.append(batch.clone()).await;
-    assert_eq!(scripts(std::slice::from_ref(&server)).await - before, 1, "all in one script");
+    assert_eq!(scripts(std::slice::from_ref(&server)).await - before, 1, "all entries must be in one script");
     let kinds: Vec<Option<ErrorKind>> =
         results.iter().map(|result| result.as_ref().err().map(ferrata_store::Error::kind)).collect();
     let (corrupt, conflict) = (Some(ErrorKind::Corrupt), Some(ErrorKind::Conflict));
@@ -97,7 +97,7 @@ async fn refused_entry_spares_other_runs_in_script() {
     }
 }
 
-/// The connection is lost before, during and after a batch, and during its reply: whatever was written, the same batch settles it.
+/// The connection is lost before, during and after a batch, and during its reply. A repetition of the batch completes it.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn repeated_batch_settles_lost_reply() {
@@ -110,7 +110,7 @@ async fn repeated_batch_settles_lost_reply() {
             .iter()
             .enumerate()
             .map(|(n, author)| {
-                // Some move in the index as well.
+                // Some runs also change their place in the index.
                 let status = if n % 7 == round { RunStatus::Interrupted } else { RunStatus::InProgress };
                 author.next_as(1 + n % 2, b"{}", |header| header.status = status)
             })
@@ -147,14 +147,14 @@ async fn large_batch_is_split_to_unblock_server() {
         let ran = scripts(std::slice::from_ref(&server)).await - before;
         assert_eq!(ran, expected, "{runs} runs with bodies of {} bytes", body.len());
     }
-    // More records than Lua takes values at once, in one append.
+    // One append with more records than Lua accepts values at once.
     let append = authors[0].next(1_700);
     append_one(&store, &append).await.unwrap();
     authors[0].note_append(&append);
     all_kept(&store, &authors[..12]).await;
 }
 
-/// Ids of runs. The first two share one slot of a cluster, and the others are in other slots.
+/// Run ids. The first two share a slot of the cluster, and the others are in other slots.
 async fn names_with_a_shared_slot(place: &Place) -> Vec<String> {
     let mut connection = connect(&place.server).await;
     let mut seen: HashMap<u16, String> = HashMap::new();
@@ -170,8 +170,8 @@ async fn names_with_a_shared_slot(place: &Place) -> Vec<String> {
     unreachable!("there are fewer slots than numbers")
 }
 
-/// Runs of one slot go together in a cluster, and no others; and so they do where a plain URL leads to a server that refuses
-/// keys of several slots in one command, as a proxy in front of a cluster does.
+/// In a cluster, only runs of one slot share a script. The same holds for a plain URL of a server that refuses keys of several slots, such as a proxy
+/// in front of a cluster.
 async fn only_runs_of_one_slot_go_together(cluster: &RedisCluster, place: &Place) {
     let store = place.store_with(place.options().with_repair_every(std::time::Duration::ZERO));
     store.setup().await.unwrap();
@@ -183,8 +183,8 @@ async fn only_runs_of_one_slot_go_together(cluster: &RedisCluster, place: &Place
     let batch: Vec<_> = authors.iter().map(|author| author.next(1)).collect();
     all_written(&store, &mut authors, batch).await;
     let ran = scripts(cluster.nodes()).await - before;
-    assert_eq!(ran, authors.len() as u64 - 1, "of {} runs two are in the same slot", authors.len());
-    // The second of the two that go together is refused, and one by itself.
+    assert_eq!(ran, authors.len() as u64 - 1, "two of {} runs are in the same slot", authors.len());
+    // The second of the two runs with a common slot is refused, and one with its own slot.
     let mut batch: Vec<_> = authors.iter().map(|author| author.next(1)).collect();
     for n in [1, 3] {
         authors[n].write(&place.store(), 1).await;
@@ -216,7 +216,7 @@ async fn setup_detects_plain_url_of_cluster() {
     only_runs_of_one_slot_go_together(&cluster, &Place::at(&cluster.url(), false)).await;
 }
 
-/// The server sends a process its own notices as well: told once, with the head, its run need not look for what it has written.
+/// The server also sends a process its own notices. The store delivers one notice with the head, so its run need not read its own writes.
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn store_announces_own_append_once_with_head() {
@@ -225,7 +225,7 @@ async fn store_announces_own_append_once_with_head() {
     store.setup().await.unwrap();
     let mut notices = store.subscribe().unwrap();
     let mut theirs = log_of("theirs");
-    // Until the connection listens.
+    // Wait until the connection listens.
     let clock = ferrata_store::SystemClock::new();
     loop {
         theirs.write(&other, 1).await;

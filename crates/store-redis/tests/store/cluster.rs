@@ -16,7 +16,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 
-/// A node of a cluster, to move slots with.
+/// A node of a cluster, for moves of slots.
 struct Node {
     port: u16,
     id: String,
@@ -30,7 +30,7 @@ impl Node {
         Self { port: redis.port(), id, connection }
     }
 
-    /// A server of no cluster.
+    /// A server without cluster mode.
     async fn of_single(redis: &RedisServer) -> Self {
         Self { port: redis.port(), id: String::new(), connection: connect(&redis.url()).await }
     }
@@ -42,7 +42,7 @@ impl Node {
     }
 }
 
-/// The nodes of a cluster: who has a slot, and another one.
+/// The node that has a slot, and another node.
 async fn from_and_to(cluster: &RedisCluster, slot: u16) -> (Node, Node) {
     let at = usize::from(slot) * 3 / 16_384;
     (Node::of(&cluster.nodes()[at]).await, Node::of(&cluster.nodes()[(at + 1) % 3]).await)
@@ -57,7 +57,7 @@ async fn slot_of_key(place: &Place, key: &str) -> u16 {
     redis::from_redis_value(slot).unwrap()
 }
 
-/// The keys of the shard of the index that has this run.
+/// The keys of the index shard that contains this run.
 async fn index_of(place: &Place, run: &Log) -> Vec<String> {
     let keys = place.keys().await;
     for catalog in keys.iter().filter(|key| key.ends_with(":catalog")) {
@@ -89,7 +89,7 @@ async fn finish(cluster: &RedisCluster, to: &mut Node, slot: &str) {
     for node in cluster.nodes() {
         Node::of(node).await.ask::<()>(&["CLUSTER", "SETSLOT", slot, "NODE", &id]).await.unwrap();
     }
-    // A node that does not know of the newest epoch yet would give its next slot back to whoever has that epoch.
+    // A node without the newest epoch would give its next slot back to the node with that epoch.
     eventually("one epoch", async || {
         let mut epochs = HashSet::new();
         for node in cluster.nodes() {
@@ -113,7 +113,7 @@ async fn move_all(from: &mut Node, to: &Node, slot: &str) {
 async fn a_run_is_followed_from_node_to_node() {
     let cluster = RedisCluster::start(3).unwrap();
     let place = Place::at(&cluster.url(), true);
-    // One that learnt of the cluster before the move.
+    // This store learned the slots before the move.
     let store = place.store();
     store.setup().await.unwrap();
     let mut author = log_of("r-1");
@@ -122,14 +122,14 @@ async fn a_run_is_followed_from_node_to_node() {
     let slot = number.to_string();
     let (mut from, mut to) = from_and_to(&cluster, number).await;
     begin(&mut from, &mut to, &slot).await;
-    // Its key is still where it was.
+    // The key is still on the old node.
     author.write(&store, 1).await;
-    // The key is there, and the slot is not yet given over: the old node says whom to ask.
+    // The key has moved, and its slot has not. The old node redirects with ASK.
     move_keys(&mut from, &to, &[place.key(&author.key)]).await;
     author.write(&store, 1).await;
     is_kept(&author, &store).await;
     finish(&cluster, &mut to, &slot).await;
-    // Given over: the old node says that it has moved.
+    // The slot has moved. The old node redirects with MOVED.
     author.write(&store, 1).await;
     is_kept(&author, &store).await;
     is_kept(&author, &place.store()).await;
@@ -151,7 +151,7 @@ async fn slots_that_move_under_load_lose_nothing() {
             let mut author = log_of(&format!("r-{n}"));
             while !over.load(Ordering::Relaxed) {
                 let count = author.records.len();
-                // So that it moves in the index, too.
+                // The new status also moves the run in the index.
                 let status =
                     if count.is_multiple_of(3) { RunStatus::Interrupted } else { RunStatus::InProgress };
                 let append = author.next_as(1 + count % 2, b"", |header| header.status = status);
@@ -177,7 +177,7 @@ async fn slots_that_move_under_load_lose_nothing() {
         finish(&cluster, &mut to, &slot).await;
         let number = slot_of_key(&place, &index_of(&place, &author).await[0]).await;
         let slot = number.to_string();
-        // Another run of the same shard may have had it moved.
+        // Another run of the same shard may have moved it already.
         let (from, to) = from_and_to(&cluster, number).await;
         let (mut from, mut to) = if moved.insert(number) { (from, to) } else { (to, from) };
         begin(&mut from, &mut to, &slot).await;
@@ -190,8 +190,8 @@ async fn slots_that_move_under_load_lose_nothing() {
     }
 }
 
-/// While the keys of a shard of the index are on two nodes, no change of it can be made whole: it is refused and tried again, and makes no key
-/// that would be in the way of one that has not moved yet.
+/// While the keys of an index shard are on two nodes, they cannot be changed atomically. The change is refused and retried, and creates no key that
+/// blocks a later move.
 ///
 /// Guarantees: REDIS-14.
 #[tokio::test(flavor = "multi_thread")]
@@ -228,7 +228,7 @@ async fn migrating_index_loses_no_entry() {
 async fn restarted_node_preserves_acknowledged_records() {
     let cluster = RedisCluster::start(3).unwrap();
     for node in cluster.nodes() {
-        // Otherwise the server may hold back what it writes.
+        // Otherwise the server may delay its writes to disk.
         Node::of(node).await.ask::<()>(&["CONFIG", "SET", "appendfsync", "always"]).await.unwrap();
     }
     let place = Place::at(&cluster.url(), true);
@@ -256,7 +256,7 @@ async fn restarted_node_preserves_acknowledged_records() {
         .await;
         node.kill().unwrap();
         node.restart().unwrap();
-        // It needs its configuration after the next start, too.
+        // The node needs this configuration after its restart, too.
         Node::of(node).await.ask::<()>(&["CONFIG", "SET", "appendfsync", "always"]).await.unwrap();
     }
     over.store(true, Ordering::Relaxed);
@@ -267,13 +267,13 @@ async fn restarted_node_preserves_acknowledged_records() {
     }
 }
 
-/// However many runs it has, they wait for it together, once for the reply and once for a connection.
+/// All runs of a node that hangs wait together: once for a reply and once for a connection.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis_cluster), ignore = "set STORE_TEST_REDIS_CLUSTER_URL")]
 async fn a_node_that_hangs_is_waited_for_once() {
     let cluster = RedisCluster::start(3).unwrap();
     let place = Place::at(&cluster.url(), true);
-    // Long enough for a node that does not hang on a busy machine.
+    // Long enough for a healthy node on a busy machine.
     let timeout = Duration::from_secs(5);
     let options = place.options().with_response_timeout(timeout).with_connect_timeout(timeout);
     let store = place.store_with(options);
@@ -283,7 +283,7 @@ async fn a_node_that_hangs_is_waited_for_once() {
         author.write(&store, 1).await;
     }
     let batch: Vec<_> = authors.iter().map(|author| author.next(1)).collect();
-    // The one that would be asked first where the slots are.
+    // The node that is asked first for the slots.
     let hangs = cluster.nodes().iter().min_by_key(|node| node.port()).unwrap();
     hangs.suspend().unwrap();
     let clock = SystemClock::new();
@@ -292,10 +292,10 @@ async fn a_node_that_hangs_is_waited_for_once() {
         let results = store.append(batch.clone()).await;
         let took = clock.monotonic() - began;
         let failed: Vec<_> = results.iter().filter_map(|result| result.as_ref().err()).collect();
-        // One after the other, they would wait for as many replies as there are runs.
+        // One after the other, they would wait for one reply per run.
         let most = timeout * u32::try_from(failed.len()).unwrap();
-        assert!(took < most, "{took:?} for a batch of which a third hangs");
-        assert!((20..60).contains(&failed.len()), "{} of 120 runs are on the node that hangs", failed.len());
+        assert!(took < most, "{took:?} for a batch with a third of its runs on the hanging node");
+        assert!((20..60).contains(&failed.len()), "{} of 120 runs are on the hanging node", failed.len());
         assert!(failed.iter().all(|error| error.is_retryable()), "{failed:?}");
     }
     hangs.resume().unwrap();
@@ -317,14 +317,14 @@ async fn record_is_acknowledged_after_replica_has_it() {
     let replica =
         RedisServer::start(Server::default().with_args(["--replicaof", "127.0.0.1", &port])).unwrap();
     let place = Place::at(&primary.url(), false);
-    // A replica that is at work answers late on a busy machine; one that is stopped never does.
+    // A healthy replica may answer late on a busy machine. A suspended one never answers.
     let store = place.store_with(place.options().with_replicas(1, Duration::from_secs(5)));
     let mut author = log_of("r-1");
     let append = author.next(1);
     append_surely(&store, &append).await.unwrap();
     author.note_append(&append);
     let late = author.next(1);
-    // What is acknowledged is there, without waiting.
+    // Every acknowledged record is on the replica at once.
     for _ in 0..20 {
         author.write(&store, 1).await;
         let copy = Place::at(&replica.url(), false);
@@ -332,12 +332,12 @@ async fn record_is_acknowledged_after_replica_has_it() {
         assert_eq!(
             length,
             Value::Int(1 + 2 * author.records.len() as i64),
-            "what is said of the run, and headers and bodies"
+            "the facts of the run, its headers and bodies"
         );
     }
     replica.suspend().unwrap();
     let hasty = place.store_with(place.options().with_replicas(1, Duration::from_millis(300)));
-    // What the server refuses is not stored anywhere, and waits for no replica.
+    // A refused append is stored nowhere, and waits for no replica.
     let mut absent = log_of("r-2");
     absent.note_append(&absent.next(1));
     let said = hasty.append(vec![late, absent.next(1), log_of("r-3").next(1)]).await;
@@ -350,19 +350,19 @@ async fn record_is_acknowledged_after_replica_has_it() {
     assert_eq!(
         kind(append_one(&hasty, &append).await),
         ErrorKind::Indeterminate,
-        "a repeat waits for it, too"
+        "a repeat must wait for the replica, too"
     );
-    // On a new connection the server knows of nothing that was written, and from 7.2 on waits for nothing then: so a repeat writes.
+    // On a new connection, the server knows no write, and since version 7.2 it does not wait then. So a repeat must write.
     let repeats = async || {
         let said = place.ask(redis::cmd("INFO").arg("commandstats")).await;
         redis::from_redis_value::<String>(said).unwrap().contains("cmdstat_lset:")
     };
-    assert!(repeats().await, "a repeat wrote nothing to wait for");
+    assert!(repeats().await, "the repeat wrote nothing to wait for");
     let another = place.store_with(place.options().with_replicas(1, Duration::from_millis(300)));
     assert_eq!(
         kind(append_one(&another, &append).await),
         ErrorKind::Indeterminate,
-        "a repeat on another connection waits for it, too"
+        "a repeat on another connection must wait for the replica, too"
     );
     replica.resume().unwrap();
     append_surely(&store, &append).await.unwrap();
@@ -370,8 +370,8 @@ async fn record_is_acknowledged_after_replica_has_it() {
     is_kept(&author, &store).await;
 }
 
-/// The server has lost its scripts, and the replica has not what the connection wrote before, but has what is written when the append is sent
-/// again with its script.
+/// The server has lost its scripts, so the append is sent again with its script. It then waits until the replica has this append, although the
+/// replica missed an earlier write of the connection.
 ///
 /// Guarantees: REDIS-3.
 #[tokio::test(flavor = "multi_thread")]
@@ -389,12 +389,12 @@ async fn append_resent_with_script_waits_for_replicas() {
     author.note_append(&append);
     replica.suspend().unwrap();
     let other = log_of("r-2").next(1);
-    assert_eq!(kind(append_one(&store, &other).await), ErrorKind::Indeterminate, "behind the replica's back");
+    assert_eq!(kind(append_one(&store, &other).await), ErrorKind::Indeterminate, "without the replica");
     place.ask(redis::cmd("SCRIPT").arg("FLUSH")).await;
     let append = author.next(1);
     let length = 1 + 2 * (author.records.len() + 1);
     let resumes = async {
-        // Once the record is there, the wait without it has fallen short.
+        // Once the record is stored, the wait for the replica has failed.
         while place.ask(redis::cmd("LLEN").arg(place.key(&author.key))).await != Value::Int(length as i64) {
             tokio::task::yield_now().await;
         }
@@ -406,7 +406,7 @@ async fn append_resent_with_script_waits_for_replicas() {
     is_kept(&author, &store).await;
 }
 
-/// Forwards new connections to the port that is named then, as a name in DNS leads to another server after a failover.
+/// Forwards new connections to the current port, like a DNS name that leads to another server after a failover.
 async fn forwarder(to: Arc<AtomicU16>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
@@ -417,7 +417,7 @@ async fn forwarder(to: Arc<AtomicU16>) -> String {
             let port = to.load(Ordering::Relaxed);
             all.spawn(async move {
                 let mut server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-                // Either may end it.
+                // Either side may close the connection.
                 let _ = copy_bidirectional(&mut client, &mut server).await;
             });
         }
@@ -442,7 +442,7 @@ async fn a_failover_behind_a_name_is_followed() {
     store.setup().await.unwrap();
     let mut author = log_of("r-1");
     author.write(&store, 1).await;
-    // The replica must have what is there when it becomes the primary.
+    // The replica must have all records before it becomes the primary.
     let waits = place.store_with(place.options().with_replicas(1, Duration::from_secs(5)));
     let append = author.next(1);
     append_surely(&waits, &append).await.unwrap();
@@ -452,9 +452,13 @@ async fn a_failover_behind_a_name_is_followed() {
     first.ask::<()>(&["REPLICAOF", "127.0.0.1", &second_port]).await.unwrap();
     let append = author.next(1);
     let refused = append_one(&waits, &append).await.unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::Unavailable, "nothing was written to wait for: {refused:?}");
+    assert_eq!(
+        refused.kind(),
+        ErrorKind::Unavailable,
+        "nothing was written, so there is nothing to wait for: {refused:?}"
+    );
     let written = within(&SystemClock::new(), Duration::from_secs(20), append_surely(&store, &append)).await;
-    written.expect("the store stays with the replica").unwrap();
+    written.expect("the store must stay with the replica").unwrap();
     author.note_append(&append);
     is_kept(&author, &store).await;
 }
@@ -498,7 +502,7 @@ async fn tls_server_requires_trusted_certificate() {
     let error = RedisStore::from_url(&url, place.options()).unwrap().setup().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
     let source = format!("{error:?}").to_lowercase();
-    assert!(source.contains("certificate"), "the chain of errors says why: {source}");
+    assert!(source.contains("certificate"), "the chain of errors must name the cause: {source}");
     let bad = place.options().with_root_certificates("no certificate");
     assert_eq!(kind(RedisStore::from_url(&url, bad)), ErrorKind::Invalid);
 }

@@ -19,7 +19,7 @@ use ferrata_test_servers::{
 };
 use ferrata_testing::Log;
 
-/// A process that goes on after an error with the same instance, or with another one that knows nothing.
+/// A process that continues after an error with the same instance, or with a new one without knowledge.
 struct Process<'a> {
     place: &'a Place,
     store: RedisStore,
@@ -46,7 +46,7 @@ impl Process<'_> {
     }
 }
 
-/// Every kind of write, in a row; returns what must be there then.
+/// Makes every kind of write in sequence. Returns the expected logs.
 async fn story(process: &mut Process<'_>) -> Vec<Log> {
     let owner = ExecutorId::from_uuid(*fresh_id().as_uuid());
     let (mut run, mut other) = (log_of("r-1"), log_of("r-2"));
@@ -68,7 +68,7 @@ async fn story(process: &mut Process<'_>) -> Vec<Log> {
     process.call(async |store| store.prune(&run.key, cut.clone()).await).await;
     run.records[4] = base;
 
-    // Two runs in one batch, one of which is over.
+    // One batch with two runs, one of which ends.
     let batch = vec![run.next_as(2, b"", |header| header.status = RunStatus::Completed), other.next(1)];
     let heads =
         process.call(async |store| store.append(batch.clone()).await.into_iter().collect::<Result<Vec<_>>>());
@@ -88,11 +88,11 @@ async fn connection_cut_at_any_request_applies_once() {
     let server = RedisServer::start(Server::default()).unwrap();
     let proxy = Proxy::start(server.address()).unwrap();
     let url = proxy.url(&server.url());
-    // Whatever sends requests by itself would spoil the count.
+    // Repairs would change the number of requests.
     let options = |place: &Place| place.options().with_repair_every(Duration::ZERO);
     let open = |place: &Place| RedisStore::from_url(&url, options(place)).unwrap();
 
-    // The second time the server knows the scripts, as it does in each story that follows.
+    // The second time, the server knows the scripts, as in each later story.
     let mut requests = 0;
     for _ in 0..2 {
         let place = Place::at(&server.url(), false);
@@ -101,7 +101,7 @@ async fn connection_cut_at_any_request_applies_once() {
         requests = proxy.requests() - before;
         place.remove().await;
     }
-    assert!(requests >= 15, "{requests} requests are no story");
+    assert!(requests >= 15, "{requests} requests are too few for the story");
 
     let mut happened = 0;
     for (request, at, dies, act) in cuts(requests) {
@@ -115,7 +115,7 @@ async fn connection_cut_at_any_request_applies_once() {
     assert!(happened * 10 >= all * 9, "only {happened} of {all} cuts happened");
 }
 
-/// Every place in every request, for a process that goes on and for one that dies.
+/// Every position in every request, for a process that continues and for one that dies.
 fn cuts(requests: u64) -> impl Iterator<Item = (u64, In, bool, FaultEffect)> {
     let places = In::ALL.into_iter().zip([FaultEffect::Close, FaultEffect::Reset].into_iter().cycle());
     let both = places.flat_map(|(at, act)| {
@@ -129,7 +129,7 @@ fn cuts(requests: u64) -> impl Iterator<Item = (u64, In, bool, FaultEffect)> {
     })
 }
 
-/// Plays the story, and checks what is there then; returns whether the cut at this request happened, by 1 or 0.
+/// Runs the story with a fault at this request, and checks the result. Returns 1 if the fault happened, and otherwise 0.
 async fn tell(
     place: &Place,
     store: RedisStore,
@@ -139,11 +139,11 @@ async fn tell(
 ) -> usize {
     let before = proxy.requests();
     let expected = story(&mut Process { store, place, dies }).await;
-    // Before the look at what is left, which may go through the same proxy.
+    // Disarm first, because the next check may use the same proxy.
     let happened = 1 - proxy.disarm();
-    // Two that a client sends without waiting are one or two requests of the proxy's: one story may have fewer than another.
+    // The proxy may count two pipelined requests as one or two, so the number of requests can vary.
     let made = proxy.requests() - before;
-    assert!(happened == 1 || made < request, "of {made} requests, none was cut: {what}");
+    assert!(happened == 1 || made < request, "none of {made} requests was cut: {what}");
     let fresh = place.store();
     for author in &expected {
         is_kept(author, &fresh).await;
@@ -151,12 +151,12 @@ async fn tell(
     let listed = fresh.runs(&RunQuery::default(), Page::default()).await.unwrap();
     assert_eq!(listed.items.len(), 1, "{what}");
     let left: Vec<_> = place.keys().await.into_iter().filter(|key| key.contains("r-2}")).collect();
-    assert!(left.is_empty(), "{left:?} of a purged run, {what}");
+    assert!(left.is_empty(), "{left:?} remain of a purged run, {what}");
     place.remove().await;
     happened
 }
 
-/// The same in a cluster, whose nodes call themselves by the ports of proxies, so that every request goes through one.
+/// The same in a cluster. Its nodes announce the ports of proxies, so that every request goes through one.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis_cluster), ignore = "set STORE_TEST_REDIS_CLUSTER_URL")]
 async fn cluster_connection_cut_at_any_request_applies_once() {
@@ -184,7 +184,7 @@ async fn cluster_connection_cut_at_any_request_applies_once() {
         })
         .await;
     }
-    // One prefix for all stories, so that the same node has the same keys in each.
+    // All stories use the same prefix, so that each node always has the same keys.
     let place = || Place { prefix: "cuts".to_owned(), ..Place::at(&proxies[0].url(&cluster.url()), true) };
     let open = |place: &Place| place.store_with(place.options().with_repair_every(Duration::ZERO));
     let mut requests = vec![0; 3];
@@ -197,8 +197,8 @@ async fn cluster_connection_cut_at_any_request_applies_once() {
     }
     let (mut happened, mut most) = (0, 0);
     for (node, requests) in requests.into_iter().enumerate() {
-        assert!(requests >= 5, "{requests} requests to node {node} are no part of a story");
-        // The process that dies and the one that goes on take turns: a story in a cluster takes its time.
+        assert!(requests >= 5, "{requests} requests to node {node} are too few for the story");
+        // Alternate between a process that dies and one that continues, because a story in a cluster is slow.
         let turns = cuts(requests).filter(|(request, _, dies, _)| (request % 2 == 0) == *dies);
         for (request, at, dies, act) in turns {
             let place = place();
@@ -224,7 +224,7 @@ async fn lost_acknowledgment_is_settled_by_record_id() {
     author.write(&store, 2).await;
     for (at, written) in [(In::ReplyByte(0), true), (In::RequestByte(0), false)] {
         let append = author.next(2);
-        // The id stands in the append alone.
+        // Only the append contains the id.
         let id = mark(&append);
         proxy.arm(FaultTrigger::containing(id), ProxyFault { place: at, act: FaultEffect::Reset });
         assert_eq!(kind(append_one(&store, &append).await), ErrorKind::Indeterminate);
@@ -235,7 +235,7 @@ async fn lost_acknowledgment_is_settled_by_record_id() {
         author.note_append(&append);
         is_kept(&author, &store).await;
     }
-    // Somebody else goes on before the retry: then it is a conflict, and the records are there once.
+    // Another writer appends before the retry: then it is a conflict, and the records exist once.
     let append = author.next(1);
     let id = mark(&append);
     proxy.arm(FaultTrigger::containing(id), ProxyFault { place: In::ReplyByte(0), act: FaultEffect::Reset });
@@ -306,7 +306,7 @@ async fn killed_server_under_load_preserves_acknowledged_records() {
     }
 }
 
-/// What a power cut leaves of the server's file: an append is there whole, or not at all.
+/// A truncated append-only file contains whole appends only.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn a_file_cut_short_anywhere_holds_whole_appends() {
@@ -331,7 +331,7 @@ async fn a_file_cut_short_anywhere_holds_whole_appends() {
         server.restart().unwrap();
         let store = place.store();
         let loaded = store.load(&author.key, At::Latest).await.unwrap().unwrap_or_default();
-        assert!(ends.contains(&loaded.len()), "{} records, an append by half, cut at {cut}", loaded.len());
+        assert!(ends.contains(&loaded.len()), "{} records, half an append, cut at {cut}", loaded.len());
         assert_eq!(loaded, author.records[..loaded.len()], "cut at {cut}");
         let mut left = author.clone();
         left.records.truncate(loaded.len());
@@ -340,5 +340,5 @@ async fn a_file_cut_short_anywhere_holds_whole_appends() {
         seen.insert(loaded.len());
         server.stop().unwrap();
     }
-    assert!(seen.len() >= 4, "the cuts fell into few appends: {seen:?}");
+    assert!(seen.len() >= 4, "the cuts hit too few appends: {seen:?}");
 }

@@ -14,11 +14,11 @@ fn relay(store: &RedisStore) -> &dyn Relay {
     store.relay().unwrap()
 }
 
-/// Checks that what another process says is heard.
+/// Checks that notices of another process arrive.
 async fn is_heard(mut texts: RelayTexts, place: &Place) {
     relay(&place.store()).publish(vec!["word".to_owned()]).await.unwrap();
     let heard = within(&SystemClock::new(), Duration::from_secs(20), texts.next()).await;
-    assert_eq!(heard.expect("nothing is heard").unwrap().as_deref(), Some("word"));
+    assert_eq!(heard.expect("no notice arrives").unwrap().as_deref(), Some("word"));
 }
 
 /// Guarantees: REDIS-17.
@@ -41,7 +41,7 @@ fn who_listens_outlives_the_runtime_that_began_it() {
     });
 }
 
-/// A connection that is let in and never answered is given up as any other.
+/// A connection that is accepted and never answered is given up like any other.
 ///
 /// Guarantees: REDIS-17.
 #[tokio::test]
@@ -52,18 +52,18 @@ async fn a_listener_on_a_silent_network_begins_anew() {
     let place = Place::at(&server.url(), false);
     let options = place.options().with_connect_timeout(Duration::from_millis(500));
     let store = RedisStore::from_url(&proxy.url(&server.url()), options).unwrap();
-    // The connection of what is listened on is the first.
+    // The first connection is the one that listens.
     proxy.arm(
         FaultTrigger::Connection(1),
         ProxyFault { place: In::RequestByte(0), act: FaultEffect::Delay(Duration::MAX) },
     );
     drop(relay(&store).listen().await);
     eventually("a listener", async || relay(&store).listen().await.is_ok()).await;
-    assert_eq!(proxy.done().len(), 1, "the first connection was silent");
+    assert_eq!(proxy.done().len(), 1, "the first connection must be silent");
     is_heard(relay(&store).listen().await.unwrap(), &place).await;
 }
 
-/// A network that lets nothing more pass and ends no connection is found out by asking, once nothing was heard for half a minute.
+/// A network that drops everything without closing a connection is detected by a ping after 30 s of silence.
 ///
 /// Guarantees: REDIS-17.
 #[tokio::test]
@@ -79,7 +79,7 @@ async fn listener_reconnects_after_network_silence() {
     assert_eq!(texts.next().await.unwrap().as_deref(), Some("before"));
     let connections = proxy.connections();
     proxy.silence();
-    // The half minute passes at once; what the network takes, passes as ever.
+    // The half minute passes at once. Only the network takes real time.
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(31)).await;
     tokio::time::resume();

@@ -32,7 +32,7 @@ async fn listed(store: &RedisStore, query: &RunQuery) -> Vec<RunKey> {
     runs.into_iter().map(|head| head.run).collect()
 }
 
-/// Every query that some set of the index is for.
+/// The queries of every set of the index.
 fn queries(owner: ExecutorId) -> Vec<RunQuery> {
     let mut queries: Vec<_> = RunStatus::ALL.into_iter().map(status).collect();
     queries.extend([
@@ -48,7 +48,7 @@ fn queries(owner: ExecutorId) -> Vec<RunQuery> {
     queries
 }
 
-/// Runs that stand in every place there is.
+/// Creates runs in every state.
 async fn runs_everywhere(store: &RedisStore, owner: ExecutorId) -> Vec<Log> {
     let mut authors = Vec::new();
     for n in 0..12 {
@@ -73,7 +73,7 @@ async fn runs_everywhere(store: &RedisStore, owner: ExecutorId) -> Vec<Log> {
     authors
 }
 
-/// Removes the index, wholly and in parts, and rebuilds it.
+/// Removes the index completely and in parts, and rebuilds it.
 async fn a_lost_index_is_made_anew(service: Service) {
     let place = Place::on(service);
     let owner = ExecutorId::from_uuid(*fresh_id().as_uuid());
@@ -87,18 +87,21 @@ async fn a_lost_index_is_made_anew(service: Service) {
         expected.push((query, runs));
     }
     let index: Vec<String> = place.keys().await.into_iter().filter(|key| key.contains("{index-")).collect();
-    // All of it, then each key alone.
+    // Remove all keys, and then each key alone.
     let mut losses = vec![index.clone()];
     losses.extend(index.into_iter().map(|key| vec![key]));
     for (n, lost) in losses.into_iter().enumerate() {
         place.delete(&lost).await;
         if n == 0 {
-            assert!(listed(&store, &RunQuery::default()).await.is_empty(), "listings come from the index");
+            assert!(
+                listed(&store, &RunQuery::default()).await.is_empty(),
+                "listings must come from the index"
+            );
         }
         if n % 2 == 0 {
             assert_eq!(store.repair().await.unwrap(), 12);
         } else {
-            // As the next process does that starts when it is due.
+            // The next process does this if it starts when a repair is due.
             place.store_with(place.options().with_repair_every(Duration::ZERO)).setup().await.unwrap();
         }
         for (query, runs) in &expected {
@@ -124,7 +127,7 @@ async fn lost_cluster_index_is_rebuilt() {
     a_lost_index_is_made_anew(Service::RedisCluster).await;
 }
 
-/// A key that another program has written over is no reason to leave the other runs out of the index.
+/// If another program has overwritten a key, the other runs still enter the index.
 ///
 /// Guarantees: REDIS-13.
 #[tokio::test]
@@ -151,7 +154,7 @@ async fn foreign_key_type_does_not_stop_repair() {
     place.remove().await;
 }
 
-/// A run that is in no set any more is entered again by its next change, without any repair.
+/// A run that is missing in every set is entered again by its next change, without a repair.
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn next_change_restores_lost_index_entry() {
@@ -166,7 +169,7 @@ async fn next_change_restores_lost_index_entry() {
     place.remove().await;
 }
 
-/// One process maintains the index while the others continue.
+/// One process repairs the index while the others continue.
 ///
 /// Guarantees: REDIS-13.
 #[tokio::test]
@@ -184,7 +187,7 @@ async fn setup_repairs_index_only_when_due() {
     let index: Vec<String> = place.keys().await.into_iter().filter(|key| key.contains("{index-")).collect();
     place.delete(&index).await;
     place.store().setup().await.unwrap();
-    assert!(listed(&place.store(), &RunQuery::default()).await.is_empty(), "it was done a moment ago");
+    assert!(listed(&place.store(), &RunQuery::default()).await.is_empty(), "a repair was done a moment ago");
     place.ask(redis::cmd("DEL").arg(format!("{}:repaired", place.prefix))).await;
     let store = place.store();
     store.setup().await.unwrap();
@@ -209,8 +212,8 @@ impl Cut {
         Place::at(&self.server.url(), false)
     }
 
-    /// A store that is not set up, and so does not know whether one server has all keys: it announces before it appends, and
-    /// settles after it, as in a cluster.
+    /// A store without setup does not know whether one server has all keys. So it announces a run before the append and settles its entry afterwards,
+    /// as in a cluster.
     fn through(&self, place: &Place) -> RedisStore {
         let options = place.options().with_repair_every(Duration::ZERO);
         RedisStore::from_url(&self.proxy.url(&self.server.url()), options).unwrap()
@@ -235,11 +238,15 @@ async fn announced_unwritten_start_is_unlisted_and_expires() {
     cut.proxy
         .arm(FaultTrigger::containing(id), ProxyFault { place: In::RequestByte(0), act: FaultEffect::Reset });
     assert_eq!(kind(append_one(&store, &append).await), ErrorKind::Indeterminate);
-    assert_eq!((size(&place, "all").await, size(&place, "s:in_progress").await), (1, 1), "it was announced");
+    assert_eq!(
+        (size(&place, "all").await, size(&place, "s:in_progress").await),
+        (1, 1),
+        "the run must be announced"
+    );
     let patient = place.store();
-    assert!(listed(&patient, &RunQuery::default()).await.is_empty(), "there is no such run");
-    assert_eq!(size(&place, "all").await, 1, "somebody may be just about to write it");
-    // So it is listed at once when the writer comes back.
+    assert!(listed(&patient, &RunQuery::default()).await.is_empty(), "the run must not exist");
+    assert_eq!(size(&place, "all").await, 1, "a writer may be about to write it");
+    // The run is listed at once when the writer continues.
     append_surely(&store, &append).await.unwrap();
     author.note_append(&append);
     is_kept(&author, &patient).await;
@@ -253,7 +260,11 @@ async fn announced_unwritten_start_is_unlisted_and_expires() {
     assert_eq!(size(&place, "all").await, 2);
     let hasty = place.store_with(place.options().with_stale_after(Duration::ZERO));
     assert_eq!(listed(&hasty, &RunQuery::default()).await, [author.key.clone()]);
-    assert_eq!((size(&place, "all").await, size(&place, "s:in_progress").await), (1, 1), "it has lapsed");
+    assert_eq!(
+        (size(&place, "all").await, size(&place, "s:in_progress").await),
+        (1, 1),
+        "the entry must expire"
+    );
     is_kept(&author, &hasty).await;
 }
 
@@ -264,7 +275,7 @@ async fn announced_unwritten_start_is_unlisted_and_expires() {
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn slow_reader_preserves_young_index_entry() {
-    // A busy machine takes less until the reader looks.
+    // Longer than a busy machine needs until the reader checks.
     const GRACE: Duration = Duration::from_secs(6);
     let cut = Cut::new();
     let place = cut.place();
@@ -277,16 +288,16 @@ async fn slow_reader_preserves_young_index_entry() {
     cut.proxy
         .arm(FaultTrigger::containing(id), ProxyFault { place: In::RequestByte(0), act: FaultEffect::Reset });
     assert_eq!(kind(append_one(&store, &append).await), ErrorKind::Indeterminate);
-    assert_eq!(size(&place, "all").await, 1, "it was announced");
+    assert_eq!(size(&place, "all").await, 1, "the run must be announced");
 
     let name = format!("{},{}", append.run.tenant, append.run.run);
     cut.proxy.arm(
         FaultTrigger::containing(name),
         ProxyFault { place: In::ReplyByte(0), act: FaultEffect::Delay(GRACE + GRACE / 8) },
     );
-    assert!(listed(&reader, &RunQuery::default()).await.is_empty(), "there is no such run");
-    assert_eq!(cut.proxy.done().len(), 2, "the look was answered late");
-    assert_eq!(size(&place, "all").await, 1, "its record may have been written meanwhile");
+    assert!(listed(&reader, &RunQuery::default()).await.is_empty(), "the run must not exist");
+    assert_eq!(cut.proxy.done().len(), 2, "the reply must be late");
+    assert_eq!(size(&place, "all").await, 1, "the record may have been written in between");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -316,18 +327,17 @@ async fn stale_index_position_is_ignored_and_removed() {
         FaultTrigger::containing("settle"),
         ProxyFault { place: In::RequestByte(0), act: FaultEffect::Reset },
     );
-    // The record is written and acknowledged all the same.
+    // The record is still written and acknowledged.
     author.write_with(&store, 1, |header| header.status = RunStatus::Completed).await;
     assert_eq!(cut.proxy.done().len(), 1);
     assert_eq!((size(&place, "s:in_progress").await, size(&place, "s:completed").await), (1, 1));
     let reader = place.store();
-    assert!(listed(&reader, &status(RunStatus::InProgress)).await.is_empty(), "it is completed");
-    assert_eq!(size(&place, "s:in_progress").await, 0, "and was taken out");
+    assert!(listed(&reader, &status(RunStatus::InProgress)).await.is_empty(), "the run must be completed");
+    assert_eq!(size(&place, "s:in_progress").await, 0, "its entry must be removed");
     is_kept(&author, &reader).await;
 }
 
-/// Four processes change a run's status against each other; whoever wins, it stands where its head says, and nowhere else
-/// after a look.
+/// Four processes compete to change a run's status. Afterwards the index contains the run only under the status of its head.
 ///
 /// Guarantees: REDIS-11.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -341,7 +351,7 @@ async fn a_run_that_changes_fast_is_never_lost() {
         .map(|n: usize| {
             let (store, mut author) = (place.store(), author.clone());
             spawn(async move {
-                // Some change the index in the same step as the run, and some before and after it.
+                // Some change the index together with the run, and others before and after it.
                 if n.is_multiple_of(2) {
                     store.setup().await.unwrap();
                 }
@@ -354,12 +364,12 @@ async fn a_run_that_changes_fast_is_never_lost() {
                         Ok(_) => {}
                         Err(error) => assert_eq!(error.kind(), ErrorKind::Conflict, "{error:?}"),
                     }
-                    // Whoever has just written or read the head finds the run where the head says, unless it has moved on.
+                    // After a write or a read of the head, a listing for this status contains the run, unless the head has changed since.
                     let head = store.head(&author.key).await.unwrap().unwrap();
                     let query = self::status(head.status);
                     let found = store.runs(&query, Page::default()).await.unwrap().items;
                     let now = store.head(&author.key).await.unwrap().unwrap();
-                    assert!(now.seq != head.seq || !found.is_empty(), "lost from {query:?} at {}", head.seq);
+                    assert!(now.seq != head.seq || !found.is_empty(), "missing in {query:?} at {}", head.seq);
                 }
             })
         })
@@ -377,8 +387,7 @@ async fn a_run_that_changes_fast_is_never_lost() {
     place.remove().await;
 }
 
-/// Where one server has all keys, the index is changed in the same step as the run, and there is nothing for a reader to put
-/// right.
+/// If one server has all keys, the index changes atomically with the run, and a reader needs no repair.
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn single_server_index_matches_run_head() {
@@ -411,7 +420,7 @@ async fn single_server_index_matches_run_head() {
         assert_eq!(size(&place, &format!("o:{owner}")).await, i64::from(owned), "round {round}");
         let nobodys = !owned && status == RunStatus::InProgress;
         assert_eq!(size(&place, "o:-").await, i64::from(nobodys), "round {round}");
-        // A finished run with a time to wake at has letters to deliver.
+        // A finished run with a wake-up time has outbox messages to deliver.
         let is_due = wake_at.is_some();
         assert_eq!(size(&place, "due").await, i64::from(is_due), "round {round}");
         assert_eq!(size(&place, "all").await, 1);
@@ -430,7 +439,7 @@ async fn nothing_is_left(service: Service) {
     }
     let left = place.keys().await;
     let expected = ["layout", "repaired"].map(|key| format!("{}:{key}", place.prefix));
-    assert_eq!(left, expected, "what is left when every run is purged");
+    assert_eq!(left, expected, "entries after every run was purged");
     place.remove().await;
 }
 
@@ -464,29 +473,29 @@ async fn finished_runs_expire_and_others_stay() {
     for author in [&mut done, &mut again, &mut open] {
         author.write(&store, 2).await;
     }
-    // A finished run is there for its time, and a retry makes it go on.
+    // A finished run expires after its time, and a retry makes it active again.
     again.write_with(&store, 1, |header| header.status = RunStatus::Failed).await;
     is_kept(&again, &store).await;
     let most = i64::try_from(HOUR.as_millis()).unwrap();
-    assert!((most / 2..=most).contains(&left(&again).await), "{} ms are left", left(&again).await);
+    assert!((most / 2..=most).contains(&left(&again).await), "{} ms remain", left(&again).await);
     again.write(&store, 1).await;
     done.write_with(&brief, 1, |header| header.status = RunStatus::Completed).await;
     eventually("the end of a finished run", async || store.head(&done.key).await.unwrap().is_none()).await;
     done.records.clear();
     is_kept(&done, &store).await;
-    assert_eq!(size(&place, "all").await, 3, "the entry of the run that is gone waits for its time, too");
+    assert_eq!(size(&place, "all").await, 3, "the entry of the purged run must expire, too");
     let hasty = place.store_with(options.with_stale_after(Duration::ZERO));
     is_kept(&done, &hasty).await;
     for author in [&again, &open] {
         is_kept(author, &store).await;
-        assert_eq!(left(author).await, -1, "{} stays for good", author.key);
+        assert_eq!(left(author).await, -1, "{} never expires", author.key);
     }
     assert_eq!(listed(&hasty, &RunQuery::default()).await, [again.key.clone(), open.key.clone()]);
-    assert_eq!(size(&place, "all").await, 2, "the entry of the run that is gone has lapsed");
+    assert_eq!(size(&place, "all").await, 2, "the entry of the purged run must be gone");
     place.remove().await;
 }
 
-/// A purge that died half-way, and a new run of the same name: it is listed once, where the new generation belongs.
+/// An incomplete purge, and then a new run with the same id: it is listed once, with the status of the new generation.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn entry_of_older_generation_is_not_current() {
@@ -501,14 +510,14 @@ async fn entry_of_older_generation_is_not_current() {
         ProxyFault { place: In::RequestByte(0), act: FaultEffect::Reset },
     );
     assert_eq!(kind(store.purge(&author.key, None).await), ErrorKind::Unavailable);
-    assert_eq!(size(&place, "all").await, 1, "the entry is still there");
-    assert!(listed(&place.store(), &RunQuery::default()).await.is_empty(), "the run is not");
+    assert_eq!(size(&place, "all").await, 1, "the entry must still exist");
+    assert!(listed(&place.store(), &RunQuery::default()).await.is_empty(), "the run must not exist");
     let mut again = log_of("r-1");
     again.facts.created = Timestamp::from_unix_ms(5);
     again.write(&store, 1).await;
     assert_eq!(size(&place, "all").await, 2);
     is_kept(&again, &place.store()).await;
-    // Once its time is over the old entry goes, and the new one stays.
+    // After its time, the old entry is removed, and the new one stays.
     let hasty = place.store_with(place.options().with_stale_after(Duration::ZERO));
     is_kept(&again, &hasty).await;
     assert_eq!(size(&place, "all").await, 1);

@@ -27,9 +27,9 @@ impl Counted {
         Self { server, proxy, place }
     }
 
-    /// A store that has its connection, and whose server knows the scripts.
+    /// A store that is connected, on a server that knows the scripts.
     async fn store(&self) -> RedisStore {
-        // Whatever sends requests by itself would spoil the count.
+        // Repairs would change the number of requests.
         let options = self.place.options().with_repair_every(std::time::Duration::ZERO);
         let store = RedisStore::from_url(&self.proxy.url(&self.server.url()), options).unwrap();
         let mut author = log_of("warm-up");
@@ -41,7 +41,7 @@ impl Counted {
         store
     }
 
-    /// A store that was not set up.
+    /// A store without setup.
     fn divided(&self) -> RedisStore {
         let url = self.proxy.url(&self.server.url());
         RedisStore::from_url(&url, self.place.options()).unwrap()
@@ -53,7 +53,7 @@ impl Counted {
         (self.proxy.requests() - before, result)
     }
 
-    /// How often the server ran this command.
+    /// Number of executions of this command.
     async fn ran(&self, command: &str) -> u64 {
         let mut connection = connect(&self.server.url()).await;
         let info: String = redis::cmd("INFO").arg("commandstats").query_async(&mut connection).await.unwrap();
@@ -75,7 +75,7 @@ async fn calls_cost_what_the_documentation_says() {
     let head = counted.requests(store.head(&author.key)).await.0;
     let load = counted.requests(store.load(&author.key, At::Latest)).await.0;
     assert_eq!((start, step, end, head, load), (1, 1, 1, 1, 1));
-    // Where it is not known that one server has all keys, as in a cluster, the index is changed on its own.
+    // If the store does not know that one server has all keys, as in a cluster, it changes the index separately.
     let divided = counted.divided();
     let mut author = log_of("r-2");
     author.write(&divided, 1).await;
@@ -84,11 +84,11 @@ async fn calls_cost_what_the_documentation_says() {
     let mut author = log_of("r-3");
     let start = counted.requests(author.write(&divided, 1)).await.0;
     assert_eq!((start, step, end), (2, 1, 3));
-    // Another process does not know yet where the run stands.
+    // Another process does not know the run's current index entry yet.
     let other = counted.store().await;
     let mut author = log_of("r-4");
     author.write(&store, 1).await;
-    assert_eq!(counted.requests(author.write(&other, 1)).await.0, 2, "a look, and the append");
+    assert_eq!(counted.requests(author.write(&other, 1)).await.0, 2, "a read, and the append");
     assert_eq!(counted.requests(author.write(&other, 1)).await.0, 1);
 }
 
@@ -102,13 +102,13 @@ async fn a_hundred_appends_go_together() {
         let batch: Vec<_> = authors.iter().map(|author| author.next(1)).collect();
         let (requests, results) = counted.requests(store.append(batch.clone())).await;
         assert!(results.iter().all(Result::is_ok), "{results:?}");
-        // The server may answer the first while the last are still on their way, which the proxy takes for one more.
+        // The server may answer the first commands while the last are in flight, and then the proxy counts another request.
         assert!(requests <= 4 * most, "{requests} requests for a batch of a hundred {what}");
         for (author, append) in authors.iter_mut().zip(batch) {
             author.note_append(&append);
         }
     }
-    // The same as a hundred calls at once.
+    // The same with a hundred concurrent calls.
     let clock = SystemClock::new();
     let began = clock.monotonic();
     let mut tasks = tokio::task::JoinSet::new();
@@ -152,7 +152,7 @@ async fn repeated_script_flushes_do_not_stop_writes() {
         let (store, flushed) = (store.clone(), Arc::clone(&flushed));
         tasks.spawn(async move {
             let mut author = log_of(&format!("r-{n}"));
-            // Until the scripts were flushed often enough while they were used.
+            // Continue until the scripts were flushed often enough during use.
             while author.records.len() < 100 || flushed.load(Ordering::Relaxed) < 50 {
                 author.write(&store, 1).await;
             }
@@ -182,7 +182,7 @@ async fn ten_thousand_records_page_in_one_request_each() {
         while let Some(asked) = range {
             let (requests, listed) = counted.requests(store.headers(&author.key, asked)).await;
             let listed = listed.unwrap();
-            assert_eq!(requests, 1, "one request an answer");
+            assert_eq!(requests, 1, "one request per answer");
             (seen, answers) = (seen + listed.items.len(), answers + 1);
             range = asked.after(&listed);
         }
@@ -193,7 +193,7 @@ async fn ten_thousand_records_page_in_one_request_each() {
     }
 }
 
-/// Long bodies do not make a page of headers hold the server: it is cut short, and the listing goes on.
+/// With long bodies, a page of headers is shorter, so that it does not block the server. The listing continues on the next page.
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn history_of_long_bodies_has_shorter_pages() {
@@ -239,8 +239,8 @@ async fn orphan_search_does_not_read_every_run() {
     assert!((3..=9).contains(&looked), "{looked} parts of heads were read for three orphans of 300 runs");
 }
 
-/// The goal of the project: at most 350 bytes for each step over what its body holds. A server packs a list into nodes of 8 KiB,
-/// so bodies of a good part of that leave room unused, unless its nodes are made larger.
+/// The target: at most 350 bytes per step in addition to its body. A server packs a list into nodes of 8 KiB, so larger bodies leave space unused
+/// unless its nodes are larger.
 ///
 /// Guarantees: REDIS-15.
 #[tokio::test]
@@ -272,7 +272,7 @@ async fn a_step_takes_no_more_memory_than_promised() {
             }
             let step = (memory(&place, &author).await - before) / 1_000 - i64::try_from(size).unwrap();
             println!("nodes of {node}: {step} bytes a step over a body of {size}; a new run takes {before}");
-            assert!(step <= goal, "{step} bytes a step over a body of {size}, nodes of {node}");
+            assert!(step <= goal, "{step} bytes per step with a body of {size} and nodes of {node}");
         }
     }
 }

@@ -14,7 +14,7 @@ fn server(args: &[&str]) -> RedisServer {
     RedisServer::start(Server::default().with_args(args.iter().copied())).unwrap()
 }
 
-/// Sends commands, given as words with bars between.
+/// Sends commands, whose words are separated by bars.
 async fn send(url: &str, commands: &[&str]) {
     let mut connection = connect(url).await;
     for command in commands {
@@ -72,7 +72,7 @@ async fn a_full_memory_is_unavailable() {
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn a_replica_is_unavailable() {
     let server = server(&[]);
-    // Of a primary that is away, so that the data stay.
+    // It becomes a replica of an absent primary, so that its data stays.
     let (refuse, accept) = (["REPLICAOF|127.0.0.1|1"], ["REPLICAOF|NO|ONE"]);
     refused_while(&server.url(), &refuse, &accept, ErrorKind::Unavailable, &["READONLY", "replica"]).await;
 }
@@ -89,7 +89,7 @@ async fn too_few_replicas_are_unavailable() {
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn a_disk_that_takes_no_snapshot_is_unavailable() {
     let server = server(&["--dbfilename", "blocked"]);
-    // A folder in its place: the snapshot cannot be renamed to its name.
+    // A folder has the snapshot's name, so the snapshot cannot be renamed to it.
     std::fs::create_dir(server.folder().join("blocked")).unwrap();
     let refuse = ["CONFIG|SET|save|3600 1", "BGSAVE"];
     let accept = ["CONFIG|SET|stop-writes-on-bgsave-error|no"];
@@ -129,7 +129,7 @@ async fn a_server_busy_with_a_script_is_unavailable() {
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn a_server_that_reads_its_data_is_unavailable() {
-    // Each command of its file takes it longer to read; it looks at its connections at every 1,024th.
+    // Loading each command of the file takes longer. The server checks its connections at every 1,024th command.
     let slow = ["--key-load-delay", "300"];
     let options = Server::default().with_appendfsync(AppendFsync::Always).with_args(slow);
     let server = RedisServer::start(options).unwrap();
@@ -154,7 +154,7 @@ async fn a_server_that_reads_its_data_is_unavailable() {
         server
     });
     let is_loading = async || match store.head(&author.key).await {
-        Ok(_) => panic!("the server was ready before anybody saw it loading"),
+        Ok(_) => panic!("the server was ready before the test saw it loading"),
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
             error.to_string().contains("LOADING")
@@ -168,7 +168,7 @@ async fn a_server_that_reads_its_data_is_unavailable() {
     is_kept(&author, &store).await;
 }
 
-/// The memory fills while runs are written: what is acknowledged is there, what is refused is not, and reading goes on.
+/// The memory fills up during writes: acknowledged records exist, refused ones do not, and reads succeed.
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn full_memory_loses_no_acknowledged_record() {
@@ -194,10 +194,10 @@ async fn full_memory_loses_no_acknowledged_record() {
         }
     }
     for author in &authors {
-        assert!(!author.records.is_empty(), "each wrote before the memory was full");
+        assert!(!author.records.is_empty(), "each must write before the memory is full");
         is_kept(author, &store).await;
     }
-    // Room is made as the error says.
+    // Free memory as the error advises.
     store.purge(&authors.remove(0).key, None).await.unwrap();
     authors[0].write(&store, 1).await;
     is_kept(&authors[0], &store).await;
@@ -216,7 +216,7 @@ async fn missing_write_permission_is_reported_without_retry() {
         (":secret@", ["WRONGPASS", "password"]),
         ("nobody:secret@", ["WRONGPASS", "password"]),
         ("reader:look@", ["NOPERM", "lacks permission"]),
-        // Refused by the probe of `setup`, before any run of somebody's is written by half.
+        // The probe of `setup` detects this, before any run is written partially.
         ("half:look@", ["NOPERM", "lacks permission"]),
     ] {
         let store = RedisStore::from_url(&at(user), RedisOptions::default()).unwrap();
@@ -245,7 +245,7 @@ async fn absent_server_is_unavailable_absent_database_is_invalid() {
     author.write(&store, 1).await;
     server.stop().unwrap();
     assert!(append_one(&store, &author.next(1)).await.unwrap_err().is_retryable());
-    // With no connection there is no doubt.
+    // Without a connection, the outcome is known.
     says(
         &append_one(&store, &author.next(1)).await.unwrap_err(),
         ErrorKind::Unavailable,
@@ -282,7 +282,7 @@ async fn setup_refuses_server_that_may_evict_runs() {
     store.setup().await.unwrap();
 }
 
-/// With `volatile-ttl` a server that was full removed heartbeats, and living processes lost their runs without a word.
+/// A full server with `volatile-ttl` would remove heartbeats, so that living processes lose their runs. The store refuses it.
 ///
 /// Guarantees: REDIS-4.
 #[tokio::test]
@@ -338,8 +338,8 @@ async fn unknown_sync_policy_promises_minimum_durability() {
     assert!(store.capabilities().durable);
 }
 
-/// A signpost is a cancelled run: the server forgot it after `keep_secs`, and the run could be started in a second shard. The map
-/// went the same way.
+/// A shard marker is a cancelled run, and must not expire after `keep_secs`. Otherwise the run could be started in a second shard. The same holds for
+/// the map.
 ///
 /// Guarantees: SHARD-11.
 #[tokio::test]
@@ -361,7 +361,7 @@ async fn sharded_store_marks_never_expire() {
             .unwrap()
     };
     open(&[&["a"]]).setup().await.unwrap();
-    // The map is written once more, after the first.
+    // The map is written again after the first time.
     let newest = open(&[&["a"], &["a", "b"]]);
     newest.setup().await.unwrap();
     let mut authors: Vec<Log> = (0..8).map(|n| log_of(&format!("r-{n}"))).collect();
@@ -374,11 +374,11 @@ async fn sharded_store_marks_never_expire() {
         if run.facts.workflow.is_reserved() {
             let ttl: i64 =
                 redis::cmd("PTTL").arg(places[0].key(&run.run)).query_async(&mut redis).await.unwrap();
-            assert_eq!(ttl, -1, "{} has an end", run.run);
+            assert_eq!(ttl, -1, "{} expires", run.run);
             marks += 1;
         }
     }
-    assert!(marks > 2, "a map and signposts: {marks}");
+    assert!(marks > 2, "a map and shard markers: {marks}");
 }
 
 #[tokio::test]
@@ -400,7 +400,7 @@ async fn foreign_value_is_corrupt_and_hides_no_run() {
     store.purge(&author.key, None).await.unwrap();
     author.records.clear();
     author.write(&store, 1).await;
-    // A list of somebody else's, and one that lacks all its records: not read as a run that never was.
+    // A list of another program, and one without its records: both are errors, and not missing runs.
     for parts in ["{}|x|y", "{}"] {
         send(&server.url(), &[&format!("DEL|{key}"), &format!("RPUSH|{key}|{parts}")]).await;
         let refused = append_one(&store, &author.next(1)).await.unwrap_err();
@@ -438,7 +438,7 @@ async fn another_layout_is_unsupported_for_every_call() {
         says(&listed.unwrap_err(), ErrorKind::Unsupported, &[remedy]);
     }
     let keys: u64 = redis::cmd("DBSIZE").query_async(&mut connect(&server.url()).await).await.unwrap();
-    assert_eq!(keys, 2, "the markers and nothing else");
+    assert_eq!(keys, 2, "only the markers may exist");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -448,7 +448,7 @@ async fn cluster_without_node_is_unavailable_until_it_returns() {
     for node in cluster.nodes() {
         send(&node.url(), &["CONFIG|SET|appendfsync|always"]).await;
     }
-    // A plain URL leads to one node; it says where else the rest is.
+    // A plain URL leads to one node, which redirects to the others.
     let plain = Place::at(&cluster.url(), false).store();
     let mut told = 0;
     for n in 0..20 {
@@ -473,9 +473,10 @@ async fn cluster_without_node_is_unavailable_until_it_returns() {
             send(&node.url(), &[&format!("CONFIG|SET|cluster-node-timeout|{time}")]).await;
         }
     };
-    // The prefix decides which node has the layout, and an instance that has not read it appends nothing: the killed node may.
+    // The prefix decides which node has the layout. An instance that has not read the layout appends nothing, because that node may be the killed
+    // one.
     hasty.runs(&RunQuery::default(), Page::default()).await.unwrap();
-    // The others are to miss it soon, and afterwards none that a busy machine holds up.
+    // The other nodes must detect the failure soon, and later must not report a node of a busy machine.
     missed_after("2000").await;
     cluster.nodes()[1].kill().unwrap();
     let appends: Vec<_> = authors.iter().map(|author| author.next(1)).collect();
@@ -494,7 +495,7 @@ async fn cluster_without_node_is_unavailable_until_it_returns() {
     eventually("a whole cluster", async || hasty.runs(&RunQuery::default(), Page::default()).await.is_ok())
         .await;
     missed_after("60000").await;
-    // The connections of the one before are broken, and tell so at their next use.
+    // The connections of the earlier store are broken, and report this at their next use.
     let fresh = place.store();
     for (author, append) in authors.iter_mut().zip(appends) {
         append_surely(&store, &append).await.unwrap();
@@ -503,7 +504,7 @@ async fn cluster_without_node_is_unavailable_until_it_returns() {
     }
 }
 
-/// The command of the documentation gives a user all that the store needs, and no more than that is tried.
+/// The documented command gives a user all permissions that the store needs, and the store uses no others.
 ///
 /// Guarantees: REDIS-16.
 #[tokio::test]
@@ -522,9 +523,9 @@ async fn the_rights_that_the_documentation_lists_are_enough() {
     assert_ne!(
         store.persistence(),
         Some(ferrata_store_redis::Persistence::Unknown),
-        "it may ask for the settings"
+        "the user may read the configuration"
     );
-    // Of one's own appends a store tells without the server.
+    // A store announces its own appends without the server.
     let reader = RedisStore::from_url(&url, RedisOptions::default()).unwrap();
     let mut notices = reader.subscribe().unwrap();
     let mut author = log_of("r-1");
@@ -560,7 +561,7 @@ async fn the_rights_that_the_documentation_lists_are_enough() {
     is_kept(&finished, &kept).await;
 }
 
-/// A moment in which a notice may come.
+/// Waits for a moment in which a notice may arrive.
 async fn eventually_later() {
     use ferrata_store::Clock as _;
     ferrata_store::SystemClock::new().sleep(Duration::from_millis(500)).await;
