@@ -13,7 +13,7 @@ suite!(Servers, needs: store_test_nats = "set STORE_TEST_NATS_URL", without: [
     transactions = "the store has none",
 ]);
 
-/// More seeds than the suite tries on every store.
+/// Compares more seeds with the model than the suite does for every store.
 ///
 /// Guarantees: NATS-1.
 #[test]

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 static COUNTER: AtomicU32 = AtomicU32::new(0);
 
-/// Makes places on the server that is shared by all tests.
+/// Creates spaces on the server that all tests share.
 pub struct Servers;
 
 /// A namespace on a server.
@@ -26,7 +26,7 @@ pub struct Place {
     pub namespace: String,
 }
 
-/// A message as it is stored.
+/// A stored message.
 pub struct Raw {
     pub at: u64,
     pub said: Value,
@@ -81,7 +81,7 @@ impl Place {
         format!("{all}{tenant}.{id}")
     }
 
-    /// Every message of a run.
+    /// All messages of a run.
     pub async fn messages(&self, client: &Client, subject: &str) -> Vec<Raw> {
         let mut found = Vec::new();
         let mut next = 1;
@@ -145,7 +145,7 @@ pub async fn api(client: &Client, call: &str, body: &Value) -> Value {
     serde_json::from_slice(&reply.payload).unwrap()
 }
 
-/// The number in a header, a varint after the 16 bytes of the id.
+/// The sequence number in a header: a varint after the 16 bytes of the id.
 fn seq_of(header: &[u8]) -> u64 {
     varint(&mut &header[16..])
 }
@@ -163,7 +163,7 @@ fn varint(bytes: &mut &[u8]) -> u64 {
     number
 }
 
-/// The length of the body that a header names: after number, format and base, kind, status and bits, epoch and time.
+/// The length of the body in a header. It follows the number, format and base, kind, status and bits, epoch, and time.
 fn length_of(header: &[u8]) -> usize {
     let mut rest = &header[16..];
     for _ in 0..3 {
@@ -202,7 +202,7 @@ impl Space for Place {
             Damage::Gone(seq) => {
                 self.rewrite(run, |records| records.retain(|(header, _)| seq_of(header) != seq.get())).await;
             }
-            // The server writes a message whole or not at all; this is a file of its that was damaged and mended.
+            // The server writes a message completely or not at all. This state follows from a damaged and repaired file.
             Damage::Torn => {
                 let client = self.client().await;
                 let subject = self.subject(&client, run).await;

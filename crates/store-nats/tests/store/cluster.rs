@@ -45,7 +45,7 @@ async fn cluster_survives_failure_of_any_server_under_load() {
             }
             until_written(written, 60).await;
         }
-        // One is cut off from the others, and its clients not from it: a follower, or the leader, which the others then do without.
+        // One server is cut off from the others, but not from its clients: a follower, or the leader, which the others then replace.
         let (first, second) = (&cluster.servers()[0], &cluster.servers()[1]);
         let name = format!("n{}", first.port());
         let beside = async_nats::connect(second.url()).await.unwrap();
@@ -61,13 +61,13 @@ async fn cluster_survives_failure_of_any_server_under_load() {
                 until_written(written, 30).await;
             }
             cluster.cut_off_first();
-            // More than were under way: the others have agreed on a leader among themselves.
+            // More records than were in flight, so the others have elected a leader.
             until_written(written, 200).await;
             assert_ne!(leader().await, name);
             cluster.rejoin_first().unwrap();
             until_written(written, 60).await;
         }
-        // The leader gives its place away in the middle of whatever is written.
+        // The leader steps down during writes.
         for _ in 0..4 {
             let client = place.client().await;
             told(&client, &step_down, &json!({})).await;
@@ -77,7 +77,7 @@ async fn cluster_survives_failure_of_any_server_under_load() {
     .await;
 }
 
-/// Asks until there is an answer.
+/// Repeats a call until there is an answer.
 async fn told(client: &async_nats::Client, call: &str, body: &Value) -> Value {
     let clock = SystemClock::new();
     let deadline = clock.monotonic() + PATIENCE;

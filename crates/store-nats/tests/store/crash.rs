@@ -20,7 +20,7 @@ use crate::common::Place;
 use crate::load::{is_kept_under_load, until_written};
 use crate::surely::{PATIENCE, append_one, is_kept, kind, log_of, surely};
 
-/// A process that goes on after an error with the same instance, or with another one that knows nothing.
+/// A process that continues after an error with the same instance, or with a new one without knowledge.
 struct Process<'a> {
     open: &'a (dyn Fn() -> NatsStore + Sync),
     store: NatsStore,
@@ -46,7 +46,7 @@ impl Process<'_> {
     }
 }
 
-/// Puts records in envelopes that have as many bytes more as their number.
+/// Reseals records, and adds to each as many bytes as its sequence number.
 async fn reseal(process: &mut Process<'_>, log: &mut Log, which: std::ops::Range<usize>) {
     for record in &mut log.records[which.clone()] {
         let body = [&record.body[..], &vec![b' '; which.start]].concat();
@@ -57,7 +57,7 @@ async fn reseal(process: &mut Process<'_>, log: &mut Log, which: std::ops::Range
     assert_eq!(replaced, given.len() as u64);
 }
 
-/// Every kind of write, in a row; returns what must be there then.
+/// Makes every kind of write in sequence. Returns the expected logs.
 async fn story(process: &mut Process<'_>) -> [Log; 2] {
     let owner = ExecutorId::from_uuid(*log_of("owner").next(1).records[0].header.id.as_uuid());
     let (mut run, mut other) = (log_of("r-1"), log_of("r-2"));
@@ -92,12 +92,12 @@ async fn connection_cut_at_any_request_applies_once() {
     let proxy = Proxy::start(server.address()).unwrap();
     let url = proxy.url(&server.url());
     let mut happened = 0;
-    // Until a story comes to its end without the fault.
+    // Until a story ends without the fault.
     for request in 1.. {
         let before = happened;
         for (n, at) in In::ALL.into_iter().enumerate() {
             let place = Place::at(&server.url());
-            // Notices go out by themselves and would spoil the count.
+            // Notices are sent independently, and would change the number of requests.
             let open = || NatsStore::from_url(&url, place.options().with_notices(false)).unwrap();
             let act =
                 if (request + n as u64).is_multiple_of(2) { FaultEffect::Close } else { FaultEffect::Reset };
@@ -116,7 +116,7 @@ async fn connection_cut_at_any_request_applies_once() {
             break;
         }
     }
-    assert!(happened >= 4 * 15, "{happened} cuts are no story");
+    assert!(happened >= 4 * 15, "{happened} cuts are too few for the story");
 }
 
 /// Guarantees: NATS-2.
@@ -172,7 +172,7 @@ async fn append_to_silent_server_is_indeterminate_and_found() {
     }
 }
 
-/// More than the connection and its queue take: what waits for room in them waits no longer than for a reply.
+/// More calls than the connection and its queue hold. Calls that wait for space wait no longer than for a reply.
 ///
 /// Guarantees: NATS-4, STORE-4.
 #[tokio::test(flavor = "multi_thread")]
@@ -187,7 +187,7 @@ async fn every_call_to_silent_server_ends() {
     server.suspend().unwrap();
     let batch = (0..6_000).map(|n| log_of(&format!("r-{n}")).next_body(vec![7; 8_192])).collect();
     let (clock, bound) = (SystemClock::new(), Duration::from_secs(60));
-    let answers = within(&clock, bound, store.append(batch)).await.expect("every append is answered");
+    let answers = within(&clock, bound, store.append(batch)).await.expect("every append must be answered");
     for answer in answers {
         let kind = kind(answer);
         assert!(matches!(kind, ErrorKind::Indeterminate | ErrorKind::Unavailable), "{kind:?}");
@@ -198,13 +198,13 @@ async fn every_call_to_silent_server_ends() {
         let said = store.relay().unwrap().publish(vec!["text".to_owned()]).await;
         assert_eq!(kind(said), ErrorKind::Unavailable);
     };
-    within(&clock, bound, others).await.expect("every call is answered");
+    within(&clock, bound, others).await.expect("every call must be answered");
     server.resume().unwrap();
     let loaded = surely(async || store.load(&log.key, At::Latest).await).await.unwrap();
     assert_eq!(loaded, Some(log.records));
 }
 
-/// Those that wait for the first connection wait at the same time, not one after another.
+/// Calls that wait for the first connection wait concurrently.
 ///
 /// Guarantees: NATS-4.
 #[tokio::test(flavor = "multi_thread")]
@@ -218,7 +218,7 @@ async fn concurrent_callers_wait_once_for_first_connection() {
     let log = log_of("r-1");
     let calls = join_all((0..1_000).map(|_| store.head(&log.key)));
     let answers = within(&SystemClock::new(), Duration::from_secs(60), calls).await;
-    for answer in answers.expect("every call is answered") {
+    for answer in answers.expect("every call must be answered") {
         assert_eq!(kind(answer), ErrorKind::Unavailable);
     }
     server.resume().unwrap();
@@ -272,7 +272,7 @@ fn store_survives_runtime_of_first_call() {
     });
     drop(first);
     runtime().block_on(async {
-        // What is known of the run was read on the connection that is gone.
+        // The cached state of the run was read over the lost connection.
         let append = log.next(1);
         append_one(&store, &append).await.unwrap();
         log.note_append(&append);

@@ -14,7 +14,7 @@ use crate::common::{Place, api};
 use crate::load::{until_written, write};
 use crate::surely::{append_one, is_kept, kind, log_of, surely};
 
-/// A subscriber that reads nothing holds up no writer and no other subscriber, and is told that it missed some.
+/// A subscriber that does not read delays no writer and no other subscriber, and learns that it missed notices.
 ///
 /// Guarantees: NATS-6.
 #[tokio::test(flavor = "multi_thread")]
@@ -25,7 +25,7 @@ async fn stalled_listener_blocks_no_writer_and_learns_loss() {
     writer.setup().await.unwrap();
     let (mut slow, mut quick) = (reader.subscribe().unwrap(), reader.subscribe().unwrap());
     let (mut log, is_over) = (log_of("r-1"), AtomicBool::new(false));
-    // The connection listens from some moment on.
+    // Wait until the connection listens.
     let clock = SystemClock::new();
     loop {
         log.write(&writer, 1).await;
@@ -33,7 +33,7 @@ async fn stalled_listener_blocks_no_writer_and_learns_loss() {
             break;
         }
     }
-    // One that is behind on a busy machine counts what it missed as one.
+    // A subscriber that lags on a busy machine counts its missed notices as one.
     let reads = async {
         for _ in 0..1_500 {
             quick.next().await.unwrap();
@@ -46,13 +46,13 @@ async fn stalled_listener_blocks_no_writer_and_learns_loss() {
         }
     };
     tokio::join!(reads, writes);
-    assert_eq!(slow.next().await.unwrap(), None, "it missed some");
+    assert_eq!(slow.next().await.unwrap(), None, "the subscriber must learn that it missed notices");
     assert_eq!(slow.next().await.unwrap().map(|heard| heard.run), Some(log.key.clone()));
     is_kept(&log, &reader).await;
     place.remove().await;
 }
 
-/// What a store does itself it tells its subscribers at once and once; the server does not tell it a second time.
+/// A store announces its own writes at once, and only once, although the server also sends them.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn store_announces_own_append_once_with_head() {
@@ -61,7 +61,7 @@ async fn store_announces_own_append_once_with_head() {
     store.setup().await.unwrap();
     let mut notices = store.subscribe().unwrap();
     let mut theirs = log_of("theirs");
-    // Until the connection listens.
+    // Wait until the connection listens.
     let clock = SystemClock::new();
     loop {
         theirs.write(&other, 1).await;
@@ -88,7 +88,7 @@ async fn store_announces_own_append_once_with_head() {
     place.remove().await;
 }
 
-/// While a program listens to every subject, the server says of none that nobody is there.
+/// If a program subscribes to every subject, the server does not report that a subject has no listener.
 ///
 /// Guarantees: NATS-6.
 #[tokio::test(flavor = "multi_thread")]
@@ -108,7 +108,7 @@ async fn wildcard_subscriber_does_not_disturb_notices() {
     let mut log = log_of("r-1");
     log.write(&other, 1).await;
     assert_eq!(notices.next().await.unwrap().map(|heard| heard.run), Some(log.key.clone()));
-    // No stream takes what a writer of a deleted one sends, and the server does not say so.
+    // No stream accepts a message for a deleted stream, and the server does not report this.
     log.write(&store, 1).await;
     let late = log.next(1);
     place.remove().await;
@@ -119,7 +119,7 @@ async fn wildcard_subscriber_does_not_disturb_notices() {
     assert_eq!((refused.kind(), refused.actual_head()), (ErrorKind::Conflict, Some(new.head())));
 }
 
-/// Servers of version 2.9 never replied to a process that asked for messages which were removed just then.
+/// A read of messages that are removed concurrently gets an answer. Servers of version 2.9 never answered it.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn read_of_concurrently_removed_runs_is_answered() {
@@ -172,7 +172,7 @@ async fn slow_client_is_disconnected_without_partial_reads() {
         large.note_append(&append);
     }
     small.write(&store, 3).await;
-    // Whether it keeps up is the machine's to say.
+    // Whether it keeps up depends on the machine.
     match store.load(&large.key, At::Latest).await {
         Ok(loaded) => assert_eq!(loaded.as_deref(), Some(&large.records[..])),
         Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}"),
@@ -182,7 +182,7 @@ async fn slow_client_is_disconnected_without_partial_reads() {
     surely(async || append_one(&store, &append).await).await.unwrap();
 }
 
-/// The connections of many processes are lost at the same moment, again and again, and all come back at once.
+/// The connections of many processes break at the same moment, repeatedly, and all reconnect at once.
 ///
 /// Guarantees: NATS-2.
 #[tokio::test(flavor = "multi_thread")]
@@ -213,7 +213,7 @@ async fn mass_reconnect_applies_writes_once() {
     }
 }
 
-/// The server's own limit of bytes, which all its streams share. To prune and to purge writes a message first, which has no room either.
+/// The limit of bytes belongs to the server, and all its streams share it. A prune or purge first writes a message, which has no space either.
 ///
 /// Guarantees: NATS-7.
 #[tokio::test(flavor = "multi_thread")]
@@ -223,7 +223,7 @@ async fn server_without_space_refuses_until_space_returns() {
     let place = Place::at(&server.url());
     let store = place.store();
     store.setup().await.unwrap();
-    // What another program keeps on the server.
+    // Data of another program on the server.
     let client = place.client().await;
     let made = api(&client, "STREAM.CREATE.OTHER", &json!({ "name": "OTHER", "subjects": ["other"] })).await;
     assert!(made["error"].is_null(), "{made}");
@@ -242,7 +242,7 @@ async fn server_without_space_refuses_until_space_returns() {
                 break append;
             }
         }
-        assert!(log.records.len() < 100, "the limit counts");
+        assert!(log.records.len() < 100, "the limit must apply");
     };
     assert!(log.records.len() > 5);
     assert_eq!(kind(store.purge(&log.key, None).await), ErrorKind::Unavailable);

@@ -23,14 +23,14 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Keeps a copy of what a server has.
+/// Saves a copy of a server's data.
 fn save(server: &NatsServer) {
     server.stop().unwrap();
     copy(&server.folder().join("jetstream"), &server.folder().join("saved"));
     server.restart().unwrap();
 }
 
-/// Has a server come back with the copy.
+/// Restarts a server with the saved copy.
 fn lose(server: &NatsServer) {
     server.kill().unwrap();
     fs::remove_dir_all(server.folder().join("jetstream")).unwrap();
@@ -45,7 +45,7 @@ async fn append_to_lost_head_is_refused() {
     let server = NatsServer::start(Server::default()).unwrap();
     let proxy = Proxy::start(server.address()).unwrap();
     let place = Place::at(&server.url());
-    // The second one is not connected again before its append is made.
+    // The second store reconnects only when it appends.
     let waits = NatsStore::from_url(&proxy.url(&server.url()), place.options()).unwrap();
     let writers = [place.store(), waits];
     writers[0].setup().await.unwrap();
@@ -75,7 +75,7 @@ async fn append_to_lost_head_is_refused() {
     let (refused, ()) = tokio::join!(surely(async || append_one(&writers[1], &late[1]).await), others_write);
     let refused = [surely(async || append_one(&writers[0], &late[0]).await).await, refused];
     for (refused, log) in refused.into_iter().zip(&kept) {
-        let refused = refused.expect_err("it follows a record that is lost");
+        let refused = refused.expect_err("the append follows a lost record");
         assert_eq!((refused.kind(), refused.actual_head()), (ErrorKind::Conflict, Some(log.head())));
         is_kept(log, &other).await;
     }
@@ -104,7 +104,7 @@ async fn listing_omits_lost_runs_and_shows_newer() {
     write("lost").await;
     assert_eq!(listed().await, ["kept", "lost"]);
     lose(&server);
-    // Where the other one was.
+    // The position of the lost run.
     write("new").await;
     assert_eq!(listed().await, ["kept", "new"]);
 }

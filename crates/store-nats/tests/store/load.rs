@@ -11,7 +11,7 @@ use ferrata_testing::{Log, every_header};
 
 use crate::surely::{PATIENCE, append_surely, is_kept, load_surely, log_of, surely};
 
-/// The results of the writers of a run, in order.
+/// Appends to a run, and returns the acknowledged records in order.
 pub(crate) async fn write(
     store: NatsStore,
     mut log: Log,
@@ -27,7 +27,7 @@ pub(crate) async fn write(
     log
 }
 
-/// Writes to a run that others write to, too; returns what was acknowledged.
+/// Writes to a run that other writers use, too. Returns the acknowledged records.
 async fn contend(
     store: NatsStore,
     name: &'static str,
@@ -50,17 +50,17 @@ async fn contend(
     acknowledged
 }
 
-/// Waits until so many more records are acknowledged.
+/// Waits until `more` further records are acknowledged.
 pub(crate) async fn until_written(written: &AtomicUsize, more: usize) {
     let (clock, before) = (SystemClock::new(), written.load(Ordering::Relaxed));
     let deadline = clock.monotonic() + PATIENCE;
     while written.load(Ordering::Relaxed) < before + more {
-        assert!(clock.monotonic() < deadline, "the writers do not go on");
+        assert!(clock.monotonic() < deadline, "the writers do not make progress");
         clock.sleep(Duration::from_millis(5)).await;
     }
 }
 
-/// Six writers have a run each and two contend for one, until `fell` is done with the servers: all that was acknowledged is there once.
+/// Six writers use separate runs, and two writers share one, until `fell` has finished with the servers. All acknowledged records exist once.
 pub(crate) async fn is_kept_under_load(open: impl Fn() -> NatsStore, fell: impl AsyncFnOnce(&AtomicUsize)) {
     surely(async || open().setup().await).await.unwrap();
     let (is_over, written) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
@@ -79,7 +79,7 @@ pub(crate) async fn is_kept_under_load(open: impl Fn() -> NatsStore, fell: impl 
         })
         .collect();
     fell(&written).await;
-    // A few of theirs are no contest.
+    // Wait for enough contested records.
     until_written(&contested, 8_usize.saturating_sub(contested.load(Ordering::Relaxed))).await;
     is_over.store(true, Ordering::Relaxed);
     let store = open();
@@ -94,7 +94,7 @@ pub(crate) async fn is_kept_under_load(open: impl Fn() -> NatsStore, fell: impl 
     let shared = log_of("shared");
     let headers = surely(async || every_header(&store, &shared.key).await).await.unwrap();
     for (before, after) in headers.iter().zip(&headers[1..]) {
-        assert_eq!(after.prev, Some(before.id), "the log is one line");
+        assert_eq!(after.prev, Some(before.id), "the log must have a single history");
     }
     for id in &acknowledged {
         let found = headers.iter().filter(|header| header.id == *id).count();

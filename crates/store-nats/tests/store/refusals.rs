@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use crate::common::{Place, api};
 use crate::surely::{append_one, is_kept, kind, log_of, surely};
 
-/// Makes the stream of logs with other settings.
+/// Creates the stream of logs with other settings.
 async fn made_with(place: &Place, change: &Value) -> Result<()> {
-    // A stream that stays: the server removes the folder of an account without streams while another stream is made in it.
+    // A stream that stays, because the server removes the folder of an account without streams while it creates another stream there.
     let stays = Place { namespace: format!("stays-{}", std::process::id()), server: place.server.clone() };
     stays.store().setup().await.unwrap();
     let client = place.client().await;
@@ -57,11 +57,11 @@ async fn setup_refuses_streams_that_could_lose_records() {
     }
     let place = Place::shared();
     let error = place.store_with(place.options().with_replicas(3)).setup().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unsupported, "a single server keeps one copy: {error:?}");
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "a single server must keep one copy: {error:?}");
     place.remove().await;
 }
 
-/// `setup` refuses a stream of a newer version, and one of before the first release. The stream stays as it is.
+/// `setup` refuses a stream of a newer version, and one from before the first release. The stream is unchanged.
 ///
 /// Guarantees: NATS-8.
 #[tokio::test]
@@ -104,7 +104,7 @@ async fn streams_of_other_versions_stay_untouched() {
     place.remove().await;
 }
 
-/// The server says of a stream that another instance is just making that its own subjects are taken.
+/// While another instance creates the stream, the server reports that its subjects are taken. `setup` must still succeed.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn concurrent_setups_all_succeed() {
@@ -146,7 +146,8 @@ async fn subjects_that_another_stream_takes_are_refused() {
     place.remove().await;
 }
 
-/// The server removes the folder of an account a moment after its last stream was deleted, and a stream that is made then has none.
+/// The server removes the folder of an account shortly after its last stream was deleted. A stream that is created then has no folder, and `setup`
+/// must still succeed.
 #[tokio::test]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn concurrent_stream_deletion_does_not_fail_setup() {
@@ -199,7 +200,7 @@ async fn full_stream_refuses_until_space_returns() {
                 break append;
             }
         }
-        assert!(log.records.len() < 100, "the limit counts");
+        assert!(log.records.len() < 100, "the limit must apply");
     };
     assert!(log.records.len() > 5);
     is_kept(&log, &place.store()).await;
@@ -225,12 +226,12 @@ async fn a_stream_that_was_deleted_acknowledges_nothing() {
     }
     let (late, again) = (log.next(1), log.next(1));
     place.remove().await;
-    // First that no stream takes it, then that there is none.
+    // At first no stream accepts the message, and then the stream does not exist.
     assert_eq!(kind(append_one(&store, &late).await), ErrorKind::Unavailable);
     assert_eq!(kind(append_one(&store, &late).await), ErrorKind::Invalid);
     assert_eq!(kind(store.head(&log.key).await), ErrorKind::Invalid);
     assert_eq!(kind(other.load(&log.key, At::Latest).await), ErrorKind::Invalid);
-    // Made anew, it counts from 1 again: the run of the same name stands where the old one stood.
+    // The new stream counts from 1 again, so a run with the same id has the position of the old one.
     other.setup().await.unwrap();
     let mut new = log_of("r-1");
     for _ in 0..2 {
@@ -246,7 +247,7 @@ async fn a_stream_that_was_deleted_acknowledges_nothing() {
     place.remove().await;
 }
 
-/// A writer that knew the stream before it was deleted has not called since: its message must not be taken by the new one.
+/// A writer that knew the deleted stream has made no call since. The new stream must not accept its message.
 ///
 /// Guarantees: NATS-10.
 #[tokio::test]
@@ -272,8 +273,7 @@ async fn writer_of_deleted_stream_is_refused_by_next() {
     place.remove().await;
 }
 
-/// A reader that knew the stream before it was deleted has written nothing since: it does not take the runs of the new one
-/// for missing.
+/// A reader that knew the deleted stream has written nothing since. It must not report the runs of the new stream as missing.
 ///
 /// Guarantees: NATS-10.
 #[tokio::test]
@@ -297,7 +297,11 @@ async fn reader_of_deleted_stream_reads_next_one() {
     assert_eq!(surely(async || every_header(reads, &log.key).await).await.unwrap(), log.headers());
     let listed = lists.runs(&RunQuery::default(), Page::first(10)).await.unwrap();
     assert_eq!(listed.items.len(), 1);
-    assert_eq!(lists.head(&log.key).await.unwrap().as_ref(), listed.items.first(), "a listing looks, too");
+    assert_eq!(
+        lists.head(&log.key).await.unwrap().as_ref(),
+        listed.items.first(),
+        "a listing must check, too"
+    );
     let cut = PruneCut { at: Seq::new(0), base: None };
     surely(async || prunes.prune(&log.key, cut.clone()).await).await.unwrap();
     assert_eq!(surely(async || purges.purge(&log.key, None).await).await.unwrap().records, 2);

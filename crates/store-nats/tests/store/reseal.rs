@@ -16,7 +16,7 @@ async fn write(store: &NatsStore, log: &mut Log, count: usize) {
     log.note_append(&append);
 }
 
-/// Puts records in envelopes that have `more` bytes more.
+/// Reseals records with `more` additional bytes.
 async fn reseal(store: &NatsStore, log: &mut Log, which: std::ops::RangeInclusive<usize>, more: usize) {
     for record in &mut log.records[which.clone()] {
         let body = [&record.body[..], &vec![b' '; more]].concat();
@@ -26,7 +26,7 @@ async fn reseal(store: &NatsStore, log: &mut Log, which: std::ops::RangeInclusiv
     assert_eq!(store.reseal(&log.key, given).await.unwrap(), given.len() as u64);
 }
 
-/// Returns how many records are in each message of the run.
+/// The number of records in each message of the run.
 async fn messages(place: &Place, log: &Log) -> Vec<usize> {
     let client = place.client().await;
     let subject = place.subject(&client, &log.key).await;
@@ -49,7 +49,7 @@ async fn rekey_removes_messages_after_replacing_all_records() {
         write(&store, &mut log, count).await;
     }
     assert_eq!(messages(&place, &log).await, [3, 2, 1]);
-    // One of three: its message holds the other two.
+    // Reseal one of three records. Its old message is still needed for the other two.
     reseal(&store, &mut log, 1..=1, 1).await;
     assert_eq!(messages(&place, &log).await, [3, 2, 1, 1]);
     is_kept(&log, &place.store()).await;
@@ -61,7 +61,7 @@ async fn rekey_removes_messages_after_replacing_all_records() {
     assert_eq!(messages(&place, &log).await, [8]);
     write(&store, &mut log, 2).await;
     is_kept(&log, &place.store()).await;
-    // What a prune keeps stands in the message of the reseal, and the base that it makes in its own.
+    // The retained records are in the message of the reseal, and the prune's base is in its own message.
     let base = log.as_base(6);
     let cut = PruneCut { at: Seq::new(6), base: Some(base.clone()) };
     assert_eq!(store.prune(&log.key, cut).await.unwrap().records, 6);
@@ -74,7 +74,7 @@ async fn rekey_removes_messages_after_replacing_all_records() {
     place.remove().await;
 }
 
-/// A call has more bytes than a message may have.
+/// A reseal with more bytes than a message may contain.
 ///
 /// Guarantees: NATS-15.
 #[tokio::test]
@@ -95,7 +95,7 @@ async fn rekey_splits_records_over_several_messages() {
     is_kept(&log, &place.store()).await;
 }
 
-/// The headers of small records need more room than their bodies.
+/// The headers of small records need more space than their bodies.
 ///
 /// Guarantees: NATS-15.
 #[tokio::test]
@@ -113,7 +113,7 @@ async fn rekey_replaces_records_with_long_headers() {
     is_kept(&log, &place.store()).await;
 }
 
-/// A log that lacks records is not made a shorter one that looks whole.
+/// A log that lacks records must not become a shorter log that looks complete.
 ///
 /// Guarantees: NATS-16.
 #[tokio::test]

@@ -10,10 +10,10 @@ use ferrata_store::{
 use ferrata_store_nats::NatsStore;
 use ferrata_testing::{Log, every_header};
 
-/// How long a busy machine may take.
+/// Maximum time on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Begins the log of a run whose only base is its first record.
+/// Starts a log whose only base is its first record.
 pub(crate) fn log_of(name: &str) -> Log {
     Log::new(RunId::new(name).unwrap()).with_bases_every(0)
 }
@@ -22,7 +22,7 @@ pub(crate) async fn append_one(store: &NatsStore, append: &RunAppend) -> Result<
     store.append(vec![append.clone()]).await.pop().unwrap()
 }
 
-/// Calls until the answer is no error that a retry may mend.
+/// Calls until the error is not retryable.
 pub(crate) async fn surely<T>(call: impl AsyncFn() -> Result<T>) -> Result<T> {
     let patience = Patience::new();
     loop {
@@ -33,7 +33,7 @@ pub(crate) async fn surely<T>(call: impl AsyncFn() -> Result<T>) -> Result<T> {
     }
 }
 
-/// Appends until it is known what became of it.
+/// Appends until the outcome is known.
 pub(crate) async fn append_surely(store: &NatsStore, append: &RunAppend) -> Result<HeadRef> {
     let patience = Patience::new();
     loop {
@@ -55,7 +55,7 @@ pub(crate) async fn load_surely(store: &NatsStore, run: &RunKey) -> Vec<Record> 
     }
 }
 
-/// Waits in small steps, but not for good.
+/// Waits in small steps, up to a time limit.
 struct Patience(SystemClock, Duration);
 
 impl Patience {
@@ -71,7 +71,7 @@ impl Patience {
     }
 }
 
-/// Checks that exactly these records are stored, and that the run is listed as it stands.
+/// Checks that exactly these records are stored, and that the run is listed with its current status.
 pub(crate) async fn is_kept(log: &Log, store: &NatsStore) {
     let head = surely(async || store.head(&log.key).await).await.unwrap();
     assert_eq!(head.as_ref().map(RunHead::head), log.head(), "the head of {}", log.key);
