@@ -165,7 +165,7 @@ fn object_cut_in_middle_keeps_position() {
     let (found, back) = ObjectHead::decode_whole(PLACE, &head.encode(PLACE, &records)).unwrap();
     assert_eq!((found.start, found.first(), found.end()), (5, 7, 8));
     assert_eq!(back, records);
-    assert_eq!(found.bytes, 103, "what is counted in all does not change");
+    assert_eq!(found.bytes, 103, "the totals must not change");
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn marks_and_newer_objects_are_not_damage() {
     let (head, mut records, _) = written(1, &[b"a"]);
     records[0].header.format = FORMAT + 1;
     let json = String::from_utf8(head.with_records(&records).encode(PLACE, &records).to_vec()).unwrap();
-    // A kind that this version does not know, in a format that it does not know either.
+    // A kind and a format that this version does not know.
     let json = json.split('\n').nth(1).unwrap().replace("\"node\":", "\"kind\":\"poem\",\"node\":") + "\n";
     let bytes = format!(
         "ferrata-s3 1 {} {:08x}\n{json}a",

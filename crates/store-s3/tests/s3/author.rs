@@ -9,12 +9,12 @@ use ferrata_store::{
 use ferrata_store_s3::S3Store;
 use ferrata_testing::{Log, SeqIds};
 
-/// Begins a log whose ids are counted up from this seed.
+/// Starts a log whose ids count up from this seed.
 pub(crate) fn log_of(run: &str, seed: u64) -> Log {
     Log::new(RunId::new(run).unwrap()).with_ids(Arc::new(SeqIds::new(seed)))
 }
 
-/// Makes a log of appends of these lengths.
+/// Writes a log with appends of these lengths.
 pub(crate) async fn written(store: &S3Store, run: &str, counts: &[usize]) -> Log {
     let mut log = log_of(run, 1);
     for count in counts {
@@ -23,24 +23,24 @@ pub(crate) async fn written(store: &S3Store, run: &str, counts: &[usize]) -> Log
     log
 }
 
-/// Makes records that leave the run like this.
+/// Creates records that end with this status.
 pub(crate) fn next_in(log: &Log, count: usize, status: RunStatus) -> RunAppend {
     log.next_with(count, |header| header.status = status)
 }
 
-/// Checks that exactly this log is there, however it is asked for.
+/// Checks that every kind of read returns exactly this log.
 pub(crate) async fn is_kept(log: &Log, store: &S3Store, what: &str) {
     let run = &log.key;
     let head = store.head(run).await.unwrap_or_else(|e| panic!("{what}: the head: {e:?}"));
     let listed = every_run(store).await;
     if log.records.is_empty() {
-        assert_eq!(head, None, "{what}: there is no such run");
+        assert_eq!(head, None, "{what}: the run does not exist");
         assert!(listed.iter().all(|head| head.run != *run), "{what}: it is not listed");
         return;
     }
     assert_eq!(head, Some(log.run_head()), "{what}: the head");
     let listed: Vec<_> = listed.into_iter().filter(|head| head.run == *run).collect();
-    assert_eq!(listed, [log.run_head()], "{what}: listed once, as it is");
+    assert_eq!(listed, [log.run_head()], "{what}: listed once, with its current state");
     let range = HeaderRange::oldest(1_000);
     let history =
         store.headers(run, range).await.unwrap_or_else(|e| panic!("{what}: the history: {e:?}")).items;

@@ -8,7 +8,7 @@ use crate::author::{append_to, is_kept, log_of, next_in, written};
 use crate::memory::Memory;
 use crate::raw::Raw;
 
-/// Describes requests, sorted: their method, and what of the bucket they are about.
+/// Describes requests in sorted order: the method and the part of the bucket.
 fn kinds(memory: &Memory) -> Vec<String> {
     let mut kinds: Vec<_> = memory
         .take_asked()
@@ -55,7 +55,7 @@ async fn calls_cost_what_the_manual_says() {
     assert_eq!(
         kinds(&memory),
         ["DELETE index", "GET ferrata.json", "GET log", "GET log", "LIST log", "PUT index", "PUT log"],
-        "a start of a run that is there, by a stranger"
+        "a start of an existing run, by another process"
     );
     let fresh = Raw::on(&memory).store();
     let again = next_in(&log, 1, RunStatus::Completed);
@@ -64,20 +64,20 @@ async fn calls_cost_what_the_manual_says() {
     assert_eq!(
         kinds(&memory),
         ["GET ferrata.json", "GET log", "LIST log", "PUT log"],
-        "a step of a stranger"
+        "a step by another process"
     );
 
     store.head(&log.key).await.unwrap();
     assert_eq!(kinds(&memory), ["GET log", "GET log", "LIST log"], "a head that changed");
     store.head(&log.key).await.unwrap();
-    assert_eq!(kinds(&memory), ["GET log", "LIST log"], "a head that is known");
+    assert_eq!(kinds(&memory), ["GET log", "LIST log"], "a head that is cached");
     store.load(&log.key, At::Seq(Seq::new(8))).await.unwrap();
     assert_eq!(kinds(&memory), ["GET log", "GET log", "LIST log", "LIST log"], "a load at a base");
     store.runs(&RunQuery::default(), Page::default()).await.unwrap();
     assert_eq!(
         kinds(&memory),
         ["GET log", "LIST index", "LIST index", "LIST log"],
-        "a listing of one run that is known"
+        "a listing of one cached run"
     );
     store
         .heartbeat(&ExecutorId::from_uuid(*log.records[0].header.id.as_uuid()), std::time::Duration::MAX)
@@ -111,12 +111,11 @@ async fn calls_cost_what_the_manual_says() {
             "PUT log",
             "PUT log"
         ],
-        "a start of a purged id, by a stranger"
+        "a start of a purged id, by another process"
     );
 }
 
-/// A run of twenty steps, as often as runs share a batch: two requests to start, one for each step, two to end, and one for all
-/// entries of the index that are left over.
+/// Runs of twenty steps in one batch share their requests: two to start, one for each step, two to end, and one for all leftover index entries.
 ///
 /// Guarantees: S3-13.
 #[tokio::test]
@@ -139,14 +138,14 @@ async fn batch_of_runs_shares_requests() {
     let kinds = kinds(&memory);
     let count = |kind: &str| kinds.iter().filter(|found| *found == kind).count();
     assert_eq!((count("PUT log"), count("PUT index"), count("POST ?")), (8 * 21, 8 * 2, 1), "{kinds:?}");
-    assert_eq!(kinds.len(), 8 * 23 + 1, "and nothing else: {kinds:?}");
+    assert_eq!(kinds.len(), 8 * 23 + 1, "no other requests: {kinds:?}");
     for log in &logs {
         is_kept(log, &store, "after a batch of ends").await;
     }
     assert_eq!(memory.keys("some/prefix/index").len(), logs.len(), "one entry for each run");
 }
 
-/// The goal is 300 bytes beside what the caller hands over.
+/// The target is 300 bytes in addition to the caller's data.
 ///
 /// Guarantees: S3-13.
 #[tokio::test]
@@ -166,7 +165,7 @@ async fn step_adds_under_300_bytes_to_body() {
     assert!(beside < 300, "{beside} bytes");
 }
 
-/// A page of a long history costs as much as one of a short, wherever it is.
+/// A page of a history costs the same in long and short runs, at every position.
 ///
 /// Guarantees: S3-13.
 #[tokio::test]
@@ -178,7 +177,7 @@ async fn history_of_ten_thousand_records_pages_cheaply() {
     for _ in 0..999 {
         log.write(&store, 10).await;
     }
-    // The worst case at the end: an object for each record.
+    // The worst case at the end: one object per record.
     for _ in 0..9 {
         log.write(&store, 1).await;
     }

@@ -13,7 +13,7 @@ use crate::memory::{Asked, Fault, Memory};
 use crate::raw::Raw;
 use ferrata_testing::Log;
 
-/// A server with a store that has looked at it, and another that nobody has used.
+/// A server with a store that has read it, and another store that is unused.
 struct Scene {
     memory: Memory,
     store: S3Store,
@@ -30,7 +30,7 @@ impl Scene {
         Raw::on(&self.memory).store()
     }
 
-    /// Lets a fault happen to the request with this number from now on, or to that and all after it.
+    /// Injects a fault at the request with this number from now on, or at all requests from it on.
     fn fault_at(&self, number: u64, fault: &Fault, is_once: bool) {
         let (from, fault) = (self.memory.requests() + number, fault.clone());
         self.memory.plan(move |asked| {
@@ -40,7 +40,7 @@ impl Scene {
     }
 }
 
-/// What may happen to a request.
+/// The faults of a request.
 fn faults() -> Vec<Fault> {
     vec![
         Fault::Refuse(500, "InternalError"),
@@ -53,7 +53,7 @@ fn faults() -> Vec<Fault> {
     ]
 }
 
-/// What a server does that is down, or goes down while it answers.
+/// The faults of a server that is down, or goes down during a reply.
 fn ends() -> Vec<Fault> {
     vec![Fault::Refuse(503, "SlowDown"), Fault::HangUp, Fault::LoseReply]
 }
@@ -65,11 +65,10 @@ async fn count<T, F: Future<Output = T>>(scene: &Scene, call: impl FnOnce() -> F
     scene.memory.requests() - before
 }
 
-/// How many cases are under way at once: each has a server and clients of its own.
+/// Number of concurrent cases. Each has its own server and clients.
 const CASES: usize = 8;
 
-/// Returns the faults whose turn it is, of each three one, so that neighbouring requests and rounds together meet all of them. All with
-/// `FERRATA_FAULTS=all`.
+/// Returns every third fault, by turns, so that neighboring requests and rounds together cover all. With `FERRATA_FAULTS=all`, returns all.
 fn in_turn(faults: &[Fault], turn: usize) -> Vec<Fault> {
     if std::env::var_os("FERRATA_FAULTS").is_some_and(|which| which == "all") {
         return faults.to_vec();
@@ -77,7 +76,7 @@ fn in_turn(faults: &[Fault], turn: usize) -> Vec<Fault> {
     faults.iter().skip(turn % 3).step_by(3).cloned().collect()
 }
 
-/// Runs a case for each request of a call and each fault whose turn it is in this round; `case` gets the number and the fault.
+/// Runs a case for each request of a call and each fault of this round. `case` gets the number and the fault.
 async fn at_each<F>(requests: u64, round: usize, faults: Vec<Fault>, case: impl Fn(u64, Fault) -> F)
 where
     F: Future<Output = ()> + Send + 'static,
@@ -101,21 +100,21 @@ where
     }
 }
 
-/// The appends that are tried: by a store that knows the head or does not, that start a run, or change its status.
+/// The appends: by a store that knows the head or does not, that start a run, or that change its status.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Start,
     Known,
     Unknown,
     OtherStatus,
-    /// The same, by a store that saw the head so long ago that it looks again after its write.
+    /// The same by a store that read the head so long ago that it reads it again after its write.
     AfterANap,
 }
 
 impl Kind {
     const ALL: [Self; 5] = [Self::Start, Self::Known, Self::Unknown, Self::OtherStatus, Self::AfterANap];
 
-    /// Prepares a scene, and returns the log before the append, the append, and the store that makes it.
+    /// Prepares a scene. Returns the log before the append, the append, and the store that makes it.
     async fn prepare(self) -> (Scene, Log, ferrata_store::RunAppend, S3Store) {
         let scene = Scene::new().await;
         let author = match self {
@@ -136,7 +135,7 @@ impl Kind {
     }
 }
 
-/// Checks what was said of an append against what is there, and that the same append again settles it.
+/// Compares the result of an append with the stored log, and checks that a repetition completes it.
 async fn is_true(
     scene: &Scene,
     mut author: Log,
@@ -154,21 +153,24 @@ async fn is_true(
                 assert_eq!(head, author.head(), "{what}: nothing was written: {error:?}")
             }
             ErrorKind::Indeterminate => {
-                assert!(head == author.head() || head == last, "{what}: written whole or not at all");
+                assert!(
+                    head == author.head() || head == last,
+                    "{what}: an append must be complete or absent"
+                );
             }
-            _ => panic!("{what}: the server was at fault, not the caller: {error:?}"),
+            _ => panic!("{what}: the error must not blame the caller: {error:?}"),
         },
     }
-    append_to(&fresh, append).await.unwrap_or_else(|e| panic!("{what}: the same again: {e:?}"));
+    append_to(&fresh, append).await.unwrap_or_else(|e| panic!("{what}: the repetition: {e:?}"));
     author.note_append(append);
     is_kept(&author, &fresh, what).await;
     let append = author.next(1);
-    append_to(&scene.store, &append).await.unwrap_or_else(|e| panic!("{what}: going on: {e:?}"));
+    append_to(&scene.store, &append).await.unwrap_or_else(|e| panic!("{what}: the next append: {e:?}"));
     author.note_append(&append);
     is_kept(&author, &scene.store, what).await;
 }
 
-/// One fault at one request: the store gets over it by itself, and nothing is doubled.
+/// After one fault at one request, the store recovers by itself, and writes nothing twice.
 ///
 /// Guarantees: S3-1.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -182,14 +184,14 @@ async fn one_fault_during_append_is_overcome() {
             scene.fault_at(number, &fault, true);
             let said = append_to(&store, &append).await;
             scene.memory.no_plan();
-            assert!(said.is_ok(), "{what}: one fault is overcome: {said:?}");
+            assert!(said.is_ok(), "{what}: the store must recover from one fault: {said:?}");
             is_true(&scene, author, &append, said, &what).await;
         })
         .await;
     }
 }
 
-/// A server that fails from some request on: the store says so, and what it says is true.
+/// If a server fails from some request on, the store returns an error with the correct outcome.
 ///
 /// Guarantees: S3-1.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -209,7 +211,7 @@ async fn server_outage_during_append_yields_true_results() {
     }
 }
 
-/// A conditional write that met another: 409 says nothing, so the log is read and the write made again.
+/// Status 409 of a conditional write says nothing about the key, so the store reads the log and repeats the write.
 ///
 /// Guarantees: S3-1.
 #[tokio::test]
@@ -231,7 +233,7 @@ async fn an_undecided_write_is_made_again() {
     }
 }
 
-/// Status 412 reports a taken key. The own write may have taken it, if a proxy repeated the request.
+/// Status 412 means that the key exists. The store's own write may have created it, if a proxy repeated the request.
 ///
 /// Guarantees: S3-2.
 #[tokio::test]
@@ -246,7 +248,7 @@ async fn our_own_success_is_no_conflict() {
     is_kept(&author, &scene.store, "after 412 for a write that was done").await;
 }
 
-/// Two listings hours later, when all that is stale has gone, still show the run.
+/// Two listings hours later, after all stale entries are removed, still contain the run.
 async fn is_listed_for_good(scene: &Scene, author: &Log, what: &str) {
     for _ in 0..2 {
         scene.memory.advance(Duration::from_secs(60 * 60));
@@ -254,7 +256,7 @@ async fn is_listed_for_good(scene: &Scene, author: &Log, what: &str) {
     }
 }
 
-/// Carries out the next conditional write, and loses its answer.
+/// Executes the next conditional write, and loses its reply.
 fn lose_first_reply(scene: &Scene) {
     let mut is_first = true;
     scene.memory.plan(move |asked| {
@@ -262,7 +264,7 @@ fn lose_first_reply(scene: &Scene) {
     });
 }
 
-/// The answer of an append that ends a run was lost, and another writer went on before it was looked for.
+/// The reply of an append that ends a run is lost, and another writer continues before the store checks.
 ///
 /// Guarantees: S3-2.
 #[tokio::test]
@@ -282,11 +284,11 @@ async fn lost_append_reply_is_settled_after_later_append() {
     };
     let (said, ()) = tokio::join!(append_to(&scene.store, &end), meanwhile);
     scene.memory.no_plan();
-    assert_eq!(said.unwrap(), end.records[0].header.head(), "it is in the log");
+    assert_eq!(said.unwrap(), end.records[0].header.head(), "the record must be in the log");
     is_listed_for_good(&scene, &author, "after a lost answer").await;
 }
 
-/// An append that ends a run was dropped when it had been written, another writer went on, and the caller makes it again.
+/// An append that ends a run is dropped after it was written, and another writer continues. Then the caller repeats it.
 ///
 /// Guarantees: S3-2.
 #[tokio::test]
@@ -298,7 +300,7 @@ async fn repeated_dropped_append_is_settled_after_later_append() {
     let look = scene.memory.hold_next(|asked| asked.path.contains("list-type"));
     tokio::select! {
         biased;
-        _ = append_to(&scene.store, &end) => panic!("its look is held back"),
+        _ = append_to(&scene.store, &end) => panic!("its read must be delayed"),
         () = look.arrived() => {}
     }
     scene.memory.no_plan();
@@ -310,7 +312,7 @@ async fn repeated_dropped_append_is_settled_after_later_append() {
     is_listed_for_good(&scene, &author, "after the same append again").await;
 }
 
-/// The answer of an append was lost, another writer went on, and its records were pruned away: nobody can tell.
+/// The reply of an append is lost, another writer continues, and its records are pruned. So the outcome stays unknown.
 ///
 /// Guarantees: S3-3.
 #[tokio::test]
@@ -337,7 +339,7 @@ async fn pruned_append_with_lost_reply_is_indeterminate() {
     is_kept(&author, &scene.store, "after a prune").await;
 }
 
-/// A server that never decides: the call ends, and says that nothing was written.
+/// A server that never decides: the call ends with an error that says that nothing was written.
 ///
 /// Guarantees: S3-1.
 #[tokio::test]
@@ -350,12 +352,12 @@ async fn a_server_that_never_decides_is_given_up() {
     let before = scene.memory.requests();
     let error = append_to(&scene.store, &author.next(1)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
-    assert!(scene.memory.requests() - before < 30, "no storm of requests");
+    assert!(scene.memory.requests() - before < 30, "the number of requests must be limited");
     scene.memory.no_plan();
     is_kept(&author, &scene.store, "after giving up").await;
 }
 
-/// The head of an object is so long that a reader asks for it twice, and a rekey makes it longer in between: nothing is damaged.
+/// A reader needs two requests for the long head of an object, and a rekey makes the head longer in between. The object must not count as damaged.
 #[tokio::test]
 async fn long_head_rewritten_during_read_is_not_damage() {
     let scene = Scene::new().await;
@@ -382,10 +384,10 @@ async fn long_head_rewritten_during_read_is_not_damage() {
     is_kept(&author, &reader, "after the rekey").await;
 }
 
-/// A prune that ends at any request leaves a log that is whole, before the cut or after it; called again it is done.
+/// A prune that fails at any request leaves a complete log, before or after the cut. A repetition completes it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn interrupted_prune_can_be_repeated() {
-    // At a base of its own, in the middle of an object, with a base given, and within the first object.
+    // Logs with a base at the cut, a cut in the middle of an object, a given base, and a cut within the first object.
     let logs = [
         (&[1, 1, 1, 1, 1, 1][..], 4, true),
         (&[2, 5, 3], 6, false),
@@ -409,21 +411,28 @@ async fn interrupted_prune_can_be_repeated() {
                 scene.fault_at(number, &fault, is_once);
                 let said = scene.store.prune(&author.key, cut.clone()).await;
                 scene.memory.no_plan();
-                assert!(!is_once || said.is_ok(), "{what}: one fault is overcome: {said:?}");
+                assert!(!is_once || said.is_ok(), "{what}: the store must recover from one fault: {said:?}");
                 let fresh = scene.another();
                 let found = fresh.head(&author.key).await.unwrap().unwrap();
-                assert!([0, at].contains(&found.first.get()), "{what}: before the cut or after it");
+                assert!(
+                    [0, at].contains(&found.first.get()),
+                    "{what}: the log must be that before or after the cut"
+                );
                 for seq in found.first.get()..=found.seq.get() {
                     let loaded = fresh.load(&author.key, At::Seq(Seq::new(seq))).await;
-                    assert!(loaded.is_ok(), "{what}: the log is whole: {loaded:?}");
+                    assert!(loaded.is_ok(), "{what}: the log must be complete: {loaded:?}");
                 }
                 let history = fresh.headers(&author.key, HeaderRange::newest(100)).await;
                 let kept = history.map(|page| page.items.len() as u64).unwrap_or_default();
-                assert_eq!(kept, found.seq.get() - found.first.get() + 1, "{what}: the history is whole");
+                assert_eq!(
+                    kept,
+                    found.seq.get() - found.first.get() + 1,
+                    "{what}: the history must be complete"
+                );
                 fresh
                     .prune(&author.key, cut.clone())
                     .await
-                    .unwrap_or_else(|e| panic!("{what}: again: {e:?}"));
+                    .unwrap_or_else(|e| panic!("{what}: the repetition: {e:?}"));
                 author.note_pruned(at, cut.base);
                 is_kept(&author, &fresh, &what).await;
                 author.write(&scene.store, 1).await;
@@ -434,7 +443,7 @@ async fn interrupted_prune_can_be_repeated() {
     }
 }
 
-/// A purge that ends at any request leaves the run or no run; called again it is done, and the id can be used again.
+/// A purge that fails at any request leaves the run or no run. A repetition completes it, and the id can be used again.
 ///
 /// Guarantees: S3-16.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -453,18 +462,18 @@ async fn interrupted_purge_can_be_repeated() {
             scene.fault_at(number, &fault, is_once);
             let said = scene.store.purge(&author.key, None).await;
             scene.memory.no_plan();
-            assert!(!is_once || said.is_ok(), "{what}: one fault is overcome: {said:?}");
+            assert!(!is_once || said.is_ok(), "{what}: the store must recover from one fault: {said:?}");
             let fresh = scene.another();
             if fresh.head(&author.key).await.unwrap().is_some() {
-                assert!(said.is_err(), "{what}: the run is there, and was said to be purged");
+                assert!(said.is_err(), "{what}: the run exists, but the purge succeeded");
                 is_kept(&author, &fresh, &what).await;
             }
             let late = author.next(1);
-            fresh.purge(&author.key, None).await.unwrap_or_else(|e| panic!("{what}: again: {e:?}"));
+            fresh.purge(&author.key, None).await.unwrap_or_else(|e| panic!("{what}: the repetition: {e:?}"));
             assert_eq!(
                 fresh.purge(&author.key, None).await.unwrap(),
                 Removed::default(),
-                "{what}: nothing is left"
+                "{what}: nothing may remain"
             );
             let refused = append_to(&scene.store, &late).await.unwrap_err();
             assert_eq!(refused.actual_head(), Some(None), "{what}: a late append: {refused:?}");

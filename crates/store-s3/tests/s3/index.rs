@@ -17,7 +17,7 @@ async fn scene() -> (Memory, S3Store) {
 
 const INDEX: &str = "some/prefix/index";
 
-/// Whatever is deleted of the index, mending brings back, and changes nothing that is right.
+/// A repair restores every deleted index entry, and changes no correct one.
 ///
 /// Guarantees: S3-11.
 #[tokio::test]
@@ -34,7 +34,7 @@ async fn lost_index_is_rebuilt_from_logs() {
         logs.push(log);
     }
     let whole = store.repair().await.unwrap();
-    assert_eq!((whole.runs, whole.indexed, whole.unreadable), (5, 0, 0), "nothing was to be done: {whole:?}");
+    assert_eq!((whole.runs, whole.indexed, whole.unreadable), (5, 0, 0), "no repair was needed: {whole:?}");
     for gone in [0..1, 1..2, 2..3, 3..4, 4..5, 0..5] {
         let gone = &memory.keys(INDEX)[gone];
         memory.objects().retain(|key, _| !gone.contains(key));
@@ -48,14 +48,14 @@ async fn lost_index_is_rebuilt_from_logs() {
     }
 }
 
-/// Nothing of a run that never was, or of a state that is past, is listed; and the entries go once they are old.
+/// A run that was never written, or an outdated status, is not listed, and its entries are removed once they are old.
 ///
 /// Guarantees: S3-12.
 #[tokio::test]
 async fn stale_entries_are_passed_over_and_go() {
     let (memory, store) = scene().await;
     let mut log = written(&store, "r", &[1]).await;
-    // A writer that loses leaves nothing; one that dies before its log leaves an entry.
+    // A writer that loses a conflict leaves nothing. One that dies before its log write leaves an entry.
     let late = next_in(&log, 1, RunStatus::Failed);
     log.write(&Raw::on(&memory).store(), 1).await;
     append_to(&store, &late).await.unwrap_err();
@@ -68,9 +68,9 @@ async fn stale_entries_are_passed_over_and_go() {
     let count = || memory.keys(INDEX).len();
     assert_eq!(count(), 3, "{:?}", memory.keys(INDEX));
     is_kept(&log, &store, "with stale entries").await;
-    assert_eq!(count(), 3, "what is young may still be needed");
+    assert_eq!(count(), 3, "a recent entry may still be needed");
 
-    // The run ends; its entry among the live goes at once, and the others when nobody can need them.
+    // The run ends. Its entry as an active run is removed at once, and the others after nobody can need them.
     let end = next_in(&log, 1, RunStatus::Completed);
     append_to(&store, &end).await.unwrap();
     log.note_append(&end);
@@ -79,7 +79,7 @@ async fn stale_entries_are_passed_over_and_go() {
     assert_eq!(memory.keys(INDEX).len(), 1, "one run, one entry: {:?}", memory.keys(INDEX));
 }
 
-/// While a run goes back and forth between finished and not, every listing shows it.
+/// While a run alternates between finished and active, every listing contains it.
 ///
 /// Guarantees: S3-12.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -115,7 +115,7 @@ async fn run_changing_status_is_in_every_listing() {
     is_kept(&log, &store, "in the end").await;
 }
 
-/// One run whose objects the server does not give out is left out of listings; when it gives out none, the caller hears of it.
+/// If the server refuses the objects of one run, listings omit the run. If it refuses those of all runs, the listing fails.
 ///
 /// Guarantees: S3-14.
 #[tokio::test]
@@ -136,7 +136,7 @@ async fn run_with_refused_object_is_omitted_from_listing() {
         reader.setup().await.unwrap();
         refuse("/r-1/");
         let listed: Vec<_> = every_run(&reader).await.into_iter().map(|head| head.run).collect();
-        assert_eq!(listed, [logs[2].key.clone(), logs[0].key.clone()], "{code}: the others");
+        assert_eq!(listed, [logs[2].key.clone(), logs[0].key.clone()], "{code}: the other runs");
         memory.objects().retain(|key, _| !key.starts_with(INDEX));
         let mended = reader.repair().await.unwrap();
         assert_eq!((mended.runs, mended.indexed, mended.unreadable), (2, 2, 1), "{code}: {mended:?}");
@@ -148,7 +148,7 @@ async fn run_with_refused_object_is_omitted_from_listing() {
         let mut complete = RunQuery::default();
         complete.complete = true;
         let error = reader.runs(&complete, Page::first(10)).await.unwrap_err();
-        assert_eq!(error.run(), Some(&logs[1].key), "{code}: a complete listing fails: {error:?}");
+        assert_eq!(error.run(), Some(&logs[1].key), "{code}: a complete listing must fail: {error:?}");
         refuse("/log/");
         let page = Page::first(10);
         let error = reader.runs(&RunQuery::default(), page).await.unwrap_err();
@@ -160,7 +160,7 @@ async fn run_with_refused_object_is_omitted_from_listing() {
     }
 }
 
-/// A refused run that is the only one meant among the thousand entries around it is left out as well.
+/// A refused run is also omitted if it is the only match among a thousand entries.
 ///
 /// Guarantees: S3-14.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -204,8 +204,8 @@ async fn distant_refused_run_is_omitted_from_listing() {
     }
 }
 
-/// A run that was announced and never written says nothing of a server that refuses every object of the others; one whose mark of its end
-/// the server gives out does.
+/// If the server refuses the objects of all other runs, a run that was announced and never written does not show that the server works. A run whose
+/// end marker is readable does.
 ///
 /// Guarantees: S3-14.
 #[tokio::test]
@@ -234,12 +234,12 @@ async fn unwritten_start_hides_no_refusal() {
         let listed = reader.runs(&RunQuery::default(), page).await.unwrap().items;
         assert_eq!(listed.len(), 1, "{order:?}: afterwards");
     }
-    // A purge that leaves its entry in the index.
+    // A purge that leaves its index entry.
     let gone = written(&store, "gone", &[1]).await;
     let entries = memory.keys(INDEX);
     store.purge(&gone.key, None).await.unwrap();
     entries.iter().filter(|key| key.contains("gone")).for_each(|key| memory.set(key, ""));
     refuse("/r/");
     let listed = reader.runs(&RunQuery::default(), Page::first(10)).await.unwrap().items;
-    assert_eq!(listed, [], "{} is left out alone", log.key);
+    assert_eq!(listed, [], "only {} must be omitted", log.key);
 }

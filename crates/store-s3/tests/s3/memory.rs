@@ -1,4 +1,4 @@
-//! An S3 server in this process: one map behind one lock, real signatures, and requested faults.
+//! An S3 server in this process: one map with one lock, real signatures, and injected faults.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -23,46 +23,46 @@ use s3s::{Body, S3, S3Request, S3Response, S3Result, s3_error};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
-/// The one user.
+/// The only user.
 pub(crate) const ACCESS_KEY: &str = "the-access-key";
 pub(crate) const SECRET_KEY: &str = "the-very-secret-key";
 
-/// How a server breaks the promise that everything rests on.
+/// The ways in which a server breaks the guarantee of conditional writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Habit {
     #[default]
     Sound,
-    /// Does not look at `If-None-Match`.
+    /// Ignores `If-None-Match`.
     IgnoresIfNoneMatch,
-    /// Does not look at `If-Match`.
+    /// Ignores `If-Match`.
     IgnoresIfMatch,
-    /// Looks whether a key is free, and writes some time after.
+    /// Checks whether a key is free, and writes it some time later.
     LooksThenWrites,
-    /// Says that a write was refused, and writes.
+    /// Reports that a write was refused, but executes it.
     RefusesAndWrites,
-    /// Does not list what is new.
+    /// Does not list new objects.
     ListsLate,
-    /// Keeps old versions of its objects, and no marks of deletion.
+    /// Keeps old versions of its objects, without delete markers.
     KeepsVersions,
 }
 
-/// What happens to one request.
+/// The fault of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// It is answered so, and not done.
+    /// The request gets this answer, and is not executed.
     Refuse(u16, &'static str),
-    /// It is done, and answered so.
+    /// The request is executed, and gets this answer.
     DoneBut(u16, &'static str),
-    /// The connection ends before it is done.
+    /// The connection closes before the request is executed.
     HangUp,
-    /// It is done, and the connection ends before the answer.
+    /// The request is executed, and the connection closes before the answer.
     LoseReply,
 }
 
-/// A request as a plan sees it.
+/// A request, as passed to a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
-    /// How many came before it.
+    /// Number of requests before it.
     pub(crate) number: u64,
     pub(crate) method: String,
     pub(crate) path: String,
@@ -71,7 +71,7 @@ pub(crate) struct Asked {
 
 type Plan = Box<dyn FnMut(&Asked) -> Option<Fault> + Send>;
 
-/// Tells whether a request is the one that is to be held back.
+/// Whether a request is the one to delay.
 type IsMeant = fn(&Asked) -> bool;
 
 #[derive(Clone, Debug)]
@@ -86,10 +86,10 @@ struct Inner {
     /// Versions that are not the newest of their key, with [`Habit::KeepsVersions`].
     old: Mutex<Vec<(String, Stored)>>,
     habit: Habit,
-    /// How many looked for each key and then wrote it, by [`Habit::LooksThenWrites`].
+    /// Number of requests that have checked each key before writing it, for [`Habit::LooksThenWrites`].
     looked: Mutex<BTreeMap<String, u32>>,
     tags: AtomicU64,
-    /// By how much its clock is ahead.
+    /// Error of its clock in milliseconds.
     ahead_ms: AtomicI64,
     requests: AtomicU64,
     sent_bytes: AtomicU64,
@@ -99,7 +99,7 @@ struct Inner {
     gate: Mutex<Option<(IsMeant, Gate)>>,
 }
 
-/// Holds one request back after it has arrived.
+/// Delays one request after its arrival.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gate {
     arrived: Arc<Notify>,
@@ -116,7 +116,7 @@ impl Gate {
     }
 }
 
-/// A running server with one bucket, `runs`. It ends with the last of its clones and the runtime it was started on.
+/// A running server with one bucket, `runs`. It ends with its last clone, or with the Tokio runtime on which it was started.
 #[derive(Clone)]
 pub(crate) struct Memory {
     inner: Arc<Inner>,
@@ -150,19 +150,19 @@ impl Memory {
         let mut builder = S3ServiceBuilder::new(Objects(Arc::clone(&inner)));
         builder.set_auth(s3s::auth::SimpleAuth::from_single(ACCESS_KEY, SECRET_KEY));
         let mut config = S3Config::default();
-        // The clock that a test moves is that of answers and dates; signatures are checked by the machine's.
+        // The test's clock affects answers and dates. Signatures use the machine's clock.
         config.presigned_url_max_skew_time_secs = u32::MAX;
         builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
         let front = Front { s3: builder.build(), inner: Arc::clone(&inner) };
         spawn(async move {
             loop {
                 let Ok((socket, _)) = listener.accept().await else { continue };
-                // Without it a small answer waits for 40 ms.
+                // Otherwise a small answer would wait for 40 ms.
                 socket.set_nodelay(true).unwrap();
                 let front = front.clone();
                 spawn(async move {
                     let http = Builder::new(TokioExecutor::new());
-                    // A connection that a fault ends is no error here.
+                    // A connection that a fault closes is no error here.
                     let _ended = http.serve_connection(TokioIo::new(socket), front).await;
                 });
             }
@@ -174,17 +174,17 @@ impl Memory {
         format!("http://{}", self.address)
     }
 
-    /// Sets what happens to requests from now on.
+    /// Sets the faults of later requests.
     pub(crate) fn plan(&self, plan: impl FnMut(&Asked) -> Option<Fault> + Send + 'static) {
         *self.inner.plan.lock().unwrap() = Some(Box::new(plan));
     }
 
-    /// Holds the next conditional write back.
+    /// Delays the next conditional write.
     pub(crate) fn hold(&self) -> Gate {
         self.hold_next(|asked| asked.is_conditional)
     }
 
-    /// Holds the next request of this kind back.
+    /// Delays the next request of this kind.
     pub(crate) fn hold_next(&self, is_meant: IsMeant) -> Gate {
         let gate = Gate::default();
         *self.inner.gate.lock().unwrap() = Some((is_meant, gate.clone()));
@@ -195,7 +195,7 @@ impl Memory {
         *self.inner.plan.lock().unwrap() = None;
     }
 
-    /// Returns how many requests there were.
+    /// Number of requests.
     pub(crate) fn requests(&self) -> u64 {
         self.inner.requests.load(Ordering::SeqCst)
     }
@@ -205,7 +205,7 @@ impl Memory {
         std::mem::take(&mut self.inner.asked.lock().unwrap())
     }
 
-    /// Returns how many bytes of bodies were written.
+    /// Number of written bytes of bodies.
     pub(crate) fn written_bytes(&self) -> u64 {
         self.inner.sent_bytes.load(Ordering::SeqCst)
     }
@@ -222,7 +222,7 @@ impl Memory {
         self.objects().keys().filter(|key| key.starts_with(begin)).cloned().collect()
     }
 
-    /// Puts an object behind everybody's back.
+    /// Writes an object directly.
     pub(crate) fn set(&self, key: &str, bytes: impl Into<Bytes>) {
         let stored = self.inner.stored(bytes.into());
         self.objects().insert(key.to_owned(), stored);
@@ -253,14 +253,14 @@ fn tag(etag: u64) -> ETag {
     ETag::Strong(format!("{etag:032x}"))
 }
 
-/// What stands before the S3 service: counts, interferes, and tells the time.
+/// The layer before the S3 service, which counts, injects faults, and sets the time.
 #[derive(Clone)]
 struct Front {
     s3: S3Service,
     inner: Arc<Inner>,
 }
 
-/// The connection is to end.
+/// The connection must close.
 #[derive(Debug)]
 struct End;
 
@@ -331,7 +331,7 @@ impl Objects {
         self.0.objects.lock().unwrap()
     }
 
-    /// Keeps what was the newest version of a key.
+    /// Keeps the previous version of a key.
     fn keep(&self, key: String, before: Option<Stored>) {
         if self.0.habit == Habit::KeepsVersions {
             self.0.old.lock().unwrap().extend(before.map(|before| (key, before)));
@@ -365,7 +365,7 @@ impl S3 for Objects {
             if self.objects().contains_key(&key) {
                 return Err(lost());
             }
-            // Until another has looked, too, if one is on its way.
+            // Wait until another request has checked the key, too, if one is in flight.
             let looked = || *self.0.looked.lock().unwrap().get(&key).unwrap_or(&0);
             *self.0.looked.lock().unwrap().entry(key.clone()).or_insert(0) += 1;
             let end = self.0.clock.monotonic() + Duration::from_secs(1);

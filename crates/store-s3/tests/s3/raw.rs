@@ -14,7 +14,7 @@ pub(crate) struct Raw {
     pub(crate) prefix: String,
 }
 
-/// An object of a log, taken apart without the library.
+/// An object of a log, parsed without the library.
 struct Parsed {
     key: String,
     head: Value,
@@ -34,7 +34,7 @@ impl Parsed {
             bodies.push(bytes[at..at + len].to_vec());
             at += len;
         }
-        assert_eq!(at, bytes.len(), "nothing follows the last body");
+        assert_eq!(at, bytes.len(), "no bytes may follow the last body");
         Self { key, head, bodies }
     }
 
@@ -51,15 +51,15 @@ impl Parsed {
         self.head.get("from").unwrap_or(&self.head["seq"]).as_u64().unwrap()
     }
 
-    /// The place of a record among those of this object.
+    /// The index of a record in this object.
     fn place(&self, seq: Seq) -> Option<usize> {
         let place = usize::try_from(seq.get().checked_sub(self.first())?).unwrap();
         (place < self.bodies.len()).then_some(place)
     }
 
-    /// The same records with an object for each.
+    /// The same records in one object each.
     fn split(&self) -> Vec<Self> {
-        assert_eq!(self.head["seq"], 0, "only a log of one object is taken apart");
+        assert_eq!(self.head["seq"], 0, "only a log of one object can be split");
         let folder = &self.key[..=self.key.rfind('/').unwrap()];
         let records = self.head["records"].as_array().unwrap();
         let (mut bytes, mut base) = (0, 0);
@@ -67,7 +67,7 @@ impl Parsed {
         let mut said = serde_json::Map::new();
         for (seq, (record, body)) in records.iter().zip(&self.bodies).enumerate() {
             let mut record = record.clone();
-            // What a record leaves out is as in the one before.
+            // An omitted field equals that of the previous record.
             for field in ["kind", "status", "node", "visit", "epoch", "owner"] {
                 match (record.get(field), said.get(field)) {
                     (Some(now), _) => drop(said.insert(field.to_owned(), now.clone())),

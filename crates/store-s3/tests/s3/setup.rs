@@ -1,4 +1,4 @@
-//! Setup: servers that cannot meet the contract, wrong names and wrong credentials are refused, without secrets in the error.
+//! Setup refuses servers that cannot meet the contract, wrong names and wrong credentials, and its errors contain no secrets.
 
 use ferrata_store::{CheckpointStore as _, Error, ErrorKind};
 use ferrata_store_s3::{S3Options, S3Store};
@@ -17,7 +17,7 @@ fn shows_no_secret(error: &Error) {
         source = cause.source();
     }
     for secret in [SECRET_KEY, ACCESS_KEY, "Signature=", "Authorization:"] {
-        assert!(texts.iter().all(|text| !text.contains(secret)), "{secret} is shown: {texts:?}");
+        assert!(texts.iter().all(|text| !text.contains(secret)), "{secret} is visible: {texts:?}");
     }
 }
 
@@ -38,7 +38,7 @@ async fn server_breaking_store_rules_is_refused_each_time() {
             assert!(error.to_string().contains(words), "{habit:?}: {error}");
             shows_no_secret(&error);
         }
-        assert_eq!(memory.keys("some/prefix/probe"), [""; 0], "{habit:?}: the probe leaves nothing");
+        assert_eq!(memory.keys("some/prefix/probe"), [""; 0], "{habit:?}: the probe must leave nothing");
     }
 }
 
@@ -49,7 +49,7 @@ async fn a_sound_server_is_accepted_and_left_clean() {
     let store = Raw::on(&memory).store();
     for _ in 0..2 {
         store.setup().await.unwrap();
-        assert_eq!(memory.keys(""), ["some/prefix/ferrata.json"], "one mark and nothing else");
+        assert_eq!(memory.keys(""), ["some/prefix/ferrata.json"], "only one marker may exist");
     }
     assert_eq!(memory.objects()["some/prefix/ferrata.json"].bytes, r#"{"version":1}"#);
 }
@@ -117,7 +117,7 @@ async fn wrong_names_and_credentials_are_caller_errors() {
     assert_eq!(memory.keys(""), [""; 0], "nothing was written");
 }
 
-/// Every code of the table reaches the caller as what it is, also where the server repeats a secret in its message.
+/// Every error code of the table reaches the caller with its kind, even if the server repeats a secret in its message.
 #[tokio::test]
 async fn refusals_reach_the_caller_as_what_they_are() {
     for (status, code, kind) in [
@@ -152,7 +152,7 @@ async fn refusals_reach_the_caller_as_what_they_are() {
 
 #[tokio::test]
 async fn a_server_that_is_not_there_is_unavailable() {
-    // Held, so that nobody else listens there meanwhile.
+    // Keep the port, so that no other server listens on it.
     let nobody = RefusingPort::new().unwrap();
     let address = nobody.address();
     let client = client(&format!("http://{address}"), SECRET_KEY);
@@ -174,7 +174,7 @@ async fn a_server_that_is_not_there_is_unavailable() {
     }
 }
 
-/// A store made of a URL finds its credentials as every tool of AWS does; run in a process with an environment of its own.
+/// A store from a URL finds its credentials like the AWS tools. The test runs in a process with its own environment.
 #[tokio::test]
 async fn a_url_takes_its_credentials_from_the_environment() {
     let memory = Memory::start().await;

@@ -25,20 +25,19 @@ async fn scene() -> Scene {
     Scene { memory, sleeper, other }
 }
 
-/// How long the sleeper sleeps.
+/// Durations of the suspension.
 const NAPS: [Duration; 2] = [Duration::ZERO, HOURS];
 
-/// Returns the objects of the log, without the marks of removed ones.
+/// The objects of the log, without the markers of removed ones.
 fn log_objects(scene: &Scene) -> Vec<String> {
     let mut keys = scene.memory.keys("some/prefix/log");
     keys.retain(|key| scene.memory.objects()[key].bytes != "ferrata-s3 1 gone\n");
     keys
 }
 
-/// Checks that an append is refused with the head that is there, and that it left nothing.
+/// Checks that an append is refused with the current head, and leaves nothing.
 ///
-/// Below where a log begins, a writer cannot tell whether others had gone on from its records before these were pruned: it is in
-/// doubt the first time.
+/// Below the start of the log, a writer cannot tell whether others had continued from its records before the prune. So the first outcome is unknown.
 async fn is_refused(scene: &Scene, append: &ferrata_store::RunAppend, actual: Option<HeadRef>, what: &str) {
     let keys = log_objects(scene);
     let mut refused = append_to(&scene.sleeper, append).await.unwrap_err();
@@ -47,10 +46,10 @@ async fn is_refused(scene: &Scene, append: &ferrata_store::RunAppend, actual: Op
     }
     assert_eq!(refused.kind(), ErrorKind::Conflict, "{what}: {refused:?}");
     assert_eq!(refused.actual_head(), Some(actual), "{what}: {refused:?}");
-    assert_eq!(log_objects(scene), keys, "{what}: nothing is left of it");
+    assert_eq!(log_objects(scene), keys, "{what}: nothing of it may remain");
 }
 
-/// A writer slept while others appended, and pruned away what it would have met.
+/// A writer is suspended while others append, and prune the records that it would conflict with.
 ///
 /// Guarantees: S3-5.
 #[tokio::test]
@@ -63,7 +62,7 @@ async fn writer_delayed_past_prune_is_refused() {
             log.write(&scene.other, 1).await;
         }
         for _ in 0..2 {
-            // The second time what was too young the first time goes.
+            // The second prune removes records that were too recent for the first one.
             scene.other.prune(&log.key, PruneCut { at: Seq::new(8), base: None }).await.unwrap();
             scene.memory.advance(nap);
         }
@@ -74,7 +73,7 @@ async fn writer_delayed_past_prune_is_refused() {
     }
 }
 
-/// A writer slept while others purged the run, and perhaps began another under its id.
+/// A writer is suspended while others purge the run, and possibly restart its id.
 ///
 /// Guarantees: S3-5.
 #[tokio::test]
@@ -93,7 +92,7 @@ async fn writer_delayed_past_purge_is_refused() {
         log.records.clear();
         let what = format!("after a nap of {nap:?}, reused: {is_reused}");
         if is_reused {
-            // The very head that the sleeper saw is in the new generation another record.
+            // In the new generation, the head that the suspended writer saw is another record.
             log = written(&scene.other, "r", &[1, 1]).await;
             log.records.clear();
             log = log_of("r", 9);
@@ -106,7 +105,7 @@ async fn writer_delayed_past_purge_is_refused() {
     }
 }
 
-/// The same with a write that was on its way: it had been decided upon before, and arrives after.
+/// The same with a write in flight, which was decided before and arrives afterwards.
 ///
 /// Guarantees: S3-5.
 #[tokio::test]
@@ -152,8 +151,8 @@ async fn a_write_that_arrives_late_is_refused() {
     }
 }
 
-/// The mark of a purge arrives after other appends and a prune: its key is free again, or has a mark of the prune. The purge removes the current run,
-/// or is refused.
+/// The marker of a purge arrives after other appends and a prune. Its key is free again, or contains a marker of the prune. The purge removes the
+/// current run, or is refused.
 ///
 /// Guarantees: S3-6.
 #[tokio::test]
@@ -175,7 +174,7 @@ async fn late_purge_ends_run_or_is_refused() {
                 log.write(&scene.other, 1).await;
             }
             for _ in 0..2 {
-                // The second time what was too young the first time goes.
+                // The second prune removes records that were too recent for the first one.
                 scene.other.prune(&log.key, PruneCut { at: Seq::new(8), base: None }).await.unwrap();
                 scene.memory.advance(nap);
             }
@@ -220,8 +219,8 @@ async fn purge_ends_later_generation_despite_stray_object() {
     }
 }
 
-/// A start that arrives after the run was started by another, and purged: the run is new then, or the start is refused; it
-/// never is acknowledged and gone.
+/// A start arrives after another process started and purged the run. The run is new then, or the start is refused. It is never acknowledged and
+/// missing.
 ///
 /// Guarantees: S3-7.
 #[tokio::test]
@@ -251,7 +250,7 @@ async fn a_start_that_arrives_late_is_not_lost() {
     }
 }
 
-/// A purge leaves one mark at the end and one at the start of the generation, once the other keys need no protection.
+/// Once the other keys need no protection, a purge leaves two markers: one at the end and one at the start of the generation.
 #[tokio::test]
 async fn two_marks_are_left_of_a_purged_run() {
     let scene = scene().await;
@@ -263,12 +262,12 @@ async fn two_marks_are_left_of_a_purged_run() {
         assert_eq!(keys.len(), count, "{what}: {keys:?}");
         for key in &keys {
             let is_mark = scene.memory.objects()[key].bytes == "ferrata-s3 1 gone\n";
-            assert!(is_mark, "{what}: nothing of the run is in {key}");
+            assert!(is_mark, "{what}: {key} must contain nothing of the run");
         }
         assert!(keys.contains(&format!("some/prefix/log/default/{run}/{}", FIRST)), "{what}: {keys:?}");
     };
     marks("r", 2, "of an old run");
-    assert_eq!(scene.memory.keys("some/prefix/index").len(), 0, "nothing of it in the index");
+    assert_eq!(scene.memory.keys("some/prefix/index").len(), 0, "the index must contain nothing of it");
 
     let young = written(&scene.sleeper, "young", &[1, 2, 1]).await;
     scene.other.purge(&young.key, None).await.unwrap();
@@ -279,11 +278,11 @@ async fn two_marks_are_left_of_a_purged_run() {
     marks("young", 2, "when they need not be taken any more");
 }
 
-/// The key of the first record of the first generation.
+/// The key of the first record in the first generation.
 const FIRST: &str = "ffffffff/ffffffffffffffff";
 
-/// A start does not look whether its id was used before: the first key is never free again, however a run went, and for a
-/// process that never heard of it.
+/// A start does not check whether its id was used before, because the first key is never free again. This holds for every history of the run, and for
+/// a process that does not know it.
 ///
 /// Guarantees: S3-7.
 #[tokio::test]
@@ -314,12 +313,12 @@ async fn start_after_purge_begins_new_generation() {
         let index = scene.memory.keys("some/prefix/index");
         let of_generation = format!("/{generations:08x}.");
         assert!(index.iter().any(|entry| entry.contains(&of_generation)), "{what}: {index:?}");
-        // That of a generation whose first object was lost stays, until a listing meets it that is old enough.
+        // The entry of a generation whose first object is missing stays until a listing finds it old enough.
         let stale = usize::from(lost_first);
         assert_eq!(
             index.len() - stale,
             1,
-            "{what}: the entry of the generation that it first tried is gone: {index:?}"
+            "{what}: the entry of the generation that it first tried must be gone: {index:?}"
         );
     }
 }
@@ -338,13 +337,13 @@ async fn start_at_lost_first_object_is_corrupt() {
         assert_eq!(found.kind(), ErrorKind::Corrupt, "started: {started:?}; {found:?}");
     }
     let purged = scene.other.purge(&old.key, None).await.unwrap();
-    assert!(purged.records > 0, "it can go: {purged:?}");
+    assert!(purged.records > 0, "it can be purged: {purged:?}");
     let mut log = log_of("r", 6);
     log.write(&reader, 1).await;
     is_kept(&log, &scene.sleeper, "in a new generation").await;
 }
 
-/// A reader asks for the first object and for the newest at once, and the run begins between the two answers.
+/// A reader requests the first and the newest object at once, and the run starts between the two answers.
 #[tokio::test]
 async fn run_starting_during_read_is_whole() {
     for appends in [&[1][..], &[1, 1]] {
@@ -360,7 +359,7 @@ async fn run_starting_during_read_is_whole() {
     }
 }
 
-/// A start whose answer took so long that others went on with the run, and pruned its first record away, is no sleeper.
+/// A start succeeds although others continued the run and pruned its first record before its reply.
 #[tokio::test]
 async fn a_start_that_was_pruned_meanwhile_was_written() {
     let scene = scene().await;
@@ -368,7 +367,7 @@ async fn a_start_that_was_pruned_meanwhile_was_written() {
     let start = log.next(1);
     let gate = scene.memory.hold();
     let meanwhile = async {
-        // Hours pass between its entry and its first object, so it looks again; and before it looks, others go on.
+        // Hours pass between its entry and its first object, so it checks again. Before the check, other writers continue.
         gate.arrived().await;
         scene.memory.advance(HOURS);
         let entry = scene.memory.hold_next(|asked| asked.method == "PUT" && asked.path.contains("/index/"));
@@ -383,11 +382,15 @@ async fn a_start_that_was_pruned_meanwhile_was_written() {
         entry.open();
     };
     let (said, ()) = tokio::join!(append_to(&scene.sleeper, &start), meanwhile);
-    assert_eq!(said.unwrap(), start.records[0].header.head(), "it was written, and others went on from it");
+    assert_eq!(
+        said.unwrap(),
+        start.records[0].header.head(),
+        "the start was written, and others continued from it"
+    );
     is_kept(&log, &scene.other, "after the look").await;
 }
 
-/// A start whose entry a listing took for abandoned while its write was on its way, and whose answer was lost: the run is listed.
+/// A listing treats the entry of a slow start as abandoned, and the reply of the start is lost. The run is still listed.
 ///
 /// Guarantees: S3-7.
 #[tokio::test]
@@ -404,7 +407,7 @@ async fn delayed_start_with_lost_reply_is_listed() {
         gate.arrived().await;
         scene.memory.advance(HOURS);
         is_kept(&log, &scene.other, "before it arrives").await;
-        assert_eq!(scene.memory.keys("some/prefix/index").len(), 0, "its entry was taken for abandoned");
+        assert_eq!(scene.memory.keys("some/prefix/index").len(), 0, "its entry was treated as abandoned");
         gate.open();
     };
     let (said, ()) = tokio::join!(append_to(&scene.sleeper, &start), meanwhile);
@@ -413,7 +416,7 @@ async fn delayed_start_with_lost_reply_is_listed() {
     is_kept(&log, &scene.other, "after the lost answer").await;
 }
 
-/// A writer that looks again after its write finds that a prune has cut within its object: its records are in the log.
+/// A writer that reads again after its write finds that a prune has cut within its object. Its records are in the log.
 ///
 /// Guarantees: S3-5.
 #[tokio::test]
@@ -440,9 +443,13 @@ async fn prune_inside_rechecked_write_preserves_records() {
         let (said, ()) = tokio::join!(append_to(&scene.sleeper, &append), meanwhile);
         if beyond {
             let error = said.unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Indeterminate, "it was in the log, and is pruned: {error:?}");
+            assert_eq!(
+                error.kind(),
+                ErrorKind::Indeterminate,
+                "the record was in the log, and is pruned: {error:?}"
+            );
         } else {
-            assert_eq!(said.unwrap(), append.records[1].header.head(), "it is in the log");
+            assert_eq!(said.unwrap(), append.records[1].header.head(), "the record is in the log");
         }
         is_kept(&log, &scene.other, "after the prune").await;
         log.write(&scene.other, 1).await;

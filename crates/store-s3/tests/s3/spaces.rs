@@ -17,12 +17,12 @@ use ferrata_test_servers::{Service, service_url};
 use crate::memory::{ACCESS_KEY, BUCKET, Memory, SECRET_KEY};
 use crate::raw::Raw;
 
-/// Makes a client of the one user of a server in this process.
+/// Creates a client of the only user of a server in this process.
 pub(crate) fn client(endpoint: &str, secret: &str) -> Client {
     client_of(endpoint, ACCESS_KEY, secret)
 }
 
-/// Makes a client of the server that the variable names, with the credentials of the environment; moto takes any.
+/// Creates a client of the server in the variable, with the credentials of the environment. moto accepts any.
 pub(crate) fn server_client() -> Client {
     let said = |variable| std::env::var(variable).unwrap_or_else(|_| "test".to_owned());
     client_of(&service_url(Service::S3), &said("AWS_ACCESS_KEY_ID"), &said("AWS_SECRET_ACCESS_KEY"))
@@ -30,7 +30,7 @@ pub(crate) fn server_client() -> Client {
 
 fn client_of(endpoint: &str, id: &str, secret: &str) -> Client {
     let http = aws_smithy_http_client::Builder::new();
-    // Each client reads the roots of the machine, which takes longer than what most tests do with it.
+    // Each client would load the root certificates of the machine, which takes longer than most tests.
     let http = match endpoint.starts_with("https:") {
         true => http.tls_provider(Provider::Rustls(CryptoMode::Ring)).build_https(),
         false => http.build_http(),
@@ -46,12 +46,12 @@ fn client_of(endpoint: &str, id: &str, secret: &str) -> Client {
 }
 
 impl Raw {
-    /// Opens a store here, as a process of its own would.
+    /// Opens a store, as a separate process would.
     pub(crate) fn store(&self) -> S3Store {
         let client = Client::from_conf(self.client.config().clone());
         let mut options = S3Options::default();
         if self.bucket != BUCKET {
-            // A shared server is slow, and the suite sets up some 300 times; one test there probes in full.
+            // A shared server is slow, and the suite runs setup about 300 times. One test there probes in full.
             options = options.with_probe_rounds(NonZeroUsize::MIN).with_probe_writers(NonZeroUsize::MIN);
         }
         S3Store::with_client(client, self.bucket, &self.prefix, options).unwrap()
@@ -63,11 +63,11 @@ impl Raw {
         Self { client, bucket: BUCKET, prefix: "some/prefix".into() }
     }
 
-    /// A prefix of its own on the server that the variable names.
+    /// A separate prefix on the server in the variable.
     pub(crate) async fn on_server() -> Self {
         let client = server_client();
         let bucket = "ferrata-tests";
-        // It is there already, unless this test is the first.
+        // The bucket exists, unless this test is the first.
         let _made = client.create_bucket().bucket(bucket).send().await;
         let prefix = RandomIds::new().next(SystemClock::new().now()).to_string();
         Self { client, bucket, prefix }
@@ -83,13 +83,13 @@ impl StoreFactory for InProcess {
         Box::new(Raw::on(&Memory::start().await))
     }
 
-    /// The random calls are some ten thousand requests, each signed and checked in a build without optimisation.
+    /// The random calls make about ten thousand requests, each of which is signed and checked in a debug build.
     fn deadline(&self) -> Duration {
         Duration::from_secs(1_800)
     }
 }
 
-/// A prefix of its own on a shared server for each test.
+/// A separate prefix on a shared server for each test.
 pub(crate) struct OnServer;
 
 #[async_trait]
@@ -113,8 +113,8 @@ impl Space for Raw {
         Raw::damage(self, run, damage).await
     }
 
-    /// Everywhere but on the server of `cargo xtask test --real-s3`, which has credentials: each request costs milliseconds in a build
-    /// without optimisation.
+    /// Brief everywhere except on the server of `cargo xtask test --real-s3`, which needs credentials. In a debug build, each request takes
+    /// milliseconds.
     fn is_brief(&self) -> bool {
         self.bucket == BUCKET || std::env::var_os("AWS_ACCESS_KEY_ID").is_none()
     }

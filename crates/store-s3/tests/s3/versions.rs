@@ -32,7 +32,7 @@ async fn a_purge_leaves_no_version_of_a_run() {
         bucket: "ferrata-tests-versions",
         prefix: Raw::on_server().await.prefix,
     };
-    // It is there already, unless this test is the first.
+    // The bucket exists, unless this test is the first.
     let _made = raw.client.create_bucket().bucket(raw.bucket).send().await;
     let versioning = VersioningConfiguration::builder().status(BucketVersioningStatus::Enabled).build();
     let request = raw.client.put_bucket_versioning().bucket(raw.bucket);
@@ -52,12 +52,12 @@ async fn a_purge_leaves_no_version_of_a_run() {
 
     let prefix = format!("{}/log/default/r/", raw.prefix);
     let listed = raw.client.list_object_versions().bucket(raw.bucket).prefix(prefix).send().await.unwrap();
-    assert!(listed.delete_markers().is_empty(), "no mark of a deletion is left");
+    assert!(listed.delete_markers().is_empty(), "no delete marker may remain");
     for version in listed.versions() {
         assert_eq!(
             version.size(),
             Some(18),
-            "only marks are left, which hold nothing of the run: {version:?}"
+            "only markers may remain, which contain nothing of the run: {version:?}"
         );
     }
     log.write(&store, 2).await;
@@ -67,7 +67,7 @@ async fn a_purge_leaves_no_version_of_a_run() {
     raw.clear().await;
 }
 
-/// A purge that clears versions away meets the first records of the run's next generation: they stay.
+/// A purge that removes versions meets the first records of the run's next generation, and keeps them.
 ///
 /// Guarantees: S3-15.
 #[tokio::test]
