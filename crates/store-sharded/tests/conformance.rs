@@ -11,7 +11,7 @@ use ferrata_testing::ManualClock;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// Makes three memory stores with these generations over them.
+/// Creates three memory stores with these generations.
 #[derive(Clone, Copy)]
 struct Shards(&'static [&'static [&'static str]]);
 
@@ -30,7 +30,7 @@ impl ShardSpace {
         let named = |builder: ferrata_store_sharded::ShardedStoreBuilder, shards: &&[&'static str]| {
             builder.generation(shards.iter().copied())
         };
-        self.generations.iter().fold(builder, named).build().expect("a map without mistakes")
+        self.generations.iter().fold(builder, named).build().expect("a valid map")
     }
 }
 
@@ -74,7 +74,7 @@ mod one_generation {
 }
 
 mod generations {
-    // Nearly every run has two places or three, and some come back to their first.
+    // Nearly every run has two or three possible shards, and some return to their first one.
     ferrata_store_conformance::suite!(super::Shards(&[&["a"], &["b", "c"], &["a", "c"]]), without: [
         durable = "the memory store keeps nothing beyond the process",
         torn = "a record is never half in memory",

@@ -90,7 +90,7 @@ fn unopenable_store_is_named_with_line() {
 
 #[test]
 fn a_url_that_names_no_file_is_refused() {
-    let never = |_: &str| -> Result<Arc<dyn CheckpointStore>> { panic!("nothing is opened") };
+    let never = |_: &str| -> Result<Arc<dyn CheckpointStore>> { panic!("nothing must be opened") };
     for url in [
         "sharded:",
         "sharded",

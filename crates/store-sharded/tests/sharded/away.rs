@@ -55,7 +55,7 @@ async fn absent_shard_affects_only_its_runs() {
             false => assert_eq!(loaded.unwrap().unwrap().len(), 2),
         }
     }
-    // A listing is whole or an error; what needs somebody is found in the other shards.
+    // A listing is complete or fails. A sweep still finds runs in the other shards.
     names_b(&every(&store, &RunQuery::default(), Page::first(10)).await.unwrap_err());
     let mut orphaned = RunQuery::default();
     orphaned.filter = RunFilter::Orphaned;
@@ -79,13 +79,13 @@ async fn old_run_is_found_during_newer_home_outage() {
     let store = world.open(&["a", "b"]);
     world.store("b").away(true);
     assert!(store.head(&key("run-0")).await.unwrap().is_some());
-    // Of one that is nowhere else it cannot be told.
+    // A run that is in no other shard may be in the unavailable one.
     names_b(&store.head(&key("none")).await.unwrap_err());
     world.store("b").away(false);
     world.store("a").away(true);
     let error = append(&store, next("new", None, 0, None)).await.unwrap_err();
-    assert!(error.to_string().contains("shard `a`"), "it could be started there: {error}");
-    assert!(world.content().await[1].is_empty(), "nothing was written: {:?}", world.content().await);
+    assert!(error.to_string().contains("shard `a`"), "the run could be started there: {error}");
+    assert!(world.content().await[1].is_empty(), "nothing must be written: {:?}", world.content().await);
 }
 
 /// Guarantees: SHARD-8.
@@ -97,7 +97,7 @@ async fn missed_heartbeat_precedes_next_append_to_shard() {
     let owner = executor();
     let b = world.store("b");
     b.is_deaf.store(true, Ordering::Relaxed);
-    store.heartbeat(&owner, TTL).await.expect("shard `a` has it");
+    store.heartbeat(&owner, TTL).await.expect("shard `a` must have it");
 
     let (mut at_a, mut at_b) = (0, 0);
     for run in &runs {
@@ -105,8 +105,8 @@ async fn missed_heartbeat_precedes_next_append_to_shard() {
         let appended = append(&store, next(run, Some(head), 0, Some(owner))).await;
         if store.shard_of(&key(run)).await.unwrap() == Some("b") {
             names_b(&appended.unwrap_err());
-            assert_eq!(store.head(&key(run)).await.unwrap().unwrap().head(), head, "nothing was written");
-            // Whoever owns nothing goes on.
+            assert_eq!(store.head(&key(run)).await.unwrap().unwrap().head(), head, "nothing must be written");
+            // A writer that owns no run can append.
             append(&store, next(run, Some(head), 0, None)).await.unwrap();
             at_b += 1;
         } else {
@@ -123,9 +123,9 @@ async fn missed_heartbeat_precedes_next_append_to_shard() {
         append(&store, next(run, Some(head), 0, Some(owner))).await.unwrap();
         assert!(store.head(&key(run)).await.unwrap().unwrap().owner_alive, "{run}");
     }
-    assert_eq!(b.beats.load(Ordering::Relaxed), beats + 1, "sent again once");
+    assert_eq!(b.beats.load(Ordering::Relaxed), beats + 1, "the heartbeat must be sent again once");
 
-    // That an executor has ended is for all to hear.
+    // The end of a process must reach every shard.
     b.is_deaf.store(true, Ordering::Relaxed);
     assert!(store.heartbeat(&owner, Duration::ZERO).await.unwrap_err().to_string().contains("shard `b`"));
 }

@@ -16,14 +16,14 @@ use crate::world::{World, every};
 
 const RUNS: usize = 24;
 
-/// Which activations began, by which executor: an effect outside of the stores.
+/// The processes that started each activation, recorded outside the stores.
 #[derive(Clone, Debug, Default)]
 struct Ledger(Arc<Mutex<Began>>);
 
-/// By run and node: the executors.
+/// The processes, by run and node.
 type Began = BTreeMap<(RunKey, String), Vec<&'static str>>;
 
-/// What a process is to its nodes.
+/// The process, as seen by its nodes.
 struct Hand {
     executor: &'static str,
     ledger: Ledger,
@@ -33,7 +33,7 @@ async fn work(cx: NodeContext, s: Draft<Context>) -> NodeResult<Context> {
     let Hand { executor, ledger } = cx.resource::<Hand>();
     let activation = (cx.run().clone(), cx.node().to_string());
     ledger.0.lock().unwrap().entry(activation).or_default().push(executor);
-    // Here the first executor's process stops.
+    // The first process is suspended here.
     if *executor == "first" && cx.node().as_str() == "two" {
         std::future::pending::<()>().await;
     }
@@ -55,7 +55,7 @@ async fn executor(
     builder.build().await.unwrap()
 }
 
-/// Lets time pass until it is so. The clock moves only where nothing else can, so that no heartbeat is late on a busy machine.
+/// Advances the clock until the condition holds. The clock moves only when no task can run, so that no heartbeat is late on a busy machine.
 async fn until(time: &testing::World, mut is_so: impl AsyncFnMut() -> bool) {
     let wait = async {
         while !is_so().await {
@@ -71,14 +71,14 @@ async fn process_finishes_runs_of_dead_one_in_shards() {
     for store in &mut world.stores {
         store.inner = MemoryStore::with_clock(Arc::new(time.clock().clone()));
     }
-    // The one that dies knows one generation less.
+    // The process that dies knows one generation less.
     let dying: Arc<FaultStore<ShardedStore>> =
         Arc::new(FaultStore::new(world.open(&["ab"]), FaultPlan::new()));
     let first = executor("first", (&time, &ledger), Arc::clone(&dying) as _).await;
     for n in 0..RUNS {
         first.start(&graph(), Context::new()).id(format!("run-{n}")).await.unwrap();
     }
-    // Whatever is recorded of `one` is recorded when `two` has begun, whose record never comes.
+    // The records of `one` exist when `two` has started. The record of `two` is never written.
     until(&time, async || {
         let ledger = ledger.0.lock().unwrap();
         ledger.keys().filter(|(_, node)| node == "two").count() == RUNS
@@ -105,7 +105,7 @@ async fn process_finishes_runs_of_dead_one_in_shards() {
     }
     let content = world.content().await;
     let logs = content.concat().into_iter().filter(|row| row.1 == "three").count();
-    assert_eq!(logs, RUNS + 1, "each has one log: {content:?}");
-    assert!(content[..2].iter().all(|shard| shard.len() > 3), "in both shards: {content:?}");
+    assert_eq!(logs, RUNS + 1, "each run must have one log: {content:?}");
+    assert!(content[..2].iter().all(|shard| shard.len() > 3), "both shards must have runs: {content:?}");
     drop((first, second));
 }

@@ -15,7 +15,7 @@ async fn all_shards_list_in_one_order_with_cursors() {
     let store = world.open(&["ab", "abc"]);
     store.setup().await.unwrap();
     let mut expected = start(&store, "run", 100).await;
-    // Many of one millisecond, which only their names tell apart.
+    // Many runs of the same millisecond, which only their names distinguish.
     for n in 0..40 {
         append(&store, next(&format!("same-{n:02}"), None, 1_000, None)).await.unwrap();
         expected.push(format!("same-{n:02}"));
@@ -25,13 +25,13 @@ async fn all_shards_list_in_one_order_with_cursors() {
         assert_eq!(
             names(every(&store, &RunQuery::default(), page).await.unwrap()),
             expected,
-            "{limit} a page"
+            "{limit} per page"
         );
         let mut newest = names(every(&store, &RunQuery::default(), Page::first(limit)).await.unwrap());
         newest.reverse();
-        assert_eq!(newest, expected, "{limit} a page, the newest first");
+        assert_eq!(newest, expected, "{limit} per page, newest first");
     }
-    // Bounds that the caller gives hold beside those of the cursor.
+    // Limits of the caller apply in addition to those of the cursor.
     let mut query = RunQuery::default();
     query.created_from = Some(ferrata_core::Timestamp::from_unix_ms(10));
     query.created_before = Some(ferrata_core::Timestamp::from_unix_ms(90));
@@ -59,6 +59,6 @@ async fn cursor_survives_restart_and_added_shard() {
         if order == Order::NewestFirst {
             expected.reverse();
         }
-        assert_eq!(seen, expected, "{order:?}: each that was there throughout, once");
+        assert_eq!(seen, expected, "{order:?}: each run that existed throughout, once");
     }
 }

@@ -46,10 +46,10 @@ async fn added_shard_moves_no_run() {
     let store = world.open(&["ab", "abc"]);
     store.setup().await.unwrap();
     for run in &runs {
-        let head = store.head(&key(run)).await.unwrap().expect("an old run is found");
+        let head = store.head(&key(run)).await.unwrap().expect("an old run must be found");
         assert_eq!(store.load(&key(run), At::Latest).await.unwrap().unwrap().len(), 1);
         let head = append(&store, next(run, Some(head.head()), 0, None)).await.unwrap();
-        // The process of before goes on with it, too.
+        // The earlier process can continue it, too.
         assert_eq!(old.head(&key(run)).await.unwrap().unwrap().head(), head);
     }
     let after = world.content().await;
@@ -59,7 +59,7 @@ async fn added_shard_moves_no_run() {
         };
         assert_eq!(names(&before[shard]), names(&after[shard]), "nothing moved");
     }
-    assert_eq!(after[2].len(), 1, "the new shard holds the map alone: {:?}", after[2]);
+    assert_eq!(after[2].len(), 1, "the new shard contains only the map: {:?}", after[2]);
 
     let fresh = start(&store, "new", 900).await;
     let mut counts = [0, 0, 0];
@@ -91,13 +91,13 @@ async fn purged_id_is_reusable_by_every_process() {
     let (old, new) = (world.open(&["ab"]), world.open(&["ab", "c"]));
     let runs = start(&new, "run", 20).await;
     let signposts = world.content().await.iter().flatten().filter(|row| row.1 == "ferrata:elsewhere").count();
-    assert_eq!(signposts, 20, "each of them has another place where it could be started");
+    assert_eq!(signposts, 20, "each of them can also start in another shard");
     for run in &runs {
         let purged = new.purge(&key(run), None).await.unwrap();
-        assert_eq!((purged.records, purged.bytes), (1, 2), "what was the run's own");
+        assert_eq!((purged.records, purged.bytes), (1, 2), "the records of the run itself");
     }
     assert!(world.content().await.iter().all(Vec::is_empty));
-    // What was remembered of the old generation does not hide the new.
+    // A cache of the old generation does not hide the new one.
     start(&old, "run", 20).await;
     for run in &runs {
         let head = new.head(&key(run)).await.unwrap().expect("the run of the new generation");
@@ -114,7 +114,7 @@ async fn process_with_stale_location_finds_restarted_run() {
     third.purge(&key("run-0"), None).await.unwrap();
     start(&third, "run", 1).await;
     let error = append(&new, next("run-0", Some(first), 0, None)).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Conflict, "a writer of the old generation is refused");
+    assert_eq!(error.kind(), ErrorKind::Conflict, "a writer of the old generation must be refused");
     assert_eq!(new.shard_of(&key("run-0")).await.unwrap(), Some("b"));
 }
 
@@ -157,7 +157,7 @@ async fn reader_of_purged_run_finds_moved_restart() {
                 assert_eq!(new.prune(&run, cut).await.unwrap_err().kind(), ErrorKind::NotFound);
             }
         }
-        // Nothing is left that would keep the old process from it.
+        // Nothing remains that prevents the old process from starting it.
         start(&old, "run", 1).await;
         assert!(new.head(&run).await.unwrap().is_some());
     }

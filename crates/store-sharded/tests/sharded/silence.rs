@@ -1,6 +1,6 @@
 //! A shard that never answers does not delay the other shards.
 //!
-//! A shard that refuses calls is a different case: a call that is never answered occupies a commit lane or a heartbeat until its time limit.
+//! A shard that refuses calls is a different case. A call that is never answered occupies a commit lane or a heartbeat until its time limit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 
 use crate::world::{Shaky, Silence, World, append, key, next, start};
 
-/// What lets the nodes of the silent shard go.
+/// Releases the nodes of the silent shard.
 #[derive(Clone)]
 struct Gate(Arc<Semaphore>);
 
@@ -53,7 +53,7 @@ async fn names(count: usize) -> [Vec<String>; 2] {
     names
 }
 
-/// Lets time pass until `done` is ready, for so long at the most.
+/// Advances the clock until `done` is ready, for at most `most`.
 async fn pass<T>(clock: &ManualClock, most: Duration, done: impl Future<Output = T>) -> Option<T> {
     let mut done = std::pin::pin!(done);
     for turn in 0..most.as_millis() * 2 / 5 {
@@ -99,8 +99,10 @@ async fn stops_no_other(silence: Silence) {
             assert!(matches!(handle.wait().await, Ok(Outcome::Completed(_))));
         }
     };
-    pass(&clock, Duration::from_secs(10), well).await.expect("runs of the healthy shard wait for the other");
-    // Longer than this process may be without a heartbeat.
+    pass(&clock, Duration::from_secs(10), well)
+        .await
+        .expect("runs of the healthy shard must not wait for the other shard");
+    // Longer than a heartbeat of this process is valid.
     let outcome = pass(&clock, Duration::from_secs(60), long.wait()).await.unwrap();
     assert!(matches!(outcome, Ok(Outcome::Completed(_))), "{outcome:?}");
 
@@ -112,7 +114,7 @@ async fn stops_no_other(silence: Silence) {
     };
     pass(&clock, Duration::from_secs(300), end)
         .await
-        .expect("runs of the silent shard go on when it answers again");
+        .expect("runs of the silent shard must continue when it answers again");
 }
 
 /// Guarantees: SHARD-7.
@@ -127,7 +129,7 @@ async fn shard_answering_only_heartbeats_blocks_no_other() {
     stops_no_other(Silence::AnswersHeartbeats).await;
 }
 
-/// Recovery listed and claimed shard by shard in turn, so a silent one kept the orphans of the others waiting, too.
+/// Recovery lists and claims the shards independently, so that a silent shard does not delay the orphans of others.
 ///
 /// Guarantees: SHARD-7.
 #[tokio::test]
@@ -163,18 +165,22 @@ async fn silent_shard_delays_no_other_recovery() {
             }
         };
         let well = pass(&clock, Duration::from_secs(30), completed(&shards[0])).await;
-        assert!(well.is_some(), "orphans of the healthy shard wait for the other: {silence:?}");
+        assert!(
+            well.is_some(),
+            "orphans of the healthy shard must not wait for the other shard: {silence:?}"
+        );
         *shards[1].silence.lock().unwrap() = Silence::Answers;
         let all = pass(&clock, Duration::from_secs(600), completed(&shards[1])).await;
         assert!(
             all.is_some(),
-            "the orphans of the silent shard are taken up when it answers again: {silence:?}"
+            "orphans of the silent shard must be claimed when it answers again: {silence:?}"
         );
         drop(first);
     }
 }
 
-/// A start that is to leave a signpost in a silent shard waits for it; what goes to the healthy one alone does not wait for the start.
+/// A part is a shard, or the common part of starts that write markers to other shards. So a start that waits for a silent shard does not delay
+/// appends to a healthy shard.
 #[tokio::test]
 async fn store_part_is_shard_or_cross_shard() {
     let world = World::default();
@@ -186,18 +192,18 @@ async fn store_part_is_shard_or_cross_shard() {
         append(&store, next(&format!("run-{n}"), None, 0, None)).await.unwrap();
         let shard = store.shard_of(&run).await.unwrap().unwrap();
         let index = ["a", "b", "c"].iter().position(|name| *name == shard).unwrap();
-        assert_eq!(store.part(&run), index as u64, "once it was found");
+        assert_eq!(store.part(&run), index as u64, "after it was found");
         let place = if part < 3 { index } else { 3 };
         parts[place].push(part);
     }
     assert!(parts[0].iter().all(|part| *part == 0) && parts[1].iter().all(|part| *part == 1));
-    assert!(parts[2].is_empty() && parts[3].len() > 20, "what was at home elsewhere before: {parts:?}");
+    assert!(parts[2].is_empty() && parts[3].len() > 20, "runs with another earlier shard: {parts:?}");
     parts[3].sort_unstable();
     parts[3].dedup();
     assert_eq!(parts[3].len(), 2, "a and c, b and c");
 }
 
-/// One that lets none through may have encrypted what its runs say.
+/// A shard without relays may encrypt its runs, so chunks must not leave through another shard.
 #[test]
 fn chunks_stop_if_any_shard_refuses_them() {
     let plain = MemoryStore::new;
@@ -211,11 +217,11 @@ fn chunks_stop_if_any_shard_refuses_them() {
             false => (Arc::new(plain()), Arc::new(silent.clone())),
         };
         let mixed = ShardedStore::builder().shard("a", first).shard("b", second).build().unwrap();
-        assert!(mixed.relay().is_none(), "the silent one is the first: {is_eldest}");
+        assert!(mixed.relay().is_none(), "the silent shard is the first: {is_eldest}");
     }
 }
 
-/// A heartbeat that nobody waits for any more is one that the shard may have missed.
+/// If the caller drops a heartbeat, the shard may have missed it, so it is repeated before an append.
 #[tokio::test]
 async fn abandoned_heartbeat_is_repeated_before_append() {
     let (shards, clock) = ([Shaky::default(), Shaky::default()], Arc::new(ManualClock::default()));
@@ -224,11 +230,11 @@ async fn abandoned_heartbeat_is_repeated_before_append() {
     let [_, of_b] = names(20).await;
     *shards[1].silence.lock().unwrap() = Silence::AnswersNothing;
     let ttl = Duration::from_secs(15);
-    // Before the shard's own time is up.
+    // Shorter than the shard's own time limit.
     assert!(pass(&clock, Duration::from_secs(1), store.heartbeat(&executor, ttl)).await.is_none());
     *shards[1].silence.lock().unwrap() = Silence::Answers;
     let before = shards[1].beats.load(std::sync::atomic::Ordering::Relaxed);
     append(&store, next(&of_b[0], None, 0, Some(executor))).await.unwrap();
     let after = shards[1].beats.load(std::sync::atomic::Ordering::Relaxed);
-    assert_eq!(after - before, 1, "the heartbeat comes before the append");
+    assert_eq!(after - before, 1, "the heartbeat must precede the append");
 }

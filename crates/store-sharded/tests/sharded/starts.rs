@@ -8,12 +8,12 @@ use ferrata_store_sharded::ShardedStore;
 
 use crate::world::{World, append, every, key, next, start};
 
-/// Processes that know more generations and fewer, one of which takes the newest shard away again.
+/// The maps of processes with more and fewer generations. One map removes the newest shard again.
 const MAPS: [&[&str]; 4] = [&["a"], &["a", "b"], &["a", "b", "bc"], &["a", "b", "bc", "a"]];
 
 const SEEDS: u64 = 300;
 
-/// Four processes start the same run at the same time, with every call giving way to the others by chance.
+/// Four processes start the same run at the same time. Every call yields at random.
 ///
 /// Guarantees: SHARD-1.
 #[tokio::test]
@@ -47,7 +47,7 @@ async fn concurrent_starts_of_run_create_one_log() {
         let logs = world.content().await.concat().into_iter().filter(|row| row.1 == "w").count();
         assert_eq!((started.len(), logs), (1, 1), "SHARD_SEED={seed}: started by {started:?}");
         winners.extend(started);
-        // Whoever knows the generation finds it, and the others know that they do not.
+        // A process that knows the generation finds the run. The others get an error.
         assert!(stores[3].head(&key("run")).await.unwrap().is_some(), "SHARD_SEED={seed}");
         for store in &stores {
             match store.head(&key("run")).await {
@@ -59,21 +59,21 @@ async fn concurrent_starts_of_run_create_one_log() {
         }
     }
     if seed.is_none() {
-        assert!(winners.len() > 1, "chance lets others win, too: {winners:?}");
+        assert!(winners.len() > 1, "every process must win sometimes: {winners:?}");
     }
 }
 
-/// The newest generation brings the home `a` back, so a start there looks at no other place.
+/// The newest generation uses the home `a` again, so a start there checks no other shard.
 const BACK: &[&str] = &["a", "b", "a"];
 
-/// Restarts `run-0` through `store` right before the shard removes its records.
+/// Restarts `run-0` through `store` just before the shard removes its records.
 fn starts_before_a_purge(world: &World, shard: &str, store: ShardedStore) {
     world.store(shard).before_purge.set(async move {
         start(&store, "run", 1).await;
     });
 }
 
-/// Another process has purged the run, and the id was reused.
+/// Another process has purged the run, and its id was used again.
 ///
 /// Guarantees: SHARD-6.
 #[tokio::test]
@@ -106,19 +106,19 @@ async fn start_during_purge_keeps_signposts() {
         let (before, now) = (world.open(&BACK[..2]), world.open(BACK));
         start(&before, "run", 1).await;
         let head = now.head(&run).await.unwrap().unwrap().head();
-        // The start meets the signpost and goes on to `b`.
+        // The start meets the marker and continues in `b`.
         starts_before_a_purge(&world, "a", world.open(&BACK[..2]));
         now.purge(&run, expected.then_some(head)).await.unwrap();
         assert_eq!(before.shard_of(&run).await.unwrap(), Some("b"));
         let error = append(&now, next("run-0", None, 0, None)).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Conflict, "there is the run already, expected {expected}");
-        // With the run its signpost goes.
+        assert_eq!(error.kind(), ErrorKind::Conflict, "the run exists already, expected {expected}");
+        // A purge of the run removes its marker, too.
         now.purge(&run, None).await.unwrap();
         assert!(world.content().await.iter().all(Vec::is_empty));
     }
 }
 
-/// A place that was empty when the purge looked may have a signpost when it gets there.
+/// A shard that was empty when the purge checked it may have a marker later.
 ///
 /// Guarantees: SHARD-6.
 #[tokio::test]
@@ -194,7 +194,7 @@ async fn setup_refuses_maps_that_contradict_what_is_stored() {
     let world = World::default();
     let [a, b, _] = &world.stores;
     world.open(&["ab"]).setup().await.unwrap();
-    // The same, a longer one, and then the shorter one again.
+    // The same map, a longer one, and then the shorter one again.
     for map in [&["ab"][..], &["ab", "abc"], &["ab"]] {
         world.open(map).setup().await.unwrap();
     }
@@ -206,7 +206,7 @@ async fn setup_refuses_maps_that_contradict_what_is_stored() {
     let exchanged = ShardedStore::builder().shard("a", b.clone()).shard("b", a.clone()).build().unwrap();
     let error = exchanged.setup().await.unwrap_err();
     assert!(error.to_string().contains("shard `a`: its store was set up as the shard `b`"), "{error}");
-    // The map is nobody's run.
+    // The map is no run of a user.
     let store = world.open(&["ab", "abc"]);
     assert!(every(&store, &<_>::default(), Page::first(5)).await.unwrap().is_empty());
     assert!(store.head(&key("ferrata:shards")).await.unwrap().is_none());
@@ -234,7 +234,7 @@ fn mistakes_of_a_map_are_named() {
     assert!(refusal(one().generation(Vec::<String>::new()).build()).contains("has no shard"));
 }
 
-/// A user's workflow of that name was accepted, and then left out of every listing, so that nobody recovered its run.
+/// A workflow with a reserved name is refused. A run that already has such a name is listed, so that it can be recovered.
 #[tokio::test]
 async fn reserved_workflow_name_is_refused_existing_is_listed() {
     let world = World::default();
@@ -245,7 +245,7 @@ async fn reserved_workflow_name_is_refused_existing_is_listed() {
     facts.workflow = WorkflowName::new("ferrata:elsewhere").unwrap();
     let refused = append(&store, reserved.clone()).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused:?}");
-    // From before they were refused.
+    // The run was written before such names were refused.
     let shard = if store.part(&key("mine")) == 0 { "a" } else { "b" };
     append(&world.store(shard).inner, reserved).await.unwrap();
     let listed = every(&store, &RunQuery::default(), Page::first(10)).await.unwrap();

@@ -20,20 +20,20 @@ use ferrata_store_sharded::ShardedStore;
 
 pub(crate) const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// A memory store that can be away, miss heartbeats, and take its time.
+/// A memory store that can be unavailable, miss heartbeats, and be slow.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shaky {
     pub(crate) inner: MemoryStore,
     pub(crate) is_away: Arc<AtomicBool>,
     pub(crate) is_deaf: Arc<AtomicBool>,
-    /// Of a chance how often each call gives way to others; none without.
+    /// The source of random yields of each call, or none.
     pub(crate) dice: Option<Arc<Mutex<u64>>>,
     pub(crate) beats: Arc<AtomicU64>,
     pub(crate) silence: Arc<Mutex<Silence>>,
     pub(crate) before_purge: Once,
 }
 
-/// What happens once, if anything is to.
+/// An event that happens once.
 #[derive(Clone, Default)]
 pub(crate) struct Once(Arc<Mutex<Option<Happening>>>);
 
@@ -58,7 +58,7 @@ impl fmt::Debug for Once {
     }
 }
 
-/// Which calls a store never answers.
+/// The calls that a store never answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Silence {
     #[default]
@@ -185,7 +185,7 @@ impl World {
         &self.stores[NAMES.iter().position(|known| *known == name).unwrap()]
     }
 
-    /// Returns what every store holds, marks and all: run, workflow and how many records.
+    /// The content of every store, including markers: run, workflow and number of records.
     pub(crate) async fn content(&self) -> Vec<Vec<(String, String, u64)>> {
         let mut content = Vec::new();
         for store in &self.stores {
@@ -214,7 +214,7 @@ pub(crate) async fn every(store: &dyn CheckpointStore, query: &RunQuery, page: P
     }
 }
 
-/// Makes the append that comes after `head`, by this owner.
+/// Creates the append that follows `head`, by this owner.
 pub(crate) fn next(run: &str, head: Option<HeadRef>, created: i64, owner: Option<ExecutorId>) -> RunAppend {
     let id = ferrata_core::RecordId::from_uuid(RandomIds::new().next(Timestamp::default()));
     let header = RecordHeader {
