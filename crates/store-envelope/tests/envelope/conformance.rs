@@ -17,20 +17,20 @@ use ferrata_store_envelope::{EnvelopeOptions, EnvelopeStore, Key, LabelKey};
 #[derive(Debug)]
 struct Looked<S>(EnvelopeStore<S>, Unlabelled<S>);
 
-/// The same store without the key of labels: for the suite's texts that are too long to be encrypted, which are refused with it.
+/// The same store without the key of labels, for texts of the suite that are too long to be encrypted.
 #[derive(Debug)]
 struct Unlabelled<S>(EnvelopeStore<S>);
 
-/// The longest text that is encrypted.
+/// The longest text that can be encrypted.
 const MOST: usize = 148;
 
-/// Tells whether a text is refused by a store that encrypts labels.
+/// Whether a store that encrypts labels refuses one of the texts.
 fn is_too_long<'a>(mut texts: impl Iterator<Item = &'a str>) -> bool {
     texts.any(|text| text.len() > MOST)
 }
 
 impl<S: CheckpointStore> Looked<S> {
-    /// The store that takes an append.
+    /// The store that accepts an append.
     fn taking(&self, append: &RunAppend) -> &EnvelopeStore<S> {
         let said = append.facts.as_ref();
         let texts = said
@@ -39,7 +39,7 @@ impl<S: CheckpointStore> Looked<S> {
         if is_too_long(texts) { &self.1.0 } else { &self.0 }
     }
 
-    /// Counts the records before a number, their bytes as they are stored, and those of their bodies.
+    /// Counts the records before a sequence number, their stored bytes, and the bytes of their bodies.
     async fn before(&self, run: &RunKey, cut: Option<Seq>) -> [u64; 3] {
         let mut sums = [0; 3];
         let mut range = Some(HeaderRange::oldest(HeaderRange::MAX));
@@ -57,7 +57,7 @@ impl<S: CheckpointStore> Looked<S> {
     }
 }
 
-/// What was removed, in bytes of bodies.
+/// The removed amount, in bytes of bodies.
 fn of_bodies(removed: Removed, [records, stored, bodies]: [u64; 3]) -> Removed {
     match removed.records == records && removed.bytes == stored {
         true => Removed { records, bytes: bodies },
@@ -79,14 +79,14 @@ impl<S: CheckpointStore> CheckpointStore for Looked<S> {
             let found = self.0.headers(run, range).await?;
             let mut headers = found.clone();
             for header in &mut headers.items {
-                // One that is damaged is told as it is stored.
+                // A damaged record is reported in its stored form.
                 if let Ok(Some(records)) = self.0.load(run, At::Seq(header.seq)).await
                     && let Some(record) = records.last()
                 {
                     *header = record.header.clone();
                 }
             }
-            // The run may have begun anew meanwhile.
+            // The run may have been restarted in between.
             if self.0.headers(run, range).await.is_ok_and(|again| again == found) {
                 return Ok(headers);
             }
@@ -112,7 +112,7 @@ impl<S: CheckpointStore> CheckpointStore for Looked<S> {
     }
 }
 
-/// Makes memory stores in which each record is in an envelope.
+/// Creates memory stores whose records are in envelopes.
 struct Enveloped(fn() -> EnvelopeOptions);
 
 struct EnvelopedSpace(MemorySpace, EnvelopeOptions);
@@ -141,7 +141,7 @@ impl Space for EnvelopedSpace {
     async fn advance_clock(&self, by: Duration) -> Option<Timestamp> {
         self.0.advance_clock(by).await
     }
-    /// The lookups of `Looked` make of each listing as many loads as it has records.
+    /// For each listing, the lookups of `Looked` load every record.
     fn is_brief(&self) -> bool {
         true
     }

@@ -48,7 +48,7 @@ async fn envelope_formats_are_stable() {
     assert_eq!(stored(options(false, Some(BODY.len() + 1)), &body).await, body);
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/envelope/golden.txt");
     let file = std::fs::read_to_string(file).unwrap();
-    // What zstd makes of a text may differ from version to version; what it made is read.
+    // zstd may compress a text differently in another version, but earlier output is readable.
     for (name, is_made, options) in [
         ("compressed", false, options(false, Some(0))),
         ("encrypted", true, options(true, None)),
@@ -75,7 +75,7 @@ async fn envelope_formats_are_stable() {
     }
 }
 
-/// A later version is refused before any of its other bytes is read.
+/// An envelope of a later version is refused without reading its other bytes.
 #[tokio::test]
 async fn envelope_of_a_later_version_is_unsupported() {
     for rest in [&[2][..], &[0xFF; 40]] {
@@ -109,7 +109,7 @@ async fn what_does_not_get_smaller_is_not_compressed() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Any bytes are a body, also such as begin as an envelope does.
+    /// Any bytes can be a body, including bytes that begin like an envelope.
     #[test]
     fn what_goes_in_comes_out(bytes in prop::collection::vec(any::<u8>(), 0..3_000), repeated in 1_usize..4, marked in any::<bool>()) {
         let mut body = bytes.repeat(repeated);

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::{all, encrypting, wrapped, written};
 
-/// Puts a body into the place of that of a record, with length and checksum.
+/// Replaces the body of a record, and updates its length and checksum.
 fn put(store: &MemoryStore, run: &RunKey, seq: usize, change: impl FnOnce(&RecordHeader, &Bytes) -> Bytes) {
     store.tamper(run, |records| {
         let record = &records[seq];
@@ -40,7 +40,7 @@ async fn changed_or_cut_envelope_is_always_refused() {
             body.into()
         });
         let kind = kind(&store, &log.key).await;
-        // The name of a key and the version may be those of another process.
+        // A changed key name or version may look like that of another process.
         assert!(matches!(kind, ErrorKind::Corrupt | ErrorKind::Unsupported), "bit {bit}: {kind:?}");
         assert!(
             kind == ErrorKind::Corrupt || bit / 8 == 1 || (3..7).contains(&(bit / 8)),
@@ -64,18 +64,18 @@ async fn a_record_in_another_place_is_corrupt() {
     let one = written(&store, "one", 4).await;
     let two = written(&store, "two", 4).await;
     let bodies: Vec<Bytes> = stored(&inner, &one.key).await.into_iter().map(|record| record.body).collect();
-    // Another number of the same run, the newest one, too.
+    // Move a body to another sequence number of the same run, including the newest.
     for (from, to) in [(1, 2), (0, 3), (3, 1)] {
         put(&inner, &one.key, to, |_, _| bodies[from].clone());
         assert_eq!(kind(&store, &one.key).await, ErrorKind::Corrupt);
         put(&inner, &one.key, to, |_, _| bodies[to].clone());
     }
     assert!(store.load(&one.key, At::Latest).await.is_ok());
-    // The whole log under another name, with its ids: a run of another tenant is a run with another name.
+    // Copy the whole log to another id, with its record ids. Another tenant's run has another id, too.
     let records = stored(&inner, &one.key).await;
     inner.tamper(&two.key, |kept| *kept = records.clone());
     assert_eq!(kind(&store, &two.key).await, ErrorKind::Corrupt);
-    // The base that a prune made in the place of the record that it was.
+    // The base that a prune wrote in place of a record.
     let (inner, store) = wrapped(all());
     let log = written(&store, "r", 3).await;
     let before = stored(&inner, &log.key).await[2].clone();
@@ -113,7 +113,7 @@ async fn plaintext_is_refused_unless_allowed() {
         assert!(message.contains("accept_plain"), "{message}");
         assert_eq!(lax.load(&log.key, At::Latest).await.unwrap().unwrap(), log.records);
     }
-    // It goes on encrypted, in one log.
+    // The run continues with encrypted records in the same log.
     let mut log = plain;
     log.write(&lax, 2).await;
     assert_eq!(lax.load(&log.key, At::Latest).await.unwrap().unwrap().last(), log.records.last());
@@ -132,10 +132,10 @@ async fn a_key_that_is_missing_is_named() {
         let error = other.load(&log.key, At::Latest).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("`k`") && error.to_string().contains(remedy), "{error}");
-        // What is not encrypted is told.
+        // The head reports unencrypted records.
         assert_eq!(other.head(&log.key).await.unwrap().unwrap().seq.get(), 1);
     }
-    // A key of the same name that is another.
+    // Another key with the same name.
     let wrong = Keyring::new("k", &Key::from_bytes([9; 32])).unwrap();
     let wrong = EnvelopeStore::new(inner, EnvelopeOptions::default().with_keys(wrong));
     assert_eq!(kind(&wrong, &log.key).await, ErrorKind::Corrupt);
@@ -160,7 +160,7 @@ async fn body_decompressing_beyond_limit_is_refused() {
     }
 }
 
-/// It was compressed, acknowledged, and never read again.
+/// A body above the limit that was compressed and acknowledged is readable.
 #[tokio::test]
 async fn written_body_beyond_limit_is_readable() {
     for options in [EnvelopeOptions::default(), encrypting(&["k"])] {

@@ -26,14 +26,14 @@ fn started(run: &str, facts: RunFacts) -> RunAppend {
     Log::new(RunId::new(run).unwrap()).with_facts(facts).next(1)
 }
 
-/// Writes runs of every combination of a user, a patient and a ward.
+/// Writes runs with every combination of a user, a patient and a ward.
 async fn fill(store: &dyn CheckpointStore) {
     for n in 0..8 {
         let pick = |bit: u8| if n & bit == 0 { MARKER } else { "Bo" };
         let labels = [("patient", pick(1)), ("ward", pick(2)), ("ferrata.parent", "p-1"), ("empty", "")];
         let append = started(&format!("r{n}"), labelled(pick(4), &labels));
         store.append(vec![append.clone()]).await.remove(0).unwrap();
-        // Again, as after a lost reply.
+        // Repeat it, as after a lost reply.
         store.append(vec![append]).await.remove(0).unwrap();
     }
 }
@@ -75,7 +75,7 @@ async fn encrypted_listing_matches_plain_listing() {
         query(None, &[("patient", "nobody")]),
         query(Some("nobody"), &[]),
         query(None, &[("other", MARKER)]),
-        // No run that is encrypted can have it.
+        // No encrypted run can have such a label.
         query(None, &[("patient", &"x".repeat(149))]),
         query(Some(&"x".repeat(149)), &[]),
     ] {
@@ -85,7 +85,7 @@ async fn encrypted_listing_matches_plain_listing() {
     let run = started("r0", facts("review", 7)).run;
     let head = store.head(&run).await.unwrap().unwrap();
     assert_eq!(head.facts, plain.head(&run).await.unwrap().unwrap().facts);
-    // The store inside holds none of the texts, but names of labels, and what Ferrata itself finds runs by.
+    // The inner store contains none of the texts, except label names and the labels of Ferrata itself.
     let kept = format!("{:?}", inner.runs(&RunQuery::default(), Page::first(100)).await.unwrap().items);
     assert!(!kept.contains("Fowler") && !kept.contains("\"Bo\""), "{kept}");
     assert!(kept.contains("patient") && kept.contains("p-1"), "{kept}");
@@ -104,10 +104,10 @@ async fn label_text_encrypts_differently_per_label_and_key() {
     let (a, b) = (kept.labels.get("a").unwrap(), kept.labels.get("b").unwrap());
     assert!(a != b && kept.user.as_deref() != Some(a) && kept.user.as_deref() != Some(b));
     let other = EnvelopeStore::new(inner.clone(), with_labels(2));
-    assert_eq!(only(&other).await.facts, kept, "with another key they are as they are stored");
+    assert_eq!(only(&other).await.facts, kept, "with another key, they are shown as stored");
     assert!(listed(&other, &query(Some(MARKER), &[])).await.is_empty());
     assert_eq!(only(&EnvelopeStore::new(inner.clone(), all())).await.facts, kept);
-    // What stands under another label, was changed, or was never encrypted, is shown as it stands.
+    // A value that was moved to another label, changed or never encrypted is shown as stored.
     let mut changed = b.to_owned();
     changed.pop();
     let wrong = labelled("enc1:plain", &[("a", b), ("b", &changed), ("c", "enc1:"), ("d", "plain")]);

@@ -20,7 +20,7 @@ use ferrata_store::{CheckpointStore, MemoryStore, RunId};
 use ferrata_store_envelope::{EnvelopeOptions, EnvelopeStore, Key, Keyring};
 use ferrata_testing::Log;
 
-/// A keyring of these keys, each made of its name.
+/// A keyring with these keys, each derived from its name.
 fn keys(names: &[&str]) -> Keyring {
     let key = |name: &str| {
         let mut bytes = [7; 32];
@@ -35,20 +35,20 @@ fn encrypting(names: &[&str]) -> EnvelopeOptions {
     EnvelopeOptions::default().with_keys(keys(names))
 }
 
-/// A store in memory and a wrapper with these options.
+/// A memory store and a wrapper with these options.
 fn wrapped(options: EnvelopeOptions) -> (MemoryStore, EnvelopeStore<MemoryStore>) {
     let inner = MemoryStore::new();
     (inner.clone(), EnvelopeStore::new(inner, options))
 }
 
-/// A log of so many records that are in the store.
+/// A log with `records` records in the store.
 async fn written(store: &dyn CheckpointStore, run: &str, records: usize) -> Log {
     let mut log = Log::new(RunId::new(run).unwrap());
     log.write(store, records).await;
     log
 }
 
-/// The options of a store that does all it can, also with the short bodies of tests.
+/// The options with every feature, also for the short bodies of tests.
 fn all() -> EnvelopeOptions {
     encrypting(&["new", "old"]).with_compress_from(Some(0))
 }

@@ -13,7 +13,7 @@ fn log(tenant: &str, run: &str) -> Log {
     Log::new(RunKey::new(tenant, run.parse().unwrap())).with_bases_every(3)
 }
 
-/// Rekeys all runs, page by page of so many.
+/// Rekeys all runs, in pages of this size.
 async fn rekeyed<S: CheckpointStore>(
     store: &EnvelopeStore<S>,
     runs: u32,
@@ -36,7 +36,7 @@ async fn rekeyed<S: CheckpointStore>(
     }
 }
 
-/// Which keys are needed, as `TENANT/KEY RECORDS`.
+/// The required keys, as `TENANT/KEY RECORDS`.
 async fn keys_of(store: &dyn CheckpointStore) -> Vec<String> {
     let usage = key_usage(store, None).await.unwrap();
     let shown = |key: Option<String>| key.unwrap_or_else(|| "-".into());
@@ -74,9 +74,9 @@ async fn rekey_moves_every_record_to_current_key() {
         rekeyed(&under(both().with_accept_plain(true)), 1, RekeyOptions::default().with_dry_run(true)).await;
     assert_eq!((said.runs, said.records, said.changed, said.failed.len()), (2, 16, 0, 0));
     assert!(said.bytes > 0);
-    assert_eq!(keys_of(&inner).await, before, "a dry run changes nothing");
+    assert_eq!(keys_of(&inner).await, before, "a dry run must change nothing");
 
-    // Of one tenant alone; what is not encrypted is not believed, and fails its run and no other.
+    // Rekey one tenant only. Unencrypted records are rejected, and fail only their own run.
     let tenant = Some(TenantId::new("bob").unwrap());
     let done = rekeyed(&under(both()), 100, RekeyOptions::default().with_tenant(tenant)).await;
     assert_eq!((done.runs, done.records), (1, 5));
@@ -93,7 +93,7 @@ async fn rekey_moves_every_record_to_current_key() {
     }
     let again = rekeyed(&only, 100, RekeyOptions::default()).await;
     assert_eq!((again.runs, again.records, again.bytes), (2, 0, 0));
-    // Writers go on from where they were.
+    // Writers continue from their heads.
     ann.write(&only, 2).await;
     assert_eq!(records_of(&only, &ann.key).await, ann.records);
 }
@@ -112,7 +112,7 @@ async fn a_run_that_cannot_be_opened_fails_alone() {
     assert_eq!((done.runs, done.records, done.failed.len()), (2, 3, 1));
     assert_eq!((&done.failed[0].0, done.failed[0].1.kind()), (&broken.key, ErrorKind::Corrupt));
     assert_eq!(records_of(&newer, &whole.key).await, whole.records);
-    // A key that is not in the ring is named.
+    // A key that is missing in the ring is named.
     let lacking = EnvelopeStore::new(inner.clone(), encrypting(&["newer"]));
     let done = rekeyed(&lacking, 100, RekeyOptions::default()).await;
     assert_eq!((done.records, done.failed.len()), (0, 2));
@@ -147,7 +147,7 @@ async fn interrupted_rekey_can_be_repeated() {
     let calm = EnvelopeStore::new(FaultStore::new(inner, FaultPlan::new()), both());
     rekeyed(&calm, 1, RekeyOptions::default()).await;
     let writes = calm.inner().operations();
-    assert_eq!(writes, 6, "one for each base and what follows it");
+    assert_eq!(writes, 6, "one key for each base and its successors");
     for at in 0..writes {
         for fault in Fault::ALL {
             let (inner, logs) = world().await;
@@ -203,11 +203,11 @@ async fn at_random(seed: u64) {
             }
         };
         let stirred = FaultStore::new(Stirred::by(&world), plan);
-        // It fails, or some of its runs do, where the plan says so.
+        // It fails, or some of its runs do, because of the planned faults.
         let _ended = EnvelopeStore::new(stirred, world.options().await).rekey(RekeyOptions::default()).await;
         world.check().await;
     }
-    // With nobody beside it, every record comes under the current key, and needs no other.
+    // Without concurrent operations, every record is encrypted with the current key, and needs no other.
     let quiet = EnvelopeStore::new(world.store.clone(), world.options().await);
     let done = rekeyed(&quiet, 3, RekeyOptions::default()).await;
     assert!(done.failed.is_empty() && done.changed == 0, "{done:?}");

@@ -28,7 +28,7 @@ async fn append_with_lost_reply_repeats_under_other_key() {
                 let answer = lost.append(vec![append.clone()]).await.remove(0);
                 assert_eq!(answer.unwrap_err().kind(), ErrorKind::Indeterminate);
                 let after = EnvelopeStore::new(inner.clone(), second.clone());
-                // Who cannot read what is there cannot tell that it is the same: it is refused, and nothing is written.
+                // A store that cannot decrypt the existing record cannot recognize the repeat. It refuses the append, and writes nothing.
                 let reads = after.load(&log.key, At::Latest).await.is_ok();
                 let answer = after.append(vec![append.clone()]).await.remove(0);
                 match answer {
@@ -53,7 +53,7 @@ async fn other_record_at_same_position_conflicts() {
     store.append(vec![one.clone()]).await.remove(0).unwrap();
     let refused = store.append(vec![other]).await.remove(0).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Conflict);
-    // The same id over another body, as a faulty caller would make it.
+    // The same id with another body, from a faulty caller.
     let mut twisted = one.clone();
     let record = twisted.records.remove(0);
     twisted.records.push(ferrata_store::Record::seal(record.header, "{}".into()).unwrap());

@@ -9,7 +9,7 @@ use super::{all, wrapped};
 
 const MARKER: &str = "the patient's name is Ann Fowler";
 
-/// An append whose bodies hold the marker.
+/// An append whose bodies contain the marker.
 fn marked(log: &Log, records: usize) -> RunAppend {
     let mut append = log.next(records);
     for record in &mut append.records {
@@ -40,7 +40,7 @@ async fn inner_store_contains_no_plaintext() {
             log.note_append(&append);
         }
         assert_eq!(store.load(&log.key, At::Latest).await.unwrap().unwrap().last(), log.records.last());
-        // Who searches finds what is there.
+        // Without encryption, the search finds the marker.
         assert_eq!(is_found(&inner, &log).await, is_there);
         let shown = format!("{:?}", store);
         assert!(!shown.contains("[7, 7") && !shown.contains("0707"), "{shown}");

@@ -38,7 +38,7 @@ impl Runs {
         usize::try_from((z ^ (z >> 31)) % limit as u64).unwrap()
     }
 
-    /// The options of a process: its ring has the newest keys first, or is from before the last rotation.
+    /// The options of a process. Its keyring has the newest keys first, or is from before the last rotation.
     fn options(&self, is_late: bool) -> EnvelopeOptions {
         let mut names: Vec<&str> = self.keys.iter().map(String::as_str).collect();
         if is_late && names.len() > 1 {
@@ -59,7 +59,7 @@ impl World {
         self.runs.lock().await.below(limit)
     }
 
-    /// Every process has the new key by now, as the rules of a rotation ask.
+    /// Gives every process the new key first, as the rules of a rotation require.
     pub(crate) async fn rotate(&self) {
         let mut runs = self.runs.lock().await;
         let name = format!("k{}", runs.keys.len());
@@ -70,14 +70,14 @@ impl World {
         self.runs.lock().await.options(false)
     }
 
-    /// Leaves the current key alone, and returns its name.
+    /// Keeps only the current key, and returns its name.
     pub(crate) async fn forget_old_keys(&self) -> String {
         let mut runs = self.runs.lock().await;
         runs.keys.truncate(1);
         runs.keys[0].clone()
     }
 
-    /// Does one thing that a service or an operator may do at any time.
+    /// Performs one operation that a service or an operator may perform at any time.
     pub(crate) async fn stir(&self) {
         let mut runs = self.runs.lock().await;
         let runs = &mut *runs;
@@ -97,7 +97,7 @@ impl World {
                 let Some(log) = runs.logs.get_mut(which) else { return };
                 log.write(&store, records).await;
             }
-            // What was before the encryption, in the store of today.
+            // Add records from before the encryption.
             5 => {
                 let Some(log) = runs.logs.get_mut(which) else { return };
                 log.write(&self.store, 1).await;
@@ -115,12 +115,12 @@ impl World {
             7 if !runs.logs.is_empty() => {
                 let log = runs.logs.remove(which);
                 store.purge(&log.key, None).await.unwrap();
-                // Another life of the same name, with records of its own.
+                // Restart the run with new records.
                 let mut next = Log::new(log.key).with_bases_every(3);
                 next.write(&store, 1 + usize::from(is_late) * 3).await;
                 runs.logs.push(next);
             }
-            // A fork: its first record holds what a record of another run held.
+            // A fork: its first record has the content of another run's record.
             8 => {
                 let Some(log) = runs.logs.get(which) else { return };
                 let body = log.records[0].body.clone();
@@ -138,10 +138,10 @@ impl World {
         }
     }
 
-    /// Reads everything that was written and is kept, with the keys that there are.
+    /// Reads all stored records with the available keys.
     pub(crate) async fn check(&self) {
         let runs = self.runs.lock().await;
-        // When the old keys are gone, what is not encrypted is none of theirs.
+        // Without the old keys, unencrypted records are not affected.
         let store = EnvelopeStore::new(self.store.clone(), runs.options(false));
         for log in &runs.logs {
             let head = store.head(&log.key).await.unwrap().unwrap();
@@ -157,7 +157,7 @@ impl World {
     }
 }
 
-/// A store in which something is done before each call that reads a run or replaces records; or one that cannot replace any.
+/// A store that runs an operation before each call that reads a run or replaces records. Alternatively, it cannot replace records.
 pub(crate) struct Stirred {
     store: MemoryStore,
     world: Option<Arc<World>>,
@@ -168,7 +168,7 @@ impl Stirred {
         Self { store: world.store.clone(), world: Some(Arc::clone(world)) }
     }
 
-    /// A store that cannot put records in other envelopes.
+    /// A store that cannot reseal records.
     pub(crate) fn fixed(store: MemoryStore) -> Self {
         Self { store, world: None }
     }

@@ -17,7 +17,7 @@ use futures_util::FutureExt as _;
 
 use super::keys;
 
-/// A service of keys that counts what it is asked, can be away, and takes its time.
+/// A key service that counts its calls, can be unavailable, and answers slowly.
 #[derive(Debug, Default)]
 struct Service {
     rings: Mutex<HashMap<String, Keyring>>,
@@ -44,7 +44,7 @@ impl Service {
 impl KeyProvider for Service {
     async fn keyring(&self, tenant: &TenantId) -> Result<Arc<Keyring>> {
         self.asked.fetch_add(1, Ordering::Relaxed);
-        // Others come in between.
+        // Other tasks run in between.
         tokio::task::yield_now().await;
         if self.is_slow_for.lock().unwrap().contains(&tenant.as_str()) {
             std::future::pending::<()>().await;
@@ -98,12 +98,12 @@ async fn erased_keys_make_only_their_tenant_unreadable() {
     service.erase("acme");
     assert_eq!(kind(&store, &acme.key).await, Err(ErrorKind::Unsupported));
     assert_eq!(kind(&store, &bolt.key).await, Ok(()));
-    // Of a batch, the others are written, and of its own run nothing.
+    // In a batch, the other runs are written, and nothing of the tenant without keys.
     let (refused, written) = (acme.next(1), bolt.next(1));
     let answers = store.append(vec![refused, written]).await;
     assert_eq!(answers[0].as_ref().unwrap_err().kind(), ErrorKind::Unsupported);
     assert!(answers[1].is_ok());
-    // What needs no body goes on.
+    // Calls that need no body succeed.
     let page = store.runs(&RunQuery::default(), Page::first(10)).await.unwrap();
     assert_eq!(page.items.len(), 2);
     assert_eq!(store.head(&acme.key).await.unwrap().unwrap().seq.get(), 3);
@@ -133,12 +133,12 @@ async fn concurrent_requests_fetch_keyring_once_per_lifetime() {
     clock.advance(LIFE - Duration::from_millis(1));
     cached.keyring(&acme).await.unwrap();
     assert_eq!(service.asked(), 0);
-    // Erased, and away: either way no process has the key any longer than its life.
+    // Keys are erased, or the service is unavailable: in both cases, processes keep a key no longer than its lifetime.
     *service.is_away.lock().unwrap() = true;
     clock.advance(Duration::from_millis(1));
     for asked in [1, 0] {
         assert_eq!(cached.keyring(&acme).await.unwrap_err().kind(), ErrorKind::Unavailable);
-        assert_eq!(service.asked(), asked, "an error holds for a second");
+        assert_eq!(service.asked(), asked, "an error is cached for a second");
     }
     *service.is_away.lock().unwrap() = false;
     clock.advance(Duration::from_secs(1));
@@ -167,7 +167,7 @@ async fn added_key_is_found_without_restart() {
     log.write(&store, 1).await;
     let last = inner.load(&log.key, At::Latest).await.unwrap().unwrap().pop().unwrap();
     assert_eq!(&last.body[4..7], b"new");
-    // A name of a stranger's invention asks the service once a second.
+    // An unknown key name asks the service at most once per second.
     service.asked();
     log.write(&store_with(keys(&["stranger"]), &inner), 1).await;
     for _ in 0..5 {
@@ -180,7 +180,7 @@ async fn added_key_is_found_without_restart() {
     assert!(service.asked() <= 2);
 }
 
-/// One record that names an unknown key took the ring that the tenant's other runs were read and written with.
+/// A record with an unknown key must not evict the tenant's cached keyring, which other runs need.
 #[tokio::test]
 async fn unknown_key_does_not_evict_cached_keyring() {
     let (service, inner) = (Arc::new(Service::default()), MemoryStore::new());
@@ -194,13 +194,13 @@ async fn unknown_key_does_not_evict_cached_keyring() {
     *service.is_away.lock().unwrap() = true;
     clock.advance(Duration::from_secs(2));
     for asked in [1, 0, 0] {
-        // Whether there is such a key is not known.
+        // Whether this key exists is unknown.
         assert_eq!(kind(&store, &strange.key).await, Err(ErrorKind::Unavailable));
         assert_eq!(service.asked(), asked);
         good.write(&store, 1).await;
         assert_eq!(kind(&store, &good.key).await, Ok(()));
     }
-    // Nor does who has a ring wait for the question of another.
+    // A tenant with a cached keyring does not wait for the request of another tenant.
     *service.is_slow_for.lock().unwrap() = vec!["acme"];
     clock.advance(Duration::from_secs(1));
     let asking = tokio::spawn({
@@ -213,11 +213,11 @@ async fn unknown_key_does_not_evict_cached_keyring() {
     assert_eq!(asking.await.unwrap().unwrap_err().kind(), ErrorKind::Unavailable);
     service.is_slow_for.lock().unwrap().clear();
     clock.advance(LIFE - Duration::from_secs(8));
-    assert_eq!(kind(&store, &good.key).await, Err(ErrorKind::Unavailable), "its life is over");
+    assert_eq!(kind(&store, &good.key).await, Err(ErrorKind::Unavailable), "its lifetime is over");
     *service.is_away.lock().unwrap() = false;
     clock.advance(Duration::from_secs(1));
     assert_eq!(kind(&store, &good.key).await, Ok(()));
-    // That they were erased is an answer, and not used any longer than it has to be.
+    // An erased key is a valid answer, and takes effect as soon as it is known.
     service.erase("acme");
     clock.advance(Duration::from_secs(1));
     assert_eq!(kind(&store, &strange.key).await, Err(ErrorKind::Unsupported));
@@ -242,7 +242,7 @@ async fn unresponsive_key_service_times_out() {
     let error = waiting.await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("acme"), "{error}");
-    // Whoever drops its question leaves the next one free to ask.
+    // If a caller drops its request, the next caller can send one.
     let dropped = tokio::spawn({
         let (cached, acme) = (Arc::clone(&cached), acme.clone());
         async move { cached.keyring(&acme).await.map(drop) }
@@ -255,8 +255,7 @@ async fn unresponsive_key_service_times_out() {
     cached.keyring(&acme).await.unwrap();
 }
 
-/// The rings of a batch were asked for one after the other: two tenants made the others wait twice, and a batch has 256
-/// runs.
+/// The keyrings of a batch's tenants are fetched concurrently, so that slow tenants do not add up.
 #[tokio::test]
 async fn batch_fetches_keyrings_of_tenants_concurrently() {
     let (service, inner) = (Arc::new(Service::default()), MemoryStore::new());
@@ -273,7 +272,7 @@ async fn batch_fetches_keyrings_of_tenants_concurrently() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(service.asked(), 3, "each tenant's once");
+    assert_eq!(service.asked(), 3, "one request per tenant");
     clock.advance(Duration::from_secs(5));
     let answers = appending.await.unwrap();
     let kinds = answers.iter().map(|answer| answer.as_ref().err().map(|error| error.kind()));

@@ -8,7 +8,7 @@ use ferrata_testing::Log;
 
 use super::{all, encrypting, wrapped, written};
 
-/// What is counted, as `TENANT/KEY RECORDS RUNS`.
+/// The counts, as `TENANT/KEY RECORDS RUNS`.
 async fn counted(store: &MemoryStore, tenant: Option<&str>) -> Vec<String> {
     let tenant = tenant.map(|name| TenantId::new(name).unwrap());
     let usage = key_usage(store, tenant.as_ref()).await.unwrap();
@@ -40,7 +40,7 @@ async fn each_record_counts_once_under_its_key() {
     bob.write(&new, 5).await;
     assert_eq!(counted(&inner, None).await, ["ann/- 7 1", "ann/new 4 1", "ann/old 8 2", "bob/new 5 1"]);
     assert_eq!(counted(&inner, Some("bob")).await, ["bob/new 5 1"]);
-    // A cut behind the change leaves none of the old key: the base is made anew, with the current one.
+    // A prune after the change of keys leaves no record of the old key, because the base is encrypted with the current one.
     let base = ann.records[13].clone();
     let base = Record::seal(ferrata_store::RecordHeader { base: true, ..base.header }, base.body).unwrap();
     new.prune(&ann.key, PruneCut { at: Seq::new(13), base: Some(base) }).await.unwrap();
@@ -69,7 +69,7 @@ async fn a_run_that_cannot_be_listed_is_named() {
     inner.tamper(&bob.key, |records| records[1].header.format = FORMAT + 1);
     let error = key_usage(&inner, None).await.unwrap_err();
     assert_eq!((error.kind(), error.run()), (ErrorKind::Unsupported, Some(&bob.key)));
-    // Of another tenant it says nothing.
+    // The report of one tenant contains no other tenant.
     assert_eq!(counted(&inner, Some("default")).await, ["default/k 2 1"]);
 }
 

@@ -1,4 +1,4 @@
-//! Traces of dropped keys in the memory of a process.
+//! Dropped keys leave no trace in the memory of a process.
 #![cfg(target_os = "linux")]
 
 use std::fs::{File, read_to_string};
@@ -10,17 +10,17 @@ use ferrata_store_envelope::{EnvelopeOptions, EnvelopeStore, Key, Keyring, Label
 use ferrata_testing::{Log, facts};
 use zeroize::Zeroizing;
 
-/// As many as have a list of keys move to other memory twice.
+/// A number of keys at which the list of keys is reallocated twice.
 const KEYS: u8 = 9;
 
-/// A key of the test that never stands in its memory as it is.
+/// A masked test key, which never occurs unmasked in the test's memory.
 fn veiled(key: u8) -> [u8; 32] {
     blake3::derive_key("a key of a test", &[key]).map(|byte| byte ^ VEIL)
 }
 
 const VEIL: u8 = 0x5A;
 
-/// What is derived from a key is as good as the key.
+/// A derived key is as valuable as the key itself.
 const DERIVED: [&str; 2] = ["ferrata envelope 1 cipher", "ferrata envelope 1 blobs"];
 
 fn veiled_with_derived(key: u8) -> Vec<[u8; 32]> {
@@ -29,7 +29,7 @@ fn veiled_with_derived(key: u8) -> Vec<[u8; 32]> {
     [veiled(key)].into_iter().chain(derived).collect()
 }
 
-/// Makes keys in every way, uses them, and drops them.
+/// Creates keys in every way, uses them, and drops them.
 #[inline(never)]
 fn use_keys() {
     let lines = (0..KEYS).map(|key| {
@@ -58,9 +58,9 @@ fn keep_one() -> Zeroizing<Vec<u8>> {
     Zeroizing::new(veiled(0).map(|byte| byte ^ VEIL).to_vec())
 }
 
-/// What a call leaves on its stack, later ones overwrite.
+/// Overwrites the stack below this frame, where calls may have left data.
 fn overwrite_stack() {
-    // Frames of several sizes: none has its gaps where all others have them.
+    // Use frames of several sizes, so that their gaps do not coincide.
     black_box((overwrite::<512>(200), overwrite::<61>(1_500), overwrite::<37>(2_000)));
 }
 
@@ -70,7 +70,7 @@ fn overwrite<const WORDS: usize>(depth: usize) -> u64 {
     if depth == 0 { filled[7] } else { overwrite::<WORDS>(depth - 1) ^ filled[depth % WORDS] }
 }
 
-/// Counts where half of one of these stands in the memory that this process may write.
+/// Counts the places in this process's writable memory that contain half of one of these keys.
 fn found(wanted: &[[u8; 32]]) -> usize {
     let maps = read_to_string("/proc/self/maps").unwrap();
     let memory = File::open("/proc/self/mem").unwrap();
@@ -78,7 +78,7 @@ fn found(wanted: &[[u8; 32]]) -> usize {
     let own = part.as_ptr() as u64;
     let own = own..own + part.len() as u64;
     let halves: Vec<[u8; 16]> = wanted.iter().flat_map(|key| key.as_chunks().0).copied().collect();
-    // Few places begin as one does; in most, nothing more is compared.
+    // Compare the first two bytes first, because few places match.
     let mut begins = vec![false; 1 << 16];
     let begin = |half: &[u8]| usize::from(u16::from_le_bytes([half[0], half[1]]));
     halves.iter().for_each(|half| begins[begin(&half.map(|byte| byte ^ VEIL))] = true);
@@ -93,7 +93,7 @@ fn found(wanted: &[[u8; 32]]) -> usize {
             }
             let end = if at < own.start { to.min(own.start) } else { to };
             let len = usize::try_from((end - at).min(part.len() as u64)).unwrap();
-            // Some special ranges cannot be read.
+            // Some special ranges are unreadable.
             if memory.read_exact_at(&mut part[..len], at).is_err() {
                 break;
             }
@@ -102,7 +102,7 @@ fn found(wanted: &[[u8; 32]]) -> usize {
                     |half: &[u8; 16]| window.iter().zip(half).all(|(byte, veiled)| byte ^ VEIL == *veiled);
                 count += usize::from(begins[begin(window)] && halves.iter().any(is));
             }
-            // What stands across two parts is read whole with the second.
+            // A match across two parts is read completely with the second part.
             at += if at + len as u64 == end { len as u64 } else { len as u64 - 15 };
         }
     }
@@ -115,7 +115,7 @@ fn used_key_leaves_no_copy_in_memory() {
     let wanted: Vec<[u8; 32]> = (0..KEYS).flat_map(veiled_with_derived).collect();
     let kept = keep_one();
     overwrite_stack();
-    assert_eq!(found(&wanted), 2, "both halves of one that is there are found");
+    assert_eq!(found(&wanted), 2, "both halves of an existing key must be found");
     drop(kept);
     use_keys();
     overwrite_stack();
