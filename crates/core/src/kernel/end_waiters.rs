@@ -96,9 +96,9 @@ mod tests {
         assert!(!waiters.notify(&child, None), "nobody waits");
         let waiter = waiters.wait_for(&child);
         assert!(waiters.notify(&child, None));
-        assert!(waiter.wait_for_end().await.is_none(), "it is to be looked at");
+        assert!(waiter.wait_for_end().await.is_none(), "it must be checked");
         drop(waiter);
-        assert!(!waiters.notify(&child, None), "nobody waits any more");
+        assert!(!waiters.notify(&child, None), "no waiter remains");
         assert!(waiters.0.lock().unwrap().is_empty());
     }
 

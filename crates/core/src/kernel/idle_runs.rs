@@ -76,7 +76,7 @@ mod tests {
         let (resting, run) = (IdleRunCache::default(), RunKey::try_from("r").unwrap());
         let (first, second) = (start(1), start(2));
         resting.remember(run.clone(), first, facts(1));
-        assert_eq!(resting.take(&run, second), None, "another start, with other facts");
+        assert_eq!(resting.take(&run, second), None, "another start with other facts");
         resting.remember(run.clone(), first, facts(1));
         resting.remember(run.clone(), second, facts(2));
         assert_eq!((resting.get(&run, first), resting.get(&run, second)), (None, Some(facts(2))));
@@ -93,7 +93,7 @@ mod tests {
         }
         let halves = resting.halves.lock().unwrap();
         let places = [&halves.young, &halves.old].map(HashMap::capacity);
-        assert_eq!(places, [HALF; 2], "a table with room for more is twice as large");
+        assert_eq!(places, [HALF; 2], "a table with spare capacity is twice as large");
         drop(halves);
         let known = (0..3 * HALF).filter(|&number| resting.take(&run(number), StartId::NONE).is_some());
         assert_eq!(known.collect::<Vec<_>>(), (HALF..3 * HALF).collect::<Vec<_>>());

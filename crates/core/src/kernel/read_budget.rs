@@ -98,16 +98,16 @@ mod tests {
         let read_budget = ReadBudget::new(1_000_000);
         let mut heavy = poll(read_budget.reserve()).unwrap();
         heavy.resize(5_000_000);
-        assert!(poll(read_budget.reserve()).is_none(), "the pan is full");
+        assert!(poll(read_budget.reserve()).is_none(), "the budget is used up");
         drop(heavy);
-        let alone = poll(read_budget.reserve()).expect("one alone may weigh anything");
-        assert!(poll(read_budget.reserve()).is_none(), "the next is taken to be as heavy");
+        let alone = poll(read_budget.reserve()).expect("a single read may have any size");
+        assert!(poll(read_budget.reserve()).is_none(), "the next read is assumed to be as large");
         drop(alone);
         for _ in 0..64 {
             poll(read_budget.reserve()).unwrap().resize(1_000);
         }
         let light: Vec<_> = std::iter::from_fn(|| poll(read_budget.reserve())).take(2_000).collect();
-        assert!(light.len() > 100 && light.len() <= 1_000, "{} light ones at once", light.len());
+        assert!(light.len() > 100 && light.len() <= 1_000, "{} small reads at once", light.len());
         drop(light);
         let reserved = read_budget.lock();
         assert_eq!((reserved.bytes, reserved.logs), (0, 0));

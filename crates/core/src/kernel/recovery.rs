@@ -305,10 +305,10 @@ mod tests {
         let failed = Error::new(ErrorKind::GraphChanged, "the graph changed where the run is");
         recovery.record_claim(run.clone(), Err(failed), filter, now);
         recovery.drop_unseen(filter, since);
-        assert!(recovery.should_skip(&run, filter, now), "it is left alone until its next try");
+        assert!(recovery.should_skip(&run, filter, now), "the run is skipped until its next attempt");
         assert_eq!(recovery.stalled(now, Duration::MAX).len(), 1);
         let since = recovery.begin_round();
         recovery.drop_unseen(filter, since);
-        assert!(recovery.stalled(now, Duration::MAX).is_empty(), "it needs no driver any more");
+        assert!(recovery.stalled(now, Duration::MAX).is_empty(), "the run needs no driver any more");
     }
 }

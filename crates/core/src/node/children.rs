@@ -308,6 +308,6 @@ mod tests {
         let before = ["e", "b", "a"].map(|name| child(name, ParentBond::Cancel));
         let before: Vec<_> = before.into_iter().chain([child("f", ParentBond::Detached)]).collect();
         let open: Vec<_> = started.open_with(&before).into_iter().map(|child| child.name).collect();
-        assert_eq!(open, ["a", "d", "e"], "what came of `b` is known, and `c` and `f` go on");
+        assert_eq!(open, ["a", "d", "e"], "the result of `b` is known, and `c` and `f` stay active");
     }
 }

@@ -207,7 +207,7 @@ mod tests {
         let others = |number: usize| meter(number).is(&telemetry.other);
         assert!((0..MOST_NAMES).all(|number| !others(number)));
         assert!(others(MOST_NAMES) && others(MOST_NAMES + 1));
-        assert!(!others(0) && meter(0).is(&meter(0)), "those that have one keep it");
+        assert!(!others(0) && meter(0).is(&meter(0)), "an existing meter is kept");
     }
 
     #[test]
@@ -216,6 +216,6 @@ mod tests {
         (0..2 * MOST_NAMES).for_each(|number| telemetry.queue(&number.to_string(), 1, 1, Duration::ZERO));
         let queues = telemetry.queues.lock().unwrap();
         assert_eq!(queues.len(), MOST_NAMES);
-        assert!(queues.contains_key("0"), "those that have one keep it");
+        assert!(queues.contains_key("0"), "an existing meter is kept");
     }
 }

@@ -177,7 +177,7 @@ mod tests {
     fn single_append_bypasses_idle_queue() {
         let mut queue = AppendQueue::default();
         assert!(queue.opens_alone() && !queue.opens_alone());
-        assert!(queue.push(submission("a")), "it waits for no batch of one");
+        assert!(queue.push(submission("a")), "it does not wait for the batch of one append");
         let (batch, opens) = queue.take();
         assert_eq!((batch.len(), opens), (1, false));
         assert!(!queue.answered_alone(1), "nothing waits");
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(queue.take().0.len(), 1);
     }
 
-    /// As many as a burst has, with hundreds of bytes each.
+    /// The buffer of a burst, with hundreds of bytes per append, is released.
     #[test]
     fn queue_shrinks_after_append_burst() {
         let mut queue = AppendQueue::default();
@@ -212,9 +212,9 @@ mod tests {
         assert!(queue.waiting.capacity() <= 2 * MAX_RUNS, "{} places", queue.waiting.capacity());
         crowd(&mut queue, MAX_RUNS);
         let kept = queue.waiting.capacity();
-        assert!(kept >= MAX_RUNS, "as many come as before");
+        assert!(kept >= MAX_RUNS, "another burst of this size may follow");
         crowd(&mut queue, kept / 4 + 1);
-        assert_eq!(queue.waiting.capacity(), kept, "it may be needed again soon");
+        assert_eq!(queue.waiting.capacity(), kept, "the buffer may be needed again soon");
         crowd(&mut queue, 1);
         assert!(queue.waiting.capacity() <= 2 * ROOM, "{} places", queue.waiting.capacity());
     }
@@ -225,7 +225,7 @@ mod tests {
         assert!(queue.push(submission("a")) && !queue.push(submission("b")) && !queue.opens_alone());
         assert_eq!(queue.take().0.len(), 2);
         queue.count_answered(2);
-        assert!(queue.has_crowd() && !queue.opens_alone(), "those who were told come along");
+        assert!(queue.has_crowd() && !queue.opens_alone(), "notified waiters will join the batch");
         assert!(!queue.push(submission("c")));
     }
 }

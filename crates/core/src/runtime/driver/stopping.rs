@@ -196,7 +196,7 @@ mod tests {
         let taken_up = StopDeadlines::new(shared, once().0, deadline, created);
         assert_eq!(taken_up.deadline_at(), Some(created.plus(Duration::from_secs(10))));
         assert!(!taken_up.is_deadline_over());
-        assert_eq!(taken_up.next_wake(true), None, "a run that stops has no deadline to look at");
+        assert_eq!(taken_up.next_wake(true), None, "a stopping run has no deadline to check");
         clock.advance(Duration::from_secs(3));
         assert!(taken_up.is_deadline_over());
         assert_eq!(taken_up.next_wake(false), Some(clock.monotonic()));

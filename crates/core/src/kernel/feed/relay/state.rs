@@ -286,8 +286,11 @@ mod tests {
         let taken = state.take(SECOND + GRACE);
         assert_eq!((numbers(&taken), taken.holds, taken.after.chunks), (vec![], false, 4));
         assert!(state.is_wanted(&run("a"), || SECOND) && !state.is_wanted(&run("b"), || SECOND));
-        assert!(!state.is_wanted(&run("a"), || SECOND + LASTS), "it is wanted as long as it is said again");
-        assert!(!taken.asks && !state.take(SECOND).asks, "one question is enough");
+        assert!(
+            !state.is_wanted(&run("a"), || SECOND + LASTS),
+            "a registration lasts until it must be repeated"
+        );
+        assert!(!taken.asks && !state.take(SECOND).asks, "one request is enough");
     }
 
     #[test]
@@ -297,7 +300,7 @@ mod tests {
         (0..1_000).for_each(|number| state.push(chunk("a", number, 1_000)));
         assert!(state.chunks.len() < 270 && state.bytes <= WAITING);
         state.push(chunk("a", 1_000, WAITING));
-        assert_eq!(state.chunks.back().unwrap().1, 999, "what is too large alone is lost alone");
+        assert_eq!(state.chunks.back().unwrap().1, 999, "only the oversized chunk is lost");
         for many in 0..20 {
             let runs = (0..999).map(|number| run(&format!("{many}-{number}"))).collect();
             state.store_interest(runs, SECOND);
@@ -305,7 +308,7 @@ mod tests {
         assert!(state.wanted.runs.len() <= WANTED);
         state.take(SECOND + GRACE);
         state.take(SECOND + GRACE + GRACE);
-        assert!(state.is_wanted(&run("19-998"), || SECOND), "with more, all are taken for watched");
+        assert!(state.is_wanted(&run("19-998"), || SECOND), "above the limit, all runs count as watched");
         for number in 0..30_000 {
             state.streams.record_received(&stream(&number.to_string(), 1, 1), 0, 1);
         }
@@ -316,10 +319,10 @@ mod tests {
     fn relay_detects_lost_repeated_and_stale_chunks() {
         let mut streams = Streams::default();
         let (of, again) = (stream("a", 1, 1), stream("a", 1, 2));
-        assert_eq!(streams.record_received(&of, 10, 5), Some((0, 0)), "heard from its middle on");
-        assert_eq!(streams.record_received(&of, 12, 5), Some((0, 3)), "three are doubled");
-        assert_eq!(streams.record_received(&of, 10, 2), Some((0, 2)), "all are doubled");
-        assert_eq!(streams.record_received(&of, 20, 1), Some((3, 0)), "three are lost");
+        assert_eq!(streams.record_received(&of, 10, 5), Some((0, 0)), "received from its middle on");
+        assert_eq!(streams.record_received(&of, 12, 5), Some((0, 3)), "three chunks are repeated");
+        assert_eq!(streams.record_received(&of, 10, 2), Some((0, 2)), "all chunks are repeated");
+        assert_eq!(streams.record_received(&of, 20, 1), Some((3, 0)), "three chunks are lost");
         assert_eq!(streams.record_received(&again, 0, 1), Some((0, 0)));
         assert_eq!(streams.record_received(&of, 21, 1), None, "another attempt has followed");
         assert_eq!(
@@ -327,30 +330,38 @@ mod tests {
             Some((0, 0)),
             "another process has claimed the run"
         );
-        assert_eq!(streams.record_received(&again, 1, 1), None, "and the one before has not noticed");
+        assert_eq!(streams.record_received(&again, 1, 1), None, "the former owner has not noticed the claim");
         let anew = RelayStream { start_id: StartId::from_uuid(uuid::Uuid::from_u128(1)), ..of.clone() };
-        assert_eq!(streams.record_received(&anew, 0, 1), Some((0, 0)), "the run was purged and started anew");
+        assert_eq!(
+            streams.record_received(&anew, 0, 1),
+            Some((0, 0)),
+            "the run was purged and started again"
+        );
         assert_eq!(streams.record_received(&stream("b", 1, 1), 3, 1), Some((0, 0)));
         let begun = |round, attempt| RelayStream { round, ..stream("c", 1, attempt) };
         assert_eq!(streams.record_received(&begun(3, 2), 0, 5), Some((0, 0)));
         assert_eq!(
             streams.record_received(&begun(4, 2), 0, 2),
             Some((0, 0)),
-            "the same attempt has begun again"
+            "the same attempt has started again"
         );
         assert_eq!(
             streams.record_received(&begun(3, 2), 0, 5),
             None,
-            "what it said before is doubled, or late"
+            "its earlier chunks are repeated or late"
         );
-        assert_eq!(streams.record_received(&begun(4, 2), 0, 2), Some((0, 2)), "all are doubled");
-        assert_eq!(streams.record_received(&begun(6, 1), 0, 1), Some((0, 0)), "a retry counts attempts anew");
+        assert_eq!(streams.record_received(&begun(4, 2), 0, 2), Some((0, 2)), "all chunks are repeated");
+        assert_eq!(
+            streams.record_received(&begun(6, 1), 0, 1),
+            Some((0, 0)),
+            "a retry restarts the attempt numbers"
+        );
         assert_eq!(streams.record_received(&begun(4, 2), 2, 1), None);
         streams.remove_streams(&run("b"));
         assert_eq!(
             streams.record_received(&stream("b", 1, 1), 9, 1),
             Some((0, 0)),
-            "nobody watched meanwhile"
+            "the run had no watcher in between"
         );
         assert_eq!(streams.record_received(&anew, 2, 1), Some((1, 0)));
     }
