@@ -256,7 +256,7 @@ mod tests {
         ]);
         table.row(["日本日本@1".into(), "1.2s".into(), "2m59s ago".into(), "→ send".into()]);
         let whole = table.render(false, None);
-        assert_eq!(table.render(false, Some(80)), whole, "nothing is lost where there is room");
+        assert_eq!(table.render(false, Some(80)), whole, "no text is cut if there is space");
         for room in 4..80 {
             let shown = table.render(room % 2 == 0, Some(room));
             let plain = |line: &str| line.replace("\u{1b}[1m", "").replace("\u{1b}[0m", "").width();

@@ -234,7 +234,7 @@ mod tests {
         let choices = Shape::choices(["approve", "again", "reject"]);
         assert_eq!(fit_value(&choices, "approve"), Ok(json!("approve")));
         assert_eq!(fit_value(&choices, "R"), Ok(json!("reject")));
-        assert!(fit_value(&choices, "a").is_err(), "two begin so");
+        assert!(fit_value(&choices, "a").is_err(), "two choices have this prefix");
         assert_eq!(fit_value(&Shape::of::<bool>(), "yes"), Ok(json!(true)));
         assert_eq!(fit_value(&Shape::of::<u32>(), "7"), Ok(json!(7)));
         assert!(fit_value(&Shape::of::<u32>(), "seven").is_err());
