@@ -85,7 +85,7 @@ mod tests {
             }
         }
         assert_eq!(rules_of("env.COLOR").count(), 1);
-        assert_eq!(rules_of("fidelity").count(), 2, "of nodes and of edges");
+        assert_eq!(rules_of("fidelity").count(), 2, "attributes of both nodes and edges");
         assert_eq!(rules_of("color").count(), 0);
     }
 }

@@ -233,6 +233,10 @@ mod tests {
         };
         assert_eq!(begun(""), "");
         assert_eq!(begun("\n"), "begun\n");
-        assert_eq!(begun("\nthe input\nof it"), "the input\nof itbegun\n", "all of it is the command's");
+        assert_eq!(
+            begun("\nthe input\nof it"),
+            "the input\nof itbegun\n",
+            "the command must get the whole input"
+        );
     }
 }

@@ -294,11 +294,7 @@ mod tests {
         write(root, &path, b"two").unwrap();
         append(root, &path, b"\nthree").unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"two\nthree");
-        assert_eq!(
-            std::fs::read_dir(path.parent().unwrap()).unwrap().count(),
-            1,
-            "nothing is left beside it"
-        );
+        assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "no other file may remain");
     }
 
     /// Whatever a command puts at the path of a file is replaced. The code neither writes through it nor waits for it.
@@ -326,8 +322,8 @@ mod tests {
             write(root, &path, b"before").unwrap();
             std::fs::remove_file(&path).unwrap();
             plant();
-            assert!(read(root, &path, 1 << 20).is_err(), "{what} is not read");
-            assert!(append(root, &path, b"more").is_err(), "{what} is not written through");
+            assert!(read(root, &path, 1 << 20).is_err(), "{what} must not be read");
+            assert!(append(root, &path, b"more").is_err(), "{what} must not be written through");
             write(root, &path, b"content").unwrap();
             assert_eq!(read(root, &path, 7).unwrap(), b"content", "{what}");
             assert_eq!(read(root, &path, 6).unwrap_err().kind(), io::ErrorKind::FileTooLarge, "{what}");
