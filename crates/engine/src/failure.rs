@@ -187,7 +187,7 @@ mod tests {
         causes.map(|cause| cause.to_string()).collect()
     }
 
-    /// The innermost cause, which is what went wrong, was dropped from the ninth level on.
+    /// A long chain of causes keeps its outermost and innermost causes.
     ///
     /// Guarantees: CHILD-4.
     #[test]

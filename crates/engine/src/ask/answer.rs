@@ -113,7 +113,7 @@ impl std::fmt::Display for Answer {
 mod tests {
     use super::*;
 
-    /// A person's "no" was reported as "accepted".
+    /// The text of an answer shows its value, so that a "no" is not shown as "accepted".
     #[test]
     fn answer_shows_its_value() {
         let shown = |value: serde_json::Value| Answer::accept(value).unwrap().to_string();

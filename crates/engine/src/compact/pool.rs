@@ -59,6 +59,6 @@ mod tests {
             stretch = if adjacent { stretch + 1 } else { 1 };
             longest = longest.max(stretch);
         }
-        assert!(longest <= BLOCK, "{longest} bytes lie in one block");
+        assert!(longest <= BLOCK, "{longest} adjacent bytes in one block");
     }
 }

@@ -201,7 +201,7 @@ mod visits {
 mod tests {
     use super::*;
 
-    /// Notes so many ends of racing waits, as a load does, and lists them, as an attempt does. Returns how many notes were visited.
+    /// Notes `count` ends of racing waits, as a load does, and lists them, as an attempt does. Returns the number of visited notes.
     fn visits_of(count: u64) -> u64 {
         let mut memos = Memos::default();
         for number in 0..count {
