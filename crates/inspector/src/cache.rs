@@ -108,13 +108,13 @@ mod tests {
         let (cache, ids) = (AnswerCache::of(16_000, 4_000), RandomIds::new());
         let large = about(0, &ids);
         assert_eq!(cache.put(large.clone(), json!("x".repeat(4_000))).as_str().unwrap().len(), 4_000);
-        assert!(cache.get(&large).is_none(), "what is too large is made anew");
+        assert!(cache.get(&large).is_none(), "an oversized answer is not cached");
         let all: Vec<CacheKey> = (1..=40).map(|run| about(run, &ids)).collect();
         for one in &all {
             cache.put(one.clone(), json!("x".repeat(1_000)));
         }
         assert!(cache.lock().bytes <= 16_000, "{cache:?}");
-        assert!(cache.get(&all[0]).is_none() && cache.get(&all[39]).is_some(), "the newest are kept");
+        assert!(cache.get(&all[0]).is_none() && cache.get(&all[39]).is_some(), "the newest answers are kept");
     }
 
     #[test]
