@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(
             (of("run:one"), of("run:two")),
             (3, 3),
-            "the first since each moment takes no room in the line"
+            "the first start of each moment needs no space in the queue"
         );
     }
 
