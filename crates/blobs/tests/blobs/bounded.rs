@@ -1,6 +1,6 @@
 //! Writing and reading values of any length uses bounded memory.
 //!
-//! `FERRATA_BLOB_BYTES=5368709120 cargo test --release -p ferrata-blobs --all-features --test blobs bounded` takes one of 5 GiB.
+//! `FERRATA_BLOB_BYTES=5368709120 cargo test --release -p ferrata-blobs --all-features --test blobs bounded` tests a value of 5 GiB.
 
 use std::pin::Pin;
 use std::process::Command;
@@ -12,33 +12,33 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 use super::keys;
 
-/// The variable that says how long the value is, and how long it is otherwise: many times of what may be in memory.
+/// The environment variable for the length of the value, and its default: many times the permitted memory.
 const BYTES: &str = "FERRATA_BLOB_BYTES";
 const SHORT: u64 = 192 << 20;
 
-/// The variable by which the process knows that it is to do the work, alone in its memory.
+/// The environment variable that selects the process that does the work, so that it is alone in its memory.
 const ALONE: &str = "FERRATA_BLOB_ALONE";
 
-/// By how much the process may grow: some parts of 8 MiB, as they are read, closed and sent, and what the allocator keeps.
+/// Maximum growth of the process: a few parts of 8 MiB that are read, sealed and sent, and the allocator's reserve.
 const MOST: u64 = 128 << 20;
 
-/// After how many bytes the value repeats itself: a prime, so that no segment is as the one before.
+/// The period of the value: a prime, so that no two successive segments are equal.
 const TURN: u8 = 251;
 
-/// How much of the value is looked at, at a time.
+/// Number of bytes of the value that are compared at a time.
 const STEP: usize = 1 << 16;
 
-/// The value from any place of a turn on.
+/// The value from any position of a period on.
 fn turns() -> Vec<u8> {
     (0..TURN).cycle().take(STEP + usize::from(TURN)).collect()
 }
 
-/// Returns what stands at a place of the value.
+/// Returns the part of the value at a position.
 fn at_place(turns: &[u8], at: u64, len: usize) -> &[u8] {
     &turns[usize::try_from(at % u64::from(TURN)).unwrap()..][..len]
 }
 
-/// A reader that gives a value of so many bytes which is nowhere in memory.
+/// A reader that yields a value of this length without storing it.
 struct Pattern {
     turns: Vec<u8>,
     at: u64,
@@ -58,7 +58,7 @@ impl AsyncRead for Pattern {
     }
 }
 
-/// How much memory this process had at most, in bytes.
+/// Returns the peak memory of this process in bytes.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -73,13 +73,13 @@ async fn goes_in_and_out(blobs: Blobs, len: u64) {
     let mut parts = Box::pin(blobs.stream(&blob));
     while let Some(part) = parts.try_next().await.unwrap() {
         for found in part.chunks(STEP) {
-            assert!(found == at_place(&turns, at, found.len()), "what stands at {at}");
+            assert!(found == at_place(&turns, at, found.len()), "the bytes at {at}");
             at += found.len() as u64;
         }
     }
     assert_eq!(at, len);
     let grown = peak() - before;
-    assert!(grown < MOST && grown < len, "it took {grown} bytes more for a value of {len}");
+    assert!(grown < MOST && grown < len, "the process grew by {grown} bytes for a value of {len}");
 }
 
 /// Guarantees: BLOB-9.
@@ -93,14 +93,14 @@ fn a_value_of_any_length_takes_bounded_memory() {
         runtime.block_on(async {
             let blobs = Blobs::in_folder(folder.path()).unwrap();
             goes_in_and_out(blobs.clone(), len.unwrap_or(SHORT)).await;
-            // The cipher takes its time where nothing is optimised.
+            // Encryption is slow in a debug build.
             if let Some(len) = len {
                 goes_in_and_out(blobs.with_keys(keys(&[1])), len).await;
             }
         });
         return;
     }
-    // In a process of its own: others of these tests have memory, too.
+    // Run in a separate process, because other tests also use memory.
     let this = std::env::current_exe().unwrap();
     let name = "bounded::a_value_of_any_length_takes_bounded_memory";
     let output =

@@ -20,7 +20,7 @@ use proptest::prelude::*;
 use super::keys;
 use super::world::{Acting, World};
 
-/// No grace: each step is due at once.
+/// No grace period, so that each step is due at once.
 fn now() -> CollectOptions {
     CollectOptions::default().with_grace(Duration::ZERO)
 }
@@ -29,12 +29,12 @@ async fn collect(blobs: &Blobs, store: &MemoryStore) -> CollectionReport {
     blobs.collect(&[store], now()).await.unwrap()
 }
 
-/// A run whose one record holds this.
+/// A run with one record, which contains `body`.
 async fn run(store: &dyn CheckpointStore, name: &str, body: String) -> Log {
     run_of(store, name, 0, body).await
 }
 
-/// The same, created at this time.
+/// The same with a creation time.
 async fn run_of(store: &dyn CheckpointStore, name: &str, created: i64, body: String) -> Log {
     let mut log = Log::new(RunId::new(name).unwrap()).with_facts(facts("review", created));
     let append = log.next_body(Bytes::from(body));
@@ -43,7 +43,7 @@ async fn run_of(store: &dyn CheckpointStore, name: &str, created: i64, body: Str
     log
 }
 
-/// The append that begins a run with all records of this one.
+/// The append that starts a run with all records of this log.
 fn whole(log: &Log) -> RunAppend {
     let facts = Some(log.facts.clone());
     RunAppend { run: log.key.clone(), expected: None, records: log.records.clone(), facts }
@@ -55,15 +55,15 @@ async fn what_no_record_names_goes_and_nothing_else() {
     let (store, blobs) = (MemoryStore::new(), Blobs::in_memory());
     let [named, unnamed] = [blobs.put("named").await.unwrap(), blobs.put("unnamed").await.unwrap()];
     let log = run(&store, "r", format!("{{\"doc\":\"{named}\"}}")).await;
-    // Younger than the grace, nothing goes.
+    // Within the grace period, nothing is removed.
     let patient = blobs.collect(&[&store], CollectOptions::default()).await.unwrap();
     assert_eq!((patient.runs, patient.named, patient.waiting, patient.condemned), (1, 1, 1, 0));
-    // A dry run says what it would do, as often as it is asked.
+    // A dry run reports the same plan each time.
     for _ in 0..2 {
         let dry = blobs.collect(&[&store], now().with_dry_run(true)).await.unwrap();
         assert_eq!((dry.named, dry.waiting, dry.condemned, dry.removed), (1, 1, 1, 0));
     }
-    // The first step removes nothing, and from then on no put returns that name.
+    // The first step removes nothing. From then on, no put returns that name.
     let first = collect(&blobs, &store).await;
     assert_eq!((first.named, first.condemned, first.removed), (1, 1, 0));
     assert_eq!(blobs.get(&unnamed).await.unwrap(), "unnamed");
@@ -75,7 +75,7 @@ async fn what_no_record_names_goes_and_nothing_else() {
     assert!(second.removed_bytes > 7);
     assert_eq!(blobs.get(&unnamed).await.unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(blobs.get(&named).await.unwrap(), "named");
-    // With its run, a value goes: in two steps.
+    // When its run is purged, a value is removed in two steps.
     for log in [log, of_again] {
         store.purge(&log.key, None).await.unwrap();
     }
@@ -95,7 +95,7 @@ async fn reference_between_collection_steps_saves_value() {
         let collected = collect(&blobs, &store).await;
         assert_eq!((collected.named, collected.removed), (1, 0));
     }
-    // When its run goes, it has both steps before it again.
+    // When its run is purged, both steps start again.
     store.purge(&log.key, None).await.unwrap();
     assert_eq!(collect(&blobs, &store).await.condemned, 1);
     assert_eq!(collect(&blobs, &store).await.removed, 1);
@@ -108,7 +108,7 @@ async fn value_stored_after_condemnation_restarts_both_steps() {
     let blobs = Blobs::new(Arc::<object_store::memory::InMemory>::clone(&place));
     let blob = blobs.put("slow").await.unwrap();
     assert_eq!(collect(&blobs, &store).await.condemned, 1);
-    // As a put does it that stood still between the value and its entry.
+    // Write the index entry as a put does that was suspended between the value and its entry.
     let text = blob.to_string();
     let entry = format!("default/index/hash/{}", text.split([':', '.']).nth(1).unwrap());
     place.put(&entry.into(), Bytes::new().into()).await.unwrap();
@@ -124,7 +124,7 @@ async fn values_named_by_old_records_stay() {
     let (store, blobs) = (MemoryStore::new(), Blobs::in_memory());
     let blob = blobs.put("of old").await.unwrap();
     let mut log = run(&store, "r", format!("\"{blob}\"")).await;
-    // Two bases later.
+    // Append enough records for two more bases.
     log.write(&store, 9).await;
     for _ in 0..2 {
         assert_eq!(collect(&blobs, &store).await.named, 1);
@@ -176,7 +176,7 @@ async fn unlistable_run_stops_collection() {
     assert_eq!(blobs.get(&blob).await.unwrap(), "named");
 }
 
-/// A link that leads to itself is where the folder of a tenant should be, or the log of one run.
+/// A link to itself replaces the folder of a tenant, or the log of one run.
 ///
 /// Guarantees: BLOB-7.
 #[tokio::test]
@@ -190,7 +190,7 @@ async fn a_file_that_is_refused_stops_a_collection() {
         let (path, kept) = (directory.path().join(refused), directory.path().join("kept"));
         std::fs::rename(&path, &kept).unwrap();
         std::os::unix::fs::symlink(&path, &path).unwrap();
-        // Other listings go on without it.
+        // Other listings ignore it.
         assert!(store.runs(&RunQuery::default(), Page::default()).await.unwrap().items.is_empty());
         for _ in 0..2 {
             let error = blobs.collect(&[&store], now()).await.unwrap_err();
@@ -202,12 +202,12 @@ async fn a_file_that_is_refused_stops_a_collection() {
         std::fs::rename(&kept, &path).unwrap();
         assert_eq!(blobs.collect(&[&store], now()).await.unwrap().named, 1);
     }
-    // What is no folder is not the store's.
+    // A file in the folder of runs does not belong to the store.
     std::fs::write(directory.path().join("runs/notes"), "").unwrap();
     assert_eq!(blobs.collect(&[&store], now()).await.unwrap().named, 1);
 }
 
-/// It would take every envelope for a record that names nothing.
+/// A collection that reads encrypted records without keys is refused, because it would find no names in them.
 ///
 /// Guarantees: BLOB-7.
 #[tokio::test]
@@ -226,21 +226,21 @@ async fn collection_refuses_inner_store_of_envelope() {
         let error = blobs.collect(&[&inner], now()).await.unwrap_err();
         assert_eq!((error.kind(), error.run()), (ErrorKind::Invalid, Some(&log.key)));
         assert!(error.to_string().contains("`EnvelopeStore`"), "{error}");
-        // Nothing was condemned: a put returns the same name.
+        // No value was condemned, so a put returns the same name.
         assert_eq!(blobs.put("named").await.unwrap(), blob);
         assert_eq!(blobs.collect(&[&store], now()).await.unwrap().named, 1);
     }
 }
 
-/// Each time the collection is about to read the run with the name, the name is copied to the next run, and the run is purged, for a fixed number of
-/// times. Its id may be reused at once by a run that names nothing.
+/// Whenever the collection is about to read the run with the name, the name is copied to the next run, and the run is purged. This happens a fixed
+/// number of times. The id may be reused at once by a run without names.
 async fn collect_from_runs_that_pass_a_name_on(
     times: u32,
     is_begun_anew: bool,
 ) -> (Blobs, Result<CollectionReport, ferrata_store::Error>) {
     let (store, blobs) = (MemoryStore::new(), Blobs::in_memory());
     let blob = blobs.put("passed on").await.unwrap();
-    // The first step is done, so that nothing but the record keeps the value.
+    // The first step is done, so that only the record protects the value.
     collect(&blobs, &store).await;
     let body = format!("\"{blob}\"");
     run_of(&store, "r0", 0, body.clone()).await;
@@ -277,7 +277,7 @@ async fn reference_passed_on_before_read_is_found() {
             let (_, collected) = collect_from_runs_that_pass_a_name_on(times, is_begun_anew).await;
             assert_eq!(collected.unwrap().named, 1, "{times}");
         }
-        // Without end, nothing is removed, and the caller is told.
+        // If this never ends, nothing is removed, and the caller gets an error.
         let (_, collected) = collect_from_runs_that_pass_a_name_on(u32::MAX, is_begun_anew).await;
         assert_eq!(collected.unwrap_err().kind(), ErrorKind::Unavailable);
     }
@@ -318,8 +318,8 @@ async fn collection_separates_generations_of_rerun_id() {
     }
 }
 
-/// Imported into the store that is read first, and purged from the other: while that is listed, or right before its
-/// runs are read.
+/// A run is imported into the store that is read first, and purged in the other one. This happens while that store is listed, or just before its runs
+/// are read.
 ///
 /// Guarantees: BLOB-4.
 #[tokio::test]
@@ -357,8 +357,7 @@ async fn collection_includes_run_with_wrong_clock() {
     let body = format!("\"{blob}\"");
     run_of(&store, "first", 10, "{}".into()).await;
     let second = run_of(&store, "second", 20, body.clone()).await.key;
-    // Between the pages: what the second names is copied to a run that says it is older than the first, and the second
-    // is removed.
+    // Between two pages, the name of the second run is copied to a run with an earlier creation time than the first, and the second run is purged.
     let act = {
         let store = store.clone();
         let pages = AtomicU32::new(0);
@@ -379,8 +378,8 @@ async fn collection_includes_run_with_wrong_clock() {
     assert_eq!(blobs.get(&blob).await.unwrap(), "copied");
 }
 
-/// Runs come, copy names from each other, are pruned and go, while collections begin, fail at any write and are
-/// repeated: no value that a record names is lost, and when it is quiet, none is kept that no record names.
+/// Runs are started, copy names, are pruned and are purged, while collections start, fail at any write and are repeated. No value that a record names
+/// is lost. Afterwards, no value without a record remains.
 async fn at_random(seed: u64) {
     let world = Arc::new(World::new(seed));
     let stirred = Acting::stirred(&world);
@@ -392,7 +391,7 @@ async fn at_random(seed: u64) {
             0 => u64::MAX,
             _ => world.below(8).await as u64,
         };
-        // Who was given a name has its record before the next step: that is what the grace is for.
+        // The grace period guarantees that each name has its record before the next step.
         world.settle().await;
         world.luck.store(luck, Ordering::Relaxed);
         match world.blobs.collect(&[&stirred], now()).await {

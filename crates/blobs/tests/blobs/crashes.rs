@@ -19,21 +19,21 @@ use object_store::ObjectStoreExt as _;
 use super::keys;
 use super::world::Failing;
 
-/// What is in every value, every text, every label.
+/// Part of every value, text and label.
 const MARKER: &str = "Ann-Fowler";
 
-/// How many pages a run writes.
+/// Number of pages that a run writes.
 const PAGES: usize = 3;
 
-/// How often others have a turn before time passes, and how many half seconds anything may take.
+/// Number of yields before the clock advances, and the maximum number of half seconds of any wait.
 const TURNS: u32 = 32;
 const MOMENTS: u32 = 7_200;
 
-/// The line of a process to the store. When the process dies, it is cut.
+/// The connection of a process to the store. When the process dies, the connection is cut.
 #[derive(Debug)]
 struct Line(Arc<FaultStore<MemoryStore>>);
 
-/// What outlives processes.
+/// The data that outlives processes.
 struct World {
     clock: Arc<ManualClock>,
     inside: MemoryStore,
@@ -58,7 +58,7 @@ impl World {
         EnvelopeStore::new(store, options.with_label_key(LabelKey::new(&Key::from_bytes([2; 32]))))
     }
 
-    /// Lets a process live until the run has ended or the process is dead; returns how many writes of the store it began.
+    /// Runs a process until the run has ended or the process has died. Returns the number of writes that it started.
     async fn live(&self, plan: FaultPlan) -> (Result<Context, Error>, u64) {
         let line = Arc::new(FaultStore::new(self.inside.clone(), plan));
         let life = self.lives.fetch_add(1, Ordering::Relaxed) + 1;
@@ -75,7 +75,7 @@ impl World {
                 Some(head) if head.status != RunStatus::Completed => {
                     runtime.resume(&self.graph, "r").take_over().await?
                 }
-                // A run that is there already is not started again.
+                // An existing run is not started again.
                 _ => {
                     let start = runtime.start(&self.graph, Context::new()).id("r");
                     start.label("patient", MARKER).user(MARKER).await?
@@ -87,7 +87,7 @@ impl World {
         line.crash();
         let ended = ended.map(|outcome| match outcome {
             Outcome::Completed(state) => state,
-            outcome => panic!("not completed: {outcome:?}"),
+            outcome => panic!("the run did not complete: {outcome:?}"),
         });
         (ended, line.operations())
     }
@@ -104,11 +104,11 @@ impl World {
         tokio::select! {
             biased;
             done = done => done,
-            () = time => panic!("nothing came of it in an hour of the test's clock"),
+            () = time => panic!("the future is not ready after an hour of the test's clock"),
         }
     }
 
-    /// Checks what was written, and what of it can be seen without keys.
+    /// Checks the stored data, and that it contains no plain text.
     async fn check(&self, state: &Context, label: &str) {
         let pages: Vec<Blob> = state.get("pages").unwrap().unwrap();
         assert_eq!(pages.len(), PAGES, "{label}");
@@ -120,7 +120,7 @@ impl World {
         query.labels.push(("patient".into(), MARKER.into()));
         query.user = Some(MARKER.into());
         assert_eq!(store.runs(&query, Page::first(2)).await.unwrap().items.len(), 1, "{label}");
-        // What a process left that died before its record goes, and nothing else.
+        // Collection removes exactly the values that a process left without a record.
         for _ in 0..2 {
             let options = CollectOptions::default().with_grace(Duration::ZERO);
             assert_eq!(
@@ -144,8 +144,8 @@ impl World {
             stored.push(self.place.get(&object.location).await.unwrap().bytes().await.unwrap());
         }
         let is_seen = |body: &[u8]| body.windows(MARKER.len()).any(|part| part == MARKER.as_bytes());
-        assert!(!stored.iter().any(|body| is_seen(body)), "{label}: something stands in the clear");
-        assert!(is_seen(&page_of(0)), "who searches finds what is there");
+        assert!(!stored.iter().any(|body| is_seen(body)), "{label}: a plain text is stored");
+        assert!(is_seen(&page_of(0)), "without encryption, the search must find the marker");
     }
 }
 
@@ -157,7 +157,7 @@ fn page_of(at: usize) -> Vec<u8> {
     format!("page {at} of {MARKER} ").repeat(100).into_bytes()
 }
 
-/// A run that puts a page at each visit of its node, and names it beside a text.
+/// A run whose node puts a page at each visit, and names it next to a text.
 fn book() -> Graph<Context> {
     Graph::<Context>::builder("book")
         .node("write", async |cx, mut s: Draft<Context>| {
@@ -165,7 +165,7 @@ fn book() -> Graph<Context> {
             match cx.resource::<Blobs>().put(page_of(pages.len())).await {
                 Ok(page) => pages.push(page),
                 Err(error) => {
-                    // The process is dead: whatever it does next reaches nothing.
+                    // The process is dead, so its further calls reach nothing.
                     cx.resource::<Line>().0.crash();
                     return Err(error.into());
                 }
@@ -202,7 +202,7 @@ async fn next_process_recovers_crash_with_all_layers() {
             world.check(&state, &label).await;
         }
     }
-    // Each page is a value and its entry in the index.
+    // Each page consists of a value and its index entry.
     for at in 0..2 * PAGES as u64 {
         let label = format!("dead at write {at} of the place");
         let world = World::new();

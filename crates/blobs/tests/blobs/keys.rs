@@ -22,7 +22,7 @@ async fn nothing_of_a_value_is_at_the_place() {
             blobs = blobs.with_keys(keys(&[1]));
         }
         let blob = blobs.put(MARKER).await.unwrap();
-        // Its hash is none either, by which who guesses a value would know it.
+        // The plain hash must not be visible either, because it would confirm a guessed value.
         let hash = blake3::hash(MARKER.as_bytes()).to_hex().to_string();
         let mut seen = format!("{blobs:?} {blob}").into_bytes();
         let objects: Vec<_> = place.list(None).try_collect().await.unwrap();
@@ -30,7 +30,7 @@ async fn nothing_of_a_value_is_at_the_place() {
             seen.extend(object.location.to_string().into_bytes());
             seen.extend(place.get(&object.location).await.unwrap().bytes().await.unwrap());
         }
-        // Who searches finds what is there.
+        // Without encryption, the search finds both.
         for sought in [MARKER, &hash] {
             let is_found = seen.windows(sought.len()).any(|seen| seen == sought.as_bytes());
             assert_eq!(is_found, is_there, "{sought}");
@@ -55,6 +55,6 @@ async fn any_ring_key_reads_value_missing_is_named() {
     }
     assert_eq!(with(&[1]).get(&plain).await.unwrap_err().kind(), ErrorKind::Corrupt);
     assert_eq!(with(&[1]).accept_plain(true).get(&plain).await.unwrap(), "plain");
-    // The same value under another key is another: hashes under keys tell nothing.
+    // The same value with another key has another name, so names tell nothing about equality.
     assert_ne!(with(&[2, 1]).put("old").await.unwrap(), old);
 }

@@ -14,7 +14,7 @@ mod world;
 
 use ferrata_store_envelope::{Key, Keyring};
 
-/// A ring of these keys, each made of its number.
+/// A keyring with these keys, each derived from its number.
 fn keys(names: &[u8]) -> Keyring {
     let add = |keys: Option<Keyring>, name: &u8| {
         let (text, key) = (format!("k{name}"), Key::from_bytes([*name; 32]));
@@ -26,7 +26,7 @@ fn keys(names: &[u8]) -> Keyring {
     names.iter().fold(None, add).unwrap()
 }
 
-/// A value of so many bytes, other for each `seed`.
+/// A value of `len` bytes that depends on `seed`.
 fn value(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|at| u8::try_from(at * 31 % 251).unwrap() ^ seed).collect()
 }

@@ -9,10 +9,10 @@ use ferrata_store::{ErrorKind, TenantId};
 use super::world::Failing;
 use super::{keys, value};
 
-/// Longer than what is sent at once.
+/// Longer than one part of an upload.
 const LONG: usize = (8 << 20) + 70_000;
 
-/// A place with values under an old key, one of another tenant, and their names.
+/// A space with values under an old key, one value of another tenant, and their names.
 async fn filled(lengths: &[usize]) -> (Arc<Failing>, Vec<(Blob, Vec<u8>)>, Blob) {
     let place = Arc::new(Failing::default());
     let blobs = over(&place).with_keys(keys(&[1]));
@@ -29,7 +29,7 @@ fn over(place: &Arc<Failing>) -> Blobs {
     Blobs::new(Arc::clone(place) as Arc<dyn ObjectStore>)
 }
 
-/// Which keys are needed, as `TENANT/KEY VALUES`.
+/// The required keys, as `TENANT/KEY VALUES`.
 async fn keys_of(place: &Arc<Failing>) -> Vec<String> {
     let usage = over(place).key_usage(None).await.unwrap();
     let shown = |key: Option<String>| key.unwrap_or_else(|| "-".into());
@@ -46,8 +46,8 @@ async fn rekey_moves_every_value_to_current_key() {
     let both = over(&place).with_keys(keys(&[2, 1]));
     let said = both.clone().accept_plain(true).rekey(None, true, |_| {}).await.unwrap();
     assert_eq!((said.values, said.rekeyed, said.failed.len()), (6, 6, 0));
-    assert_eq!(keys_of(&place).await, before, "a dry run changes nothing");
-    // Of one tenant; and what is not encrypted is not believed, and fails alone.
+    assert_eq!(keys_of(&place).await, before, "a dry run must change nothing");
+    // Rekey one tenant. An unencrypted value is rejected, and only this value fails.
     let done = both.rekey(Some(&TenantId::new("acme").unwrap()), false, |_| {}).await.unwrap();
     assert_eq!((done.values, done.rekeyed), (1, 1));
     let mut heard = Vec::new();
@@ -57,7 +57,7 @@ async fn rekey_moves_every_value_to_current_key() {
     assert!(done.bytes > LONG as u64 && done.failed[0].1.kind() == ErrorKind::Corrupt);
     both.clone().accept_plain(true).rekey(None, false, |_| {}).await.unwrap();
     assert_eq!(keys_of(&place).await, ["acme/k2 1", "default/k2 5"]);
-    // The old key is gone, the names are what they were, and a value that is put again is found.
+    // Without the old key, the names are unchanged, and a repeated put finds its value.
     let only = over(&place).with_keys(keys(&[2]));
     for (blob, content) in &named {
         assert_eq!(only.get(blob).await.unwrap(), *content);
@@ -74,7 +74,7 @@ async fn rekey_moves_every_value_to_current_key() {
 /// Guarantees: AT-REST-8, BLOB-11.
 #[tokio::test]
 async fn interrupted_rekey_can_be_repeated() {
-    // Of each value its bytes, its new entry in the index and the removal of the old one.
+    // For each value, three writes: its bytes, its new index entry, and the removal of the old entry.
     for luck in 0..=12 {
         let (place, named, _) = filled(&[0, 5, 70_000]).await;
         let both = over(&place).with_keys(keys(&[2, 1]));
@@ -108,6 +108,6 @@ async fn reading_value_during_rekey_succeeds() {
         assert_eq!(rekeys.rekey(None, false, |_| {}).await.unwrap().rekeyed, 2);
     });
     assert_eq!(both.get(blob).await.unwrap(), *content);
-    assert!(place.between.take().is_none(), "it came in between");
+    assert!(place.between.take().is_none(), "the rekey must come in between");
     assert_eq!(keys_of(&place).await, ["acme/k2 1", "default/k2 1"]);
 }

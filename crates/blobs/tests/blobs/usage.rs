@@ -15,7 +15,7 @@ fn tenant(name: &str) -> TenantId {
     TenantId::new(name).unwrap()
 }
 
-/// What is counted, as `TENANT/KEY VALUES BYTES`.
+/// The counts, as `TENANT/KEY VALUES BYTES`.
 async fn counted(blobs: &Blobs, of: Option<&str>) -> Vec<String> {
     let usage = blobs.key_usage(of.map(tenant).as_ref()).await.unwrap();
     let shown = |key: Option<String>| key.unwrap_or_else(|| "-".into());
@@ -25,7 +25,7 @@ async fn counted(blobs: &Blobs, of: Option<&str>) -> Vec<String> {
         .collect()
 }
 
-/// The bytes of the data of a tenant at a place.
+/// The bytes of a tenant's data.
 async fn bytes(place: &dyn ObjectStore, tenant: &str) -> u64 {
     let folder = Path::from(format!("{tenant}/data"));
     let objects: Vec<_> = place.list(Some(&folder)).try_collect().await.unwrap();
@@ -45,13 +45,13 @@ async fn each_value_counts_once_under_its_key() {
     for seed in 0..3 {
         under(&[1]).for_tenant(&ann).put(value(70_000, seed)).await.unwrap();
     }
-    // The same value again is no second one.
+    // A repeated put adds no value.
     under(&[1]).for_tenant(&ann).put(value(70_000, 0)).await.unwrap();
     let large = bytes(&*place, "ann").await - old;
     under(&[2, 1]).for_tenant(&bob).put("new").await.unwrap();
     let new = bytes(&*place, "bob").await;
     let all = [format!("ann/- 1 {old}"), format!("ann/k1 3 {large}"), format!("bob/k2 1 {new}")];
-    // It takes no keys, and counts for all tenants whatever tenant the place was made for.
+    // The count needs no keys, and covers all tenants, whatever tenant the handle has.
     assert_eq!(counted(&plain, None).await, all);
     assert_eq!(counted(&plain.for_tenant(&bob), None).await, all);
     assert_eq!(counted(&under(&[1]), Some("bob")).await, all[2..]);
@@ -78,7 +78,7 @@ async fn value_with_unreadable_key_is_named() {
         assert!(error.kind() == kind && error.to_string().contains(&id), "{error}");
         assert!(!error.to_string().contains('\x1B'), "{error}");
     }
-    // What is no value of this library is none of ours.
+    // Files that are not values of this library are not counted.
     place.delete(&path).await.unwrap();
     place.put(&Path::from("default/data/readme.txt"), "by hand".into()).await.unwrap();
     assert_eq!(counted(&blobs, None).await, Vec::<String>::new());

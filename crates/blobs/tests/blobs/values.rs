@@ -14,7 +14,7 @@ use super::{keys, value};
 
 const SEGMENT: usize = 64 << 10;
 
-/// A place without keys and one with, and what is there.
+/// A space without keys and one with keys, each with its object store.
 fn places() -> [(Arc<InMemory>, Blobs); 2] {
     let place = || Arc::new(InMemory::new());
     let [plain, secret] = [place(), place()];
@@ -53,12 +53,12 @@ async fn tenant_stores_equal_value_once_unshared() {
         let foreign = bob.put("a document").await.unwrap();
         assert_ne!(foreign, first);
         assert_eq!(objects(&place, "data").await.len(), 2);
-        // Neither reads what the other has, also not by its name, and also not where it is copied to where it would be looked for.
+        // A tenant cannot read another tenant's value, neither by its name nor from a copy in its own folder.
         assert_eq!(bob.get(&first).await.unwrap_err().kind(), ErrorKind::NotFound);
         let stored = Path::from(format!("ann/data/{}", name(&first)));
         place.copy(&stored, &Path::from(format!("bob/data/{}", name(&first)))).await.unwrap();
         assert_eq!(bob.get(&first).await.unwrap_err().kind(), ErrorKind::Corrupt);
-        // An entry of the index without its value is no value.
+        // An index entry without its value does not count.
         place.delete(&stored).await.unwrap();
         let again = ann.put("a document").await.unwrap();
         assert_eq!(ann.get(&again).await.unwrap(), "a document");
@@ -79,13 +79,13 @@ async fn a_folder_keeps_values_for_the_next_process() {
     let next = Blobs::in_folder(&path).unwrap();
     assert_eq!(next.get(&blob).await.unwrap(), value(70_000, 1));
     assert_eq!(next.put(value(70_000, 1)).await.unwrap(), blob);
-    // A file is no folder.
+    // A file is not accepted as a folder.
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();
     let refused = Blobs::in_folder(&file).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable);
     assert!(refused.to_string().contains("file"), "{refused}");
-    // What was cut short on the disk is damage.
+    // A truncated file counts as damaged.
     let stored = path.join("default/data").join(name(&blob));
     std::fs::OpenOptions::new().write(true).open(&stored).unwrap().set_len(300).unwrap();
     assert_eq!(next.get(&blob).await.unwrap_err().kind(), ErrorKind::Corrupt);
@@ -94,14 +94,14 @@ async fn a_folder_keeps_values_for_the_next_process() {
 /// Guarantees: BLOB-1.
 #[tokio::test]
 async fn a_reader_is_put_as_its_bytes_are() {
-    // One byte more than a part: the second is read only because the first was full.
+    // One byte more than a part, so that a second part is needed.
     let long = value((8 << 20) + 1, 3);
     let blobs = Blobs::in_memory();
     let blob = blobs.put_reader(long.as_slice()).await.unwrap();
     let parts: Vec<bytes::Bytes> = blobs.stream(&blob).try_collect().await.unwrap();
     assert_eq!(parts.iter().map(bytes::Bytes::len).collect::<Vec<_>>(), [8 << 20, 1]);
     assert!(parts.concat() == long);
-    // The same value again is known, however it comes.
+    // A repeated put finds the value, in every way of putting it.
     assert_eq!(blobs.put_reader(long.as_slice()).await.unwrap(), blob);
     assert_eq!(blobs.put(long).await.unwrap(), blob);
     let short = blobs.put_reader(&b"short"[..]).await.unwrap();
@@ -122,7 +122,7 @@ async fn a_reader_that_fails_leaves_no_value() {
     }
 }
 
-/// A reader whose every read fails.
+/// A reader whose reads all fail.
 struct Broken;
 
 impl tokio::io::AsyncRead for Broken {
@@ -150,7 +150,7 @@ async fn no_bit_of_a_value_can_be_changed() {
             changed[bit / 8] ^= 1 << (bit % 8);
             put(changed).await;
             let kind = blobs.get(&blob).await.unwrap_err().kind();
-            // Another version, and the name of another key.
+            // The bit may be in the version or in the name of the key.
             let may_be_unsupported = matches!(bit / 8, 4..=71);
             assert!(
                 kind == ErrorKind::Corrupt || may_be_unsupported && kind == ErrorKind::Unsupported,
@@ -161,7 +161,7 @@ async fn no_bit_of_a_value_can_be_changed() {
             put(stored[..len].to_vec()).await;
             assert_eq!(blobs.get(&blob).await.unwrap_err().kind(), ErrorKind::Corrupt, "{len}");
         }
-        // Segments that changed places, and the value of another.
+        // Swapped segments, and the value of another name.
         let long = blobs.put(value(2 * SEGMENT, 9)).await.unwrap();
         let other = blobs.put(value(2 * SEGMENT, 8)).await.unwrap();
         let [of_long, of_other] =
@@ -186,7 +186,7 @@ async fn bad_range_is_refused_forged_names_read_nothing() {
         assert_eq!(blobs.range(&blob, part).await.unwrap_err().kind(), ErrorKind::Invalid);
     }
     assert_eq!(blobs.range(&blob, 10..10).await.unwrap(), "");
-    // A stranger's name of the value, with another length.
+    // A name of the value with a wrong length.
     for len in ["9", "11", "65536", "65537", "18446744073709551615", "9223372036854775807"] {
         let lie: Blob = blob.to_string().replace(".10", &format!(".{len}")).parse().unwrap();
         for read in [blobs.get(&lie).await, blobs.range(&lie, lie.len()..lie.len()).await] {

@@ -1,4 +1,4 @@
-//! Runs that name values, with random changes, concurrent reads, and an object store with random failures.
+//! Runs that name values, with random changes, concurrent reads, and random failures of the object store.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -28,13 +28,13 @@ use tokio::sync::Mutex;
 
 use super::keys;
 
-/// What there is, and what is done to it.
+/// The stores, the runs, and the operations on them.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) store: MemoryStore,
     pub(crate) blobs: Blobs,
     turning: Arc<Turning>,
-    /// How many writes and removals of the place still succeed.
+    /// Number of writes and removals of the object store that still succeed.
     pub(crate) luck: Arc<AtomicU64>,
     runs: Mutex<Runs>,
 }
@@ -44,7 +44,7 @@ struct Runs {
     chance: u64,
     logs: Vec<Log>,
     begun: i64,
-    /// Values that were put and whose names are in no record yet.
+    /// Values that were put, and that no record names yet.
     pending: Vec<Blob>,
     contents: HashMap<Blob, Vec<u8>>,
 }
@@ -75,13 +75,13 @@ impl World {
         self.runs.lock().await.below(limit)
     }
 
-    /// Does one thing that a service or an operator may do at any time.
+    /// Performs one operation that a service or an operator may perform at any time.
     pub(crate) async fn stir(&self) {
         let mut runs = self.runs.lock().await;
         let runs = &mut *runs;
         let (what, which) = (runs.below(11), runs.below(runs.logs.len().max(1)));
         match what {
-            // A node puts a value, and its record comes now or later.
+            // A node puts a value, and its record is written now or later.
             0..=3 => {
                 let content = vec![u8::try_from(runs.below(6)).unwrap(); 3];
                 let Ok(blob) = self.blobs.put(content.clone()).await else { return };
@@ -92,7 +92,7 @@ impl World {
                     _ => self.append(runs, which, &format!("{{\"doc\":\"{blob}\"}}")).await,
                 }
             }
-            // What a record holds is copied to a run that is new, or to another.
+            // The content of a record is copied to a new or an existing run.
             4..=5 => {
                 let Some(log) = runs.logs.get(which) else { return };
                 let record = which * 7 % log.records.len();
@@ -116,7 +116,7 @@ impl World {
             8 => self.append(runs, which, "{}").await,
             9 => {
                 self.turning.turn();
-                // It fails where the place does.
+                // It fails if the object store fails.
                 if self.blobs.rekey(None, false, |_| {}).await.is_ok_and(|done| done.failed.is_empty()) {
                     self.turning.leave_out_the_old();
                 }
@@ -125,7 +125,7 @@ impl World {
         }
     }
 
-    /// Writes the records of all who were given a name and had not yet.
+    /// Writes the records of all values that have none yet.
     pub(crate) async fn settle(&self) {
         self.settle_in(&mut *self.runs.lock().await).await;
     }
@@ -150,7 +150,7 @@ impl World {
         log.note_append(&append);
     }
 
-    /// Reads every value that a record names, or that was put and is to be named; returns how many there are.
+    /// Reads every value that a record names or will name. Returns their number.
     pub(crate) async fn check(&self) -> usize {
         let runs = self.runs.lock().await;
         let bodies = runs.logs.iter().flat_map(|log| &log.records).map(|record| record.body.clone());
@@ -161,15 +161,18 @@ impl World {
         };
         let named: Vec<_> = runs.contents.keys().filter(is_named).collect();
         for blob in named.iter().copied().chain(&runs.pending) {
-            let content =
-                self.blobs.get(blob).await.unwrap_or_else(|error| panic!("a record names it: {error}"));
+            let content = self
+                .blobs
+                .get(blob)
+                .await
+                .unwrap_or_else(|error| panic!("a record names this value: {error}"));
             assert_eq!(content, runs.contents[blob]);
         }
         named.len()
     }
 }
 
-/// Keys, of which there is a new one at each turn, while there are few. What no value needs any more is left out.
+/// Keys with rotation: each rotation adds one, up to a small number. Keys that no value needs are removed.
 #[derive(Debug)]
 pub(crate) struct Turning(std::sync::Mutex<Vec<u8>>);
 
@@ -200,7 +203,7 @@ impl KeyProvider for Turning {
     }
 }
 
-/// A store in which something is done before each call that reads it: of a page of runs, which it makes small, or of a run.
+/// A store that runs an operation before each read of a page of runs, which it makes small, or of a run.
 pub(crate) struct Acting {
     pub(crate) store: MemoryStore,
     pub(crate) page: u32,
@@ -208,8 +211,8 @@ pub(crate) struct Acting {
 }
 
 impl Acting {
-    /// The store of a world in which anything happens at any time, a thousand times: where runs come faster than they are read, a
-    /// collection reads for minutes.
+    /// The store of a world with operations at any time, up to a thousand. If runs were created faster than they are read, a collection would never
+    /// end.
     pub(crate) fn stirred(world: &Arc<World>) -> Self {
         let (store, world) = (world.store.clone(), Arc::clone(world));
         let stirs = AtomicU64::new(0);
@@ -253,17 +256,17 @@ impl CheckpointStore for Acting {
     delegate! { |this| this.store; capabilities, setup, append, headers, head, prune, purge, heartbeat }
 }
 
-/// A place whose writes and removals fail when luck runs out, half of them after they were done, and which counts what reads it.
+/// An object store whose writes and removals fail after some number, half of them after they took effect. It counts its reads.
 #[derive(Debug)]
 pub(crate) struct Failing {
     inner: InMemory,
     pub(crate) luck: Arc<AtomicU64>,
     pub(crate) reads: Arc<AtomicU64>,
-    /// What happens between the two ranges of the next read, once.
+    /// Runs once between the two ranges of the next read.
     pub(crate) between: Between,
 }
 
-/// What is done once, if anything.
+/// An operation that runs at most once.
 #[derive(Default)]
 pub(crate) struct Between(std::sync::Mutex<Option<BoxFuture<'static, ()>>>);
 
