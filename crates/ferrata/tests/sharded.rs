@@ -64,11 +64,11 @@ impl StoreFactory for Files {
 impl Space for File {
     async fn open(&self) -> Arc<dyn CheckpointStore> {
         let url = format!("sharded:{}", self.0.path().join("fleet").display());
-        ferrata::connect(&url).expect("a file without mistakes")
+        ferrata::connect(&url).expect("a valid file")
     }
 }
 
-// That files can be damaged is told by the suite of one folder.
+// The suite of a single folder tests damaged files.
 mod opened {
     ferrata_store_conformance::suite!(super::Pairs, without: [
         notices = "no other process is told when a file changes",

@@ -72,7 +72,7 @@ impl SpanProcessor for Collector {
     }
 }
 
-/// Makes a subscriber whose spans go to a file.
+/// Creates a subscriber that writes its spans to a file.
 pub(crate) fn subscriber(
     process: &str,
     file: &Path,
@@ -85,7 +85,7 @@ pub(crate) fn subscriber(
     tracing_subscriber::registry().with(layer)
 }
 
-/// Reads what was collected.
+/// Reads the collected spans.
 pub(crate) fn collected(file: &Path) -> Vec<Line> {
     let text = std::fs::read_to_string(file).unwrap_or_default();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()

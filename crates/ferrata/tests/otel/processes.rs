@@ -15,11 +15,11 @@ use tracing::Instrument as _;
 
 use crate::collector::{Line, collected, subscriber};
 
-/// Which process this one is, if it is not the test itself; and where everything is.
+/// The environment variables for the role of a process, and for the folder.
 const ROLE: &str = "FERRATA_OTEL_ROLE";
 const FOLDER: &str = "FERRATA_OTEL_FOLDER";
 
-/// What the first process says when the node is at work that is killed with it.
+/// Printed by the first process when the node is running with which it is killed.
 const READY: &str = "the node is at work";
 
 fn graph(started: Option<Arc<Notify>>) -> Graph<Context> {
@@ -37,7 +37,7 @@ fn graph(started: Option<Arc<Notify>>) -> Graph<Context> {
             let started = started.clone();
             async move {
                 if let Some(started) = started {
-                    // The run may come that far before its start has returned.
+                    // The run may reach this node before its start has returned.
                     started.notified().await;
                     println!("{READY}");
                     std::future::pending::<()>().await;
@@ -107,7 +107,7 @@ fn one_trace_reaches_over_a_kill() {
     let told = BufReader::new(first.stdout.take().unwrap());
     assert!(
         told.lines().any(|line| line.unwrap().contains(READY)),
-        "the first process does not come that far"
+        "the first process does not reach the node"
     );
     first.kill().unwrap();
     first.wait().unwrap();
@@ -115,13 +115,13 @@ fn one_trace_reaches_over_a_kill() {
 
     let lines = collected(&folder.join("spans"));
     let ended: BTreeSet<&str> = lines.iter().filter(|line| line.ended).map(|line| line.id.as_str()).collect();
-    // Of each span the last that is told of it.
+    // The last line of each span.
     let spans: BTreeMap<String, Line> = lines.iter().map(|line| (line.id.clone(), line.clone())).collect();
     let [request] = named(&spans, "request")[..] else { panic!("{spans:#?}") };
     let [operator] = named(&spans, "operator")[..] else { panic!("{spans:#?}") };
     let ours: Vec<&Line> = spans.values().filter(|span| span.trace == request.trace).collect();
 
-    // Everything that the run did is in the trace of the request, whichever process did it.
+    // All spans of the run are in the trace of the request, whichever process created them.
     for name in ["ferrata.start", "ferrata.run", "ferrata.node", "ferrata.step"] {
         assert!(named(&spans, name).iter().all(|span| span.trace == request.trace), "{name}");
     }
@@ -146,17 +146,17 @@ fn one_trace_reaches_over_a_kill() {
     ];
     assert_eq!(nodes, expected);
 
-    // One tree: the request is its only root, and every other span is below one that is told of.
+    // The spans form one tree: the request is its only root, and every other span has a collected parent.
     let orphans: Vec<_> =
         ours.iter().filter(|span| !spans.contains_key(&span.parent) && span.id != request.id).collect();
     assert!(orphans.is_empty(), "{orphans:#?}");
-    // What the kill took along is what was open then: the drive of the run, and the node that was at work.
+    // The kill lost the spans that were open: the drive of the run, and the running node.
     let lost: Vec<_> = ours.iter().filter(|span| !ended.contains(span.id.as_str())).collect();
     let names: BTreeSet<(&str, &str)> =
         lost.iter().map(|span| (span.process.as_str(), span.name.as_str())).collect();
     assert_eq!(names, BTreeSet::from([("first", "ferrata.node"), ("first", "ferrata.run")]));
 
-    // Both drives are below the start, and the second is linked to whoever had the run resumed.
+    // Both drives are below the start, and the second one is linked to the caller that resumed the run.
     let [start] = ours
         .iter()
         .filter(|span| span.name == "ferrata.start" && span.process == "first")
@@ -173,7 +173,7 @@ fn one_trace_reaches_over_a_kill() {
     assert_eq!(second.attributes["run.status"], "completed");
     assert_ne!(operator.trace, request.trace);
 
-    // The child hangs on the node that started it, and the step on its node.
+    // The child is below the node that started it, and the step below its node.
     let above = |span: &Line| spans[&span.parent].clone();
     let inner =
         named(&spans, "ferrata.node").into_iter().find(|span| span.attributes["node.id"] == "inner").unwrap();
@@ -184,7 +184,7 @@ fn one_trace_reaches_over_a_kill() {
     assert_eq!(node.attributes["node.id"], "after");
     let step = named(&spans, "ferrata.step")[0];
     assert_eq!(above(step).attributes["node.id"], "before");
-    // Appends of the run are below its drive.
+    // Appends of a run are below its drive.
     let append = ours.iter().find(|span| span.name == "store.append" && span.process == "second").unwrap();
     assert_eq!(above(append).name, "ferrata.append");
 }

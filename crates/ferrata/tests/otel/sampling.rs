@@ -82,13 +82,13 @@ async fn start_trace_is_recorded_only_if_present() {
     start("within").into_future().instrument(request).await.unwrap().completed().await.unwrap();
     let request = collected(&file).into_iter().find(|span| span.name == "request").unwrap();
     assert_eq!(recorded(&store, "within").await.unwrap().trace(), request.trace);
-    // A fork is another run, and of another request.
+    // A fork is another run, and belongs to another request.
     let source = RunKey::try_from("within").unwrap();
     let fork = runtime.fork(&source, ferrata::Seq::new(0)).id("fork").await.unwrap();
     assert_eq!(recorded(&store, fork.run.as_str()).await, None);
 }
 
-/// A run that was started within a transaction of the application's hung on the request itself, beside those that were started without one.
+/// A run that starts within a transaction of the application has a start span, like any other run.
 ///
 /// Guarantees: TRACE-4.
 #[tokio::test]

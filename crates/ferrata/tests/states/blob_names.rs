@@ -12,7 +12,7 @@ use ferrata::{Effect, NodeError, Route};
 use proptest::prelude::*;
 use serde_json::value::RawValue;
 
-/// Where a name may stand.
+/// The places that can contain a name.
 #[derive(Clone, Copy, Debug)]
 enum Place {
     Input,
@@ -56,7 +56,7 @@ const PLACES: [Place; 18] = [
     Place::Pause,
 ];
 
-/// Spells a character of a text in JSON.
+/// Writes a character of a text in JSON, with or without escapes.
 fn spelled(c: char, how: u8) -> String {
     match how % 4 {
         0 => format!("\\u{:04x}", u32::from(c)),
@@ -67,7 +67,7 @@ fn spelled(c: char, how: u8) -> String {
     }
 }
 
-/// Hides a text in JSON within JSON, so many times.
+/// Embeds a text in JSON within JSON, `levels` times.
 fn hidden(text: &str, levels: usize, spelling: &[u8]) -> String {
     let mut text = text.to_owned();
     let mut hows = spelling.iter().copied().cycle();
@@ -82,7 +82,7 @@ fn raw(text: &str) -> Box<RawValue> {
     RawValue::from_string(text.to_owned()).unwrap()
 }
 
-/// A node that does at one place what a test asks, and else waits for a message and an answer.
+/// A node that puts the text in the requested place, and otherwise waits for a message and an answer.
 fn graph(place: Place, text: &Arc<str>) -> Graph<Context> {
     let text = Arc::clone(text);
     let item = Arc::clone(&text);
@@ -160,7 +160,7 @@ async fn put_into(world: &World, place: Place, text: &str) -> Result<(), ferrata
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(120))]
 
-    /// A message or an answer that named a value with an escape, as any JSON may, did not keep it.
+    /// A name in a message or an answer protects its value, even if the JSON contains escapes.
     ///
     /// Guarantees: BLOB-6.
     #[test]
@@ -174,7 +174,7 @@ proptest! {
             let (world, blobs) = (World::new(), Blobs::in_memory());
             let blob = blobs.put("a value").await.unwrap();
             let text = match place {
-                // What is longer is refused, or cut.
+                // A longer text would be rejected or cut.
                 Place::Label => blob.to_string(),
                 Place::Error => hidden(&blob.to_string(), 0, &spelling),
                 _ => hidden(&blob.to_string(), levels, &spelling),

@@ -9,7 +9,7 @@ use ferrata::store::At;
 use ferrata::{CheckpointStore as _, MemoryStore, Seq, State};
 use serde::{Deserialize, Serialize};
 
-/// A blob wherever a channel can hold one.
+/// A state with a blob in every kind of channel.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, State)]
 struct Case {
     cover: Option<Blob>,
@@ -74,7 +74,7 @@ async fn collection_preserves_values_of_run_and_fork() {
     };
     all_states(&source).await;
     all_states(fork.run()).await;
-    // Of a run that was cut, what it still holds stays.
+    // The values that a pruned run still names stay.
     runtime.purge(&source).await.unwrap();
     runtime.apply_retention(fork.run(), &ferrata::RetentionPolicy::keep_all().keep_last(1)).await.unwrap();
     collect(1 + 6 + 3 + 6).await;

@@ -137,7 +137,7 @@ fn a_reduction_without_effect_is_no_change() {
     let update = Review::update().attempts(3).winner("b").tags(["t"]).cost(0).notes([""; 0]).r#type(vec![]);
     let written = apply(&mut state, update).unwrap();
     assert!(written.touched.is_empty() && written.patch.unwrap().is_empty());
-    // A plain write is one, even of the same value: whoever wrote it meant it.
+    // A plain write counts, even with the same value, because the caller requested it.
     assert_eq!(
         text(&apply(&mut state, Review::update().draft_text("")).unwrap()),
         r#"[{"set":["draft-text",""]}]"#
@@ -190,7 +190,7 @@ fn what_fails_changes_nothing_and_names_the_channel() {
     for (update, message) in cases {
         let mut state = start.clone();
         let mut patch = PatchWriter::recording();
-        // Once more, as after a write conflict.
+        // Apply it again, as after a write conflict.
         for _ in 0..2 {
             let error = update.apply(&mut state, &mut patch).unwrap_err();
             assert_eq!((error.kind(), error.message()), (ErrorKind::Invalid, message));
@@ -243,7 +243,7 @@ static COPIES: AtomicUsize = AtomicUsize::new(0);
 static ENCODINGS: AtomicUsize = AtomicUsize::new(0);
 static COMPARISONS: AtomicUsize = AtomicUsize::new(0);
 
-/// A channel that notices whoever looks at it.
+/// A channel type that counts its encodings and comparisons.
 #[derive(Debug, Default, Deserialize)]
 struct Big(Vec<u8>);
 
@@ -275,7 +275,7 @@ struct Holder {
     count: u32,
 }
 
-/// Alone in its process part: no other test uses `Big`.
+/// No other test of this process uses `Big`.
 #[test]
 fn an_update_costs_what_it_changes() {
     let looks = || [&COPIES, &ENCODINGS, &COMPARISONS].map(|counter| counter.load(Ordering::Relaxed));
@@ -287,7 +287,7 @@ fn an_update_costs_what_it_changes() {
     assert_eq!(looks(), [0, 0, 0]);
     assert_eq!(state.count, 1);
 
-    // Where nothing is stored, nothing is encoded: the new value is copied into the state, once.
+    // Without a store, nothing is encoded, and the new value is copied into the state once.
     let mut patch = PatchWriter::touching();
     Update::from(Holder::update().big(Big(vec![1]))).apply(&mut state, &mut patch).unwrap();
     assert_eq!(looks(), [1, 0, 0]);

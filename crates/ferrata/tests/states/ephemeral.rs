@@ -12,7 +12,7 @@ use ferrata::{ErrorKind, Position, RunKey, State, Update};
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 
-/// What serde could not write, with a text that must be found nowhere.
+/// A type that serde cannot encode. Its text must not be stored anywhere.
 #[derive(Debug, PartialEq)]
 struct Page(&'static str);
 
@@ -36,7 +36,7 @@ fn seven() -> u8 {
     7
 }
 
-/// The same without what is not stored.
+/// The same state without its ephemeral channels.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, State)]
 struct Stored {
     #[state(append)]
@@ -61,7 +61,7 @@ fn an_update_of_it_alone_writes_no_channel() {
     assert!(written.touched.is_empty() && written.patch.unwrap().is_empty());
     assert_eq!((live.page.as_deref(), live.asked), (Some(&Page(MARK)), 9));
 
-    // A draft is compared, so that one which left the page alone takes nothing back.
+    // A draft is compared with its base, so a draft that did not change the page reverts nothing.
     let mut beside = Draft::new(Arc::new(Reading { asked: 7, ..Reading::default() }));
     beside.said.push("beside".into());
     let written = apply(&mut live, beside).unwrap();
@@ -133,11 +133,11 @@ fn a_schema_and_a_fingerprint_leave_it_out() {
 }
 
 async fn fetch(_cx: NodeContext, s: Draft<Reading>) -> NodeResult<Reading> {
-    assert!(s.page.is_none(), "what the caller gave was dropped, as it would be after a crash");
+    assert!(s.page.is_none(), "the caller's ephemeral value must be dropped, as after a crash");
     Ok(Reading::update().page(Arc::new(Page(MARK))).asked(1).said(["fetched"]).into())
 }
 
-/// Fetches, chooses by a route, a condition and a goal, and reads what was handed on.
+/// A graph that fetches a page, uses it in a route, a condition and a goal, and reads it in a later node.
 fn reading() -> Graph<Reading> {
     Graph::<Reading>::builder("read")
         .node("fetch", fetch)
@@ -218,7 +218,7 @@ async fn ephemeral_channel_of_part_follows_outer_state() {
     assert_eq!(world.pass(run.completed()).await.unwrap().count, 1);
 }
 
-/// What a node of a random program does to what is not stored, before it uses it as the cache that it may be.
+/// The action of a node of a random program on the ephemeral cache, before it uses the cache.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Put,
@@ -227,7 +227,7 @@ enum Act {
     Leave,
 }
 
-/// A program: what each node does, the key that it works on, and whether a route leaves it.
+/// A program: the action of each node, its key, and whether a route leaves it.
 type Program = Vec<(Act, u8, bool)>;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, State)]
@@ -247,7 +247,7 @@ fn program() -> impl Strategy<Value = Program> {
     prop::collection::vec((act, 0_u8..3, any::<bool>()), 2..6)
 }
 
-/// The graph of a program; with `forgetful`, each of its nodes is given the defaults, as if the process were new each time.
+/// The graph of a program. With `forgetful`, each node gets default values, as in a new process.
 fn graph_of(program: &Program, forgetful: bool) -> Graph<Cached> {
     let name = |n: usize| format!("n{n}");
     let mut builder = Graph::<Cached>::builder("cached");
@@ -256,7 +256,7 @@ fn graph_of(program: &Program, forgetful: bool) -> Graph<Cached> {
             if forgetful {
                 s.forget_ephemeral();
             }
-            // The same with the cache and without.
+            // The value is the same with and without the cache.
             let value = s.cache.get(&key).cloned().unwrap_or_else(|| format!("v{key}").into());
             let seen = format!("{}:{}:{value}", cx.node(), cx.visit());
             let update = Cached::update().seen([seen]);
@@ -274,7 +274,7 @@ fn graph_of(program: &Program, forgetful: bool) -> Graph<Cached> {
         };
         builder = builder.node(name(n), node).effect(Effect::Pure);
         if key > 0 {
-            // A write of its own behind the nodes before it: a crash then finds them recorded, and what they handed on lost.
+            // A separate record for the nodes before it. After a crash they are recorded, and their ephemeral values are lost.
             builder = builder.checkpoint(NodeCheckpoint::Before);
         }
     }
@@ -283,7 +283,7 @@ fn graph_of(program: &Program, forgetful: bool) -> Graph<Cached> {
             [n + 1, n + 2].into_iter().filter(|&to| to < program.len()).map(name).collect();
         builder = match (rest.first().cloned(), rest.get(1).cloned()) {
             (Some(next), Some(after)) if routed => builder.route(name(n), rest, move |s: &Cached, _cx| {
-                // It never sees that there is a cache.
+                // It never sees the cache.
                 if s.cache.is_empty() && s.log.is_empty() { after.clone() } else { next.clone() }
             }),
             (Some(next), _) => builder.edge(name(n), next),
@@ -293,7 +293,7 @@ fn graph_of(program: &Program, forgetful: bool) -> Graph<Cached> {
     builder.entry(name(0)).build().unwrap()
 }
 
-/// Starts the run, or goes on with it, and waits for its end.
+/// Starts or continues the run, and waits for its end.
 async fn drive(
     world: &World,
     process: &Process,
@@ -304,7 +304,7 @@ async fn drive(
     world.pass(run.wait()).await
 }
 
-/// Runs a program to its end, through a fault at a write. Returns the process that saw the end, whether one crashed, and what was seen.
+/// Runs a program to its end, with a fault at a write. Returns the process that saw the end, whether a process crashed, and the result.
 async fn lived(
     graph: &Graph<Cached>,
     policy: CheckpointPolicy,
@@ -322,7 +322,7 @@ async fn lived(
         process = world.process().await.unwrap();
         end = drive(&world, &process, graph, policy).await;
     }
-    let Ok(Outcome::Completed(done)) = end else { panic!("it completes, and not: {end:?}") };
+    let Ok(Outcome::Completed(done)) = end else { panic!("the run does not complete: {end:?}") };
     assert!(done.cache.is_empty() && done.log.is_empty());
     (process, crashed, done.seen)
 }
@@ -334,7 +334,7 @@ async fn check(program: &Program, frequency: CheckpointFrequency, fault: Fault) 
     let (calm, _, wanted) = lived(&graph, policy, None).await;
     let (reset, _, seen) = lived(&forgetful, policy, None).await;
     assert_eq!(seen, wanted);
-    // Not only what is read at the end: each byte of each record is the same.
+    // Compare every byte of every record, not only the final state.
     assert_eq!(calm.export(&run).await.unwrap(), reset.export(&run).await.unwrap());
     for at in 0.. {
         let (_, crashed, seen) = lived(&graph, policy, Some((at, fault))).await;

@@ -55,7 +55,7 @@ async fn runs_with_erased_keys_disturb_no_other_tenant() {
         runs.push(run.run().clone());
     }
     let [acme, bolt]: [RunKey; 2] = runs.try_into().unwrap();
-    // One is due as its message is there, and no process has it.
+    // One run is due because of its message, and has no owner.
     before.shutdown(std::time::Duration::ZERO).await.unwrap();
     let options = EnvelopeOptions::default().with_keys(vault.clone());
     let operator = Runtime::builder(EnvelopeStore::new(store.clone(), options)).operator();

@@ -10,7 +10,7 @@ use ferrata::testing::ManualClock;
 use ferrata::{ErrorKind, Timestamp};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Whether writing a [`Brittle`] panics, and how often reading one is to and did.
+/// Whether encoding a [`Brittle`] panics, how many decodings panic, and how many did.
 static WRITING: AtomicBool = AtomicBool::new(false);
 static READING: AtomicBool = AtomicBool::new(false);
 static READ: AtomicU32 = AtomicU32::new(0);
@@ -37,7 +37,7 @@ impl<'de> Deserialize<'de> for Brittle {
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize, State)]
 struct Work {
-    /// Large enough for the record after it to hold the whole state.
+    /// Large enough that the next record contains the whole state.
     text: String,
     brittle: Brittle,
 }
@@ -71,7 +71,7 @@ impl World {
         builder.heartbeat_ttl(Duration::from_secs(6_000)).build().await.unwrap()
     }
 
-    /// Lets 50 ms of the test's clock pass, with turns for everybody.
+    /// Advances the clock by 50 ms, with yields to all tasks.
     async fn pass(&self) {
         for _ in 0..20 {
             tokio::task::yield_now().await;
@@ -79,7 +79,7 @@ impl World {
         self.clock.advance(Duration::from_millis(50));
     }
 
-    /// Lets time pass until something is done: within ten minutes, or the test fails.
+    /// Advances the clock until the condition holds, for at most ten minutes.
     async fn until(&self, what: &str, mut done: impl AsyncFnMut() -> bool) {
         for _ in 0..12_000 {
             if done().await {
@@ -110,9 +110,9 @@ async fn panicking_state_locks_run_in_no_process() {
     second.serve(&graph).unwrap();
     world.until("the run is not listed", async || !second.stalled().is_empty()).await;
     assert!(second.stalled()[0].error.to_string().contains("panicked: cannot be read"));
-    // Two looks at least, while it rests.
+    // Wait for at least two polls of the idle run.
     for _ in 0..60 {
         world.pass().await;
     }
-    assert_eq!(READ.load(Ordering::SeqCst), 1, "it was tried again at once");
+    assert_eq!(READ.load(Ordering::SeqCst), 1, "the run was retried at once");
 }

@@ -21,7 +21,7 @@ struct Login {
     codes: Vec<String>,
 }
 
-/// The same before its channels were secret.
+/// The same state before its channels were secret.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, State)]
 struct Open {
     user: String,
@@ -31,7 +31,7 @@ struct Open {
     codes: Vec<String>,
 }
 
-/// The same when the password was a number.
+/// The same state when the password was a number.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, State)]
 struct Numbered {
     user: String,
@@ -54,7 +54,7 @@ fn input() -> Login {
     Login { password: format!("{MARK}-1"), ..Login::default() }
 }
 
-/// Holds every view of a run against the mark, and returns them.
+/// Reads every view of the run, and checks that none contains the mark.
 async fn views(runtime: &Runtime, run: &RunKey) -> Vec<String> {
     let mut views = Vec::new();
     let head = runtime.head(run).await.unwrap().unwrap();
@@ -87,7 +87,7 @@ async fn views(runtime: &Runtime, run: &RunKey) -> Vec<String> {
             views.extend([format!("{event:?}"), event.to_json().unwrap()]);
         }
     }
-    assert!(told > 0 || head.first == head.seq, "nothing was told");
+    assert!(told > 0 || head.first == head.seq, "no event arrived");
     for view in &views {
         assert!(!view.contains(MARK), "{view}");
     }
@@ -110,7 +110,7 @@ async fn secret_appears_in_no_run_view() {
     assert_eq!(shown, json!({ "user": "ann", "pass word": HIDDEN, "codes": HIDDEN }));
     let edit = ferrata::Patch::from_ops(&[ferrata::state::Op::Set("codes".into(), json!([MARK]))]).unwrap();
     assert!(!format!("{edit:?} {:?}", edit.ops().unwrap()).contains(MARK));
-    // A fork and what is left behind a prune know it from their base alone.
+    // For a fork and after a prune, only the base states which channels are secret.
     let fork = runtime.fork(&run, Seq::new(0)).start_at("ask").edit(edit).await.unwrap();
     assert!(!runtime.redacted_state_at(&fork, Position::Latest).await.unwrap().to_string().contains(MARK));
     let fork = ended(runtime.resume(&graph(), &fork).await.unwrap()).await;
@@ -118,7 +118,7 @@ async fn secret_appears_in_no_run_view() {
     let pruned = runtime.apply_retention(&fork, &RetentionPolicy::keep_all().keep_last(1)).await.unwrap();
     assert!(pruned.0 > 0);
     assert!(views(&runtime, &fork).await.iter().any(|view| view.contains(HIDDEN)));
-    // The values are those of the run.
+    // The state still has the values of the run.
     let state: Login = runtime.state_at(&graph(), &fork, Position::Latest).await.unwrap();
     assert_eq!((state.password, state.codes.len()), (format!("{MARK}-2"), 2));
     let mut watch = runtime.watch(&run).values().reveal_secrets().await.unwrap();

@@ -68,7 +68,7 @@ async fn end(part: GraphBuilder<Review>, lens: Lens<Article, Review>) -> Outcome
     run.wait().await.unwrap()
 }
 
-/// Nodes of a part that work at once change its channels as they could in one graph.
+/// Concurrent nodes of a part can change its channels as in a flat graph.
 #[tokio::test]
 async fn channels_of_part_join_by_outer_reducers() {
     let lens = Lens::new(
@@ -78,13 +78,13 @@ async fn channels_of_part_join_by_outer_reducers() {
     let part = review().edge("split", ["lint", "facts"]);
     let Outcome::Completed(mut state) = end(part, lens).await else { panic!("not completed") };
     assert_eq!(state.title, "7 points");
-    // Items of nodes that work at once come in the order in which the nodes end.
+    // Items of concurrent nodes are in the order in which the nodes end.
     state.remarks.sort_unstable();
     assert_eq!(state.remarks, ["review/facts", "review/lint: draft", "review/split: draft"]);
     assert_eq!(state.review, Review::default());
 }
 
-/// A field is one channel: what one node at a time does to it is kept, and what two do at once is an error, not the loss of one.
+/// A field is a single channel. Sequential changes are kept, and concurrent changes are an error, so that none is lost.
 ///
 /// Guarantees: COMPOSE-6.
 #[tokio::test]

@@ -24,12 +24,12 @@ struct Held {
     held: Various,
 }
 
-/// Declares tests, each with a value that serde reads back otherwise than it writes it, and what is said of it.
+/// Defines tests with values that serde decodes to another value, and the expected error of each.
 ///
-/// One state type has all values, because the runtime is compiled again for each state type.
+/// A single state type contains all values, because the runtime is compiled again for each state type.
 macro_rules! refused {
     ($($name:ident: $ty:ty = $value:expr, $says:expr;)*) => {
-        /// A value of one of the types, written and read as that type by itself is.
+        /// A value of one of the types, encoded and decoded like that type.
         #[derive(Clone, Debug, PartialEq)]
         #[expect(non_camel_case_types, reason = "each is named as its test")]
         enum Various {
@@ -48,7 +48,7 @@ macro_rules! refused {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 match READ.get() {
                     $(stringify!($name) => <$ty>::deserialize(deserializer).map(Self::$name),)*
-                    other => panic!("no test is named {other:?}"),
+                    other => panic!("unknown test {other:?}"),
                 }
             }
         }
@@ -160,7 +160,7 @@ refused! {
         [(Key::Number(1), 1), (Key::Text("1".into()), 2)].into(), "two entries have this key";
 }
 
-/// What only a comparison by the type itself tells apart.
+/// Only a comparison by the type itself can find this difference.
 #[test]
 fn reads_back_check_finds_unserialized_field() {
     #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -192,7 +192,7 @@ struct Kept {
     merged: BTreeMap<String, u8>,
 }
 
-/// What is not refused comes back, in the order of a set that has none, too.
+/// Each accepted value can be decoded, also a set without an order.
 #[test]
 fn what_is_accepted_reads_back_equal() {
     let state = Kept {
@@ -210,7 +210,7 @@ fn what_is_accepted_reads_back_equal() {
     check_reads_back(&state).unwrap();
 }
 
-/// Entries of one update may name a key twice, and the later one counts: that is no mistake in a type.
+/// Entries of one update may repeat a key, and the later one counts. This is no mistake of the type.
 #[tokio::test]
 async fn the_later_of_two_merged_entries_counts() {
     let runtime = Runtime::builder(MemoryStore::new()).build().await.unwrap();
@@ -229,7 +229,7 @@ async fn the_later_of_two_merged_entries_counts() {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, State)]
 struct Counted {
-    /// Large enough for two readings of it to lie in another order.
+    /// Large enough that two decodings iterate in different orders.
     counts: HashMap<String, u32>,
 }
 
@@ -250,7 +250,7 @@ async fn fork_id_ignores_map_order() {
     assert_eq!(edited.kind(), ErrorKind::AlreadyExists);
 }
 
-/// Takes all values of one sign for the same, and says no more than that it is `PartialEq`.
+/// Equal for all values of one sign, and only `PartialEq`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Rounded(f64);
 
@@ -274,7 +274,7 @@ struct Signs {
     name: String,
 }
 
-/// A node changed what `==` takes for the same, and the draft was handed back as if nothing had been changed.
+/// A change that `==` does not see must not be lost when the node returns its draft.
 #[tokio::test]
 async fn a_draft_keeps_what_equality_does_not_see() {
     let runtime = Runtime::builder(MemoryStore::new()).build().await.unwrap();

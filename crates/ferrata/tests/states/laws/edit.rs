@@ -7,9 +7,9 @@ use super::every::{Argument, Every, arguments};
 
 #[derive(Clone, Debug)]
 pub(crate) enum Edit {
-    /// Writes the argument into its field: assigns it, or adds to what is there.
+    /// Assigns the argument to its field, or adds it.
     Write(Argument),
-    /// Takes something away, moves something or lowers something; the number says where.
+    /// Removes, moves or decreases something at this index.
     Spoil(u8, usize),
 }
 

@@ -6,7 +6,7 @@ use ferrata::State;
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 
-/// A state with every reducer on every kind of type it takes.
+/// A state with every reducer on every kind of type that it accepts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, State)]
 #[serde(rename_all = "camelCase")]
 #[state(version = 3)]
@@ -83,7 +83,7 @@ fn text() -> impl Strategy<Value = String> {
     prop_oneof!["[a-c]{0,2}", "\\PC{0,3}", Just("\u{0}\"\\\u{1f600}".to_owned())]
 }
 
-/// Halves of small integers: their sums are exact.
+/// Halves of small integers, whose sums are exact.
 fn float() -> impl Strategy<Value = f64> {
     (-40i16..40).prop_map(|n| f64::from(n) / 2.0)
 }
@@ -168,7 +168,7 @@ pub(crate) enum Argument {
 
 pub(crate) fn arguments() -> impl Strategy<Value = Argument> {
     use Argument as A;
-    // A float that cannot be stored must fail whole.
+    // A float that cannot be stored must fail the whole update.
     let any_float = prop_oneof![9 => float(), 1 => Just(f64::NAN), 1 => Just(f64::INFINITY)];
     let plain = prop_oneof![
         text().prop_map(A::LastText),

@@ -36,7 +36,7 @@ struct New {
     size: u32,
 }
 
-/// Asks, and then writes so much that a base is due more than once.
+/// Asks, and then writes enough for more than one base.
 fn graph<S: State>(write: fn(&mut S, String)) -> Graph<S> {
     let mut builder = Graph::<S>::builder("grows").entry("ask").node("ask", async |cx, s| {
         let _: bool = cx.ask("q", "Go on?").await?;
@@ -69,7 +69,7 @@ async fn a_type_that_grew_leaves_a_sound_log() {
     assert_eq!((state.n, state.items[0].id), (7.0, 1));
     let checked = runtime.check_log(&run).await.unwrap();
     assert!(checked.bases > 1, "{checked:?}");
-    // What no type does is damage all the same.
+    // A change that no type makes still counts as damage.
     let bases: Vec<u64> = {
         let mut bases = Vec::new();
         for seq in 0..checked.records {

@@ -13,14 +13,14 @@ use proptest::prelude::*;
 use edit::Edit;
 use every::{Every, arguments, every};
 
-/// One thing that happens to the live state.
+/// One change of the live state.
 #[derive(Clone, Debug)]
 enum Step {
-    /// A typed update; its calls are made one after the other.
+    /// A typed update of these calls, in order.
     Update(Vec<every::Argument>),
     /// A draft of an older state with later edits, as a concurrent node returns it.
     Draft { ago: usize, edits: Vec<Edit> },
-    /// A draft that became another state altogether.
+    /// A draft that was replaced by another state.
     Replace { ago: usize, by: Box<Every> },
 }
 
@@ -57,7 +57,7 @@ fn channels_of(state: &Every) -> Channels {
     Channels::from_json(state.to_channels_json().unwrap().get()).unwrap()
 }
 
-/// What is stored and read again.
+/// Stores a patch and reads it back.
 fn through_storage(patch: &Patch) -> Patch {
     serde_json::from_str(&serde_json::to_string(patch).unwrap()).unwrap()
 }
@@ -71,8 +71,8 @@ fn names(touched: &[Touch]) -> Vec<(String, bool)> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Folding the stored patches equals serialising the live state, after every step, whatever the order; a failed
-    /// update leaves state and patch as they were; a writer that records nothing sees the same changes.
+    /// The fold of the stored patches equals the serialized live state, after every step and in any order. A failed update changes neither the state
+    /// nor the patch. A writer without records sees the same changes.
     #[test]
     fn folding_equals_serialising(base in every(), steps in prop::collection::vec(step(), 1..12)) {
         let mut folded = channels_of(&base);
@@ -88,7 +88,7 @@ proptest! {
             let mut silent = before.clone();
             let mut touches = PatchWriter::touching();
             match (update.apply(&mut silent, &mut touches), &outcome) {
-                // What is not encoded cannot be refused by the encoder.
+                // A writer that does not encode cannot detect values that cannot be stored.
                 (Ok(()), Err(error)) => prop_assert!(error.message().contains("cannot be stored"), "{}", error),
                 (silent_outcome, _) => {
                     prop_assert_eq!(silent_outcome.is_ok(), outcome.is_ok());
@@ -117,7 +117,7 @@ proptest! {
         }
     }
 
-    /// Merged patches fold the same as one after the other, however they are grouped, before storage and after.
+    /// Merged patches fold like single ones, however they are grouped, before and after storage.
     #[test]
     fn merging_folds_the_same(
         base in every(),
@@ -130,7 +130,7 @@ proptest! {
         for (n, step) in steps.iter().enumerate() {
             let mut live = past[past.len() - 1].clone();
             let mut patch = PatchWriter::recording();
-            // A failed update changes nothing, and an empty patch is a patch.
+            // A failed update changes nothing, and an empty patch is valid.
             let _ = update_of(step, &past).apply(&mut live, &mut patch);
             let patch = patch.finish().patch.unwrap();
             patches.push(if stored[n] { through_storage(&patch) } else { patch });
@@ -149,7 +149,7 @@ proptest! {
         prop_assert_eq!(&folded, &channels_of(&past[past.len() - 1]));
     }
 
-    /// A draft applied to the state it was made from gives the draft.
+    /// A draft that is applied to its base gives the edited state.
     #[test]
     fn a_draft_is_reproduced(base in every(), edits in prop::collection::vec(edit::edit(), 0..12)) {
         let mut draft = Draft::new(Arc::new(base.clone()));
@@ -161,7 +161,7 @@ proptest! {
         let outcome = Update::from(draft).apply(&mut live, &mut PatchWriter::recording());
         if wanted.unsigned < base.unsigned {
             let message = outcome.unwrap_err().message().to_owned();
-            // The first of several is named.
+            // The error names the first of several channels.
             let lowered = message.starts_with("channel \"unsigned\": the draft lowered the sum");
             prop_assert!(lowered || message.starts_with("channel \"total\""), "{}", message);
         } else if wanted.total.checked_sub(base.total).is_none() {
@@ -173,7 +173,7 @@ proptest! {
         }
     }
 
-    /// An edit that ends where it began is no change.
+    /// An edit without an effect writes nothing.
     #[test]
     fn a_draft_without_a_difference_writes_nothing(mut base in every()) {
         let mut draft = Draft::new(Arc::new(base.clone()));

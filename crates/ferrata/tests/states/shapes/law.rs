@@ -9,7 +9,7 @@ use proptest::test_runner::TestRunner;
 
 use super::types::{self, Type};
 
-/// JSON texts, with all that differs between texts of the same value: the form of numbers, double keys, white space.
+/// JSON texts in different spellings: forms of numbers, repeated keys, and white space.
 pub(super) fn texts() -> impl Strategy<Value = String> {
     let few = prop::sample::select(&LEAVES[..]);
     let leaf = prop_oneof![6 => few.prop_map(str::to_owned), 2 => prop::sample::select(&TAKEN[..]).prop_map(str::to_owned), 1 => any::<i128>().prop_map(|n| n.to_string()),
@@ -36,7 +36,7 @@ pub(super) fn texts() -> impl Strategy<Value = String> {
     })
 }
 
-/// Texts without others inside.
+/// JSON texts without nested ones.
 const LEAVES: [&str; 54] = [
     "null",
     "true",
@@ -94,7 +94,7 @@ const LEAVES: [&str; 54] = [
     r#"{"secs_since_epoch":1,"nanos_since_epoch":2}"#,
 ];
 
-/// What types take and a random text rarely is.
+/// Texts that types accept and that random texts rarely contain.
 const TAKEN: [&str; 46] = [
     "[1]",
     "[1,2]",
@@ -144,16 +144,16 @@ const TAKEN: [&str; 46] = [
     r#"{"\ud800":1}"#,
 ];
 
-/// Holds the law of one type and one text; returns whether the type took it.
+/// Checks the property for one type and one text. Returns whether the type accepted the text.
 fn hold(one: &Type, text: &str) -> Result<bool, String> {
     let (takes, check) = ((one.takes)(text), one.shape.check(text));
     if one.is_exact && check.is_ok() && !takes {
         return Err(format!("{} does not take {text}, its shape {:?} does", one.name, one.shape));
     }
-    // What a type passes over, or keeps as it is, need not be readable.
+    // A type may accept unreadable JSON in parts that it skips or keeps as they are.
     let refusal =
         |check: Result<(), String>| check.err().filter(|message| !message.starts_with("not JSON: "));
-    // serde reads more than it ever writes: a struct from a list, and a tag as its number or as an object.
+    // serde reads more than it writes: a struct from a list, and a tag as its number or as an object.
     let is_odd = |message: &str| {
         let is_tag = message.contains("expected one of");
         message.ends_with("found a list")
@@ -186,14 +186,14 @@ fn what_a_type_takes_its_shape_takes() {
     for text in LEAVES.iter().chain(&TAKEN) {
         hold(text).unwrap_or_else(|message: String| panic!("{message}"));
     }
-    // Deterministic: what fails here fails again when the test is run again.
+    // The seed is fixed, so that a failure is repeatable.
     let config = ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() };
     let mut runner = TestRunner::new_with_rng(
         config,
         proptest::test_runner::TestRng::deterministic_rng(Default::default()),
     );
     runner.run(&texts(), |text| hold(&text).map_err(TestCaseError::fail)).unwrap();
-    // A type that took nothing has proved nothing.
+    // A type that accepted no text proves nothing.
     let idle: Vec<_> =
         types.iter().map(|one| one.name).filter(|name| !taken.borrow().contains_key(name)).collect();
     assert!(idle.is_empty(), "{idle:?}");

@@ -19,14 +19,14 @@ use serde_json::value::RawValue;
 use serde_json::{Number, Value};
 use uuid::Uuid;
 
-/// A type: its name, its shape, and what becomes of a text that is read into it.
+/// A type: its name, its shape, and a function that decodes a text.
 pub(super) struct Type {
     pub(super) name: &'static str,
     pub(super) shape: Shape,
     pub(super) takes: fn(&str) -> bool,
     /// The type's output for the value that it read, if the type can read this output again.
     pub(super) writes: fn(&str) -> Option<String>,
-    /// Whether its form is all that decides: what its shape takes, it takes.
+    /// Whether the shape is exact: the type accepts everything that its shape accepts.
     pub(super) is_exact: bool,
 }
 
@@ -63,7 +63,7 @@ pub(super) fn all() -> Vec<Type> {
         Skips, SkipsFirst, Marked, Optional, Boxed,
         Units, Mixed, Spelt, Internal, InternalCard, Adjacent, AdjacentFull, AdjacentClosed, Untagged, Lone, Bare,
     ];
-    // Those with code of their own: a number that is not too large or not zero, a text that is an address, a key that is a number.
+    // Types with their own checks: numbers with limits or without zero, addresses, and numeric keys.
     let loose = types![
         false: f32, NonZeroU8, NonZeroI64, IpAddr, SocketAddr, Uuid, (u8, Uuid, bool), [u8; 20], BinaryHeap<u8>,
         HashMap<u8, bool>, BTreeMap<Units, Option<bool>>, BTreeMap<bool, u8>, BTreeMap<Uuid, u8>, BTreeMap<char, Vec<u8>>,
@@ -73,7 +73,7 @@ pub(super) fn all() -> Vec<Type> {
     exact.into_iter().chain(loose).collect()
 }
 
-// Names are few, so that texts made at random meet them.
+// The field names are few and short, so that random texts contain them.
 #[derive(Debug, Serialize, Deserialize, AnswerShape)]
 pub(super) struct Plain {
     pub(super) a: u8,
@@ -171,7 +171,7 @@ impl TryFrom<Plain> for Tried {
     }
 }
 
-/// Takes only a text that no dummy is.
+/// Accepts only texts that are never dummy values.
 #[derive(Debug, Serialize, Deserialize, AnswerShape)]
 #[serde(try_from = "String")]
 pub(super) struct Odd(pub(super) String);
@@ -267,7 +267,7 @@ impl From<Tried> for Plain {
     }
 }
 
-/// Names that end in the marks of a shape.
+/// Field names that end like the marks of a shape.
 #[derive(Debug, Serialize, Deserialize, AnswerShape)]
 pub(super) struct Marked {
     #[serde(rename = "a?")]
@@ -276,7 +276,7 @@ pub(super) struct Marked {
     pub(super) b: u8,
     pub(super) r#type: Option<u8>,
 }
-/// An option in every dress.
+/// Options in all forms.
 #[derive(Debug, Serialize, Deserialize, AnswerShape)]
 pub(super) struct Optional {
     pub(super) a: Box<Option<u8>>,
@@ -301,7 +301,7 @@ pub(super) struct Boxed {
     #[serde(default)]
     pub(super) b: Rc<[Units]>,
 }
-/// Reads as another type.
+/// Decodes another type.
 #[derive(Debug, Serialize, Deserialize, AnswerShape)]
 #[serde(from = "Option<u8>", into = "Option<u8>")]
 #[derive(Clone)]
@@ -318,7 +318,7 @@ impl From<Remade> for Option<u8> {
         Some(inner)
     }
 }
-/// Says by hand what it takes.
+/// Describes its shape by hand.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(try_from = "u8")]
 pub(super) struct ByHand(pub(super) u8);
@@ -382,7 +382,7 @@ pub(super) enum AdjacentClosed {
     #[serde(rename = "b")]
     D(u8, bool),
 }
-/// Nothing but what has a representation of its own.
+/// Only variants with their own representation.
 #[derive(Debug, Serialize, Deserialize, AnswerShape)]
 #[serde(untagged)]
 pub(super) enum Bare {
