@@ -234,7 +234,8 @@ mod tests {
                 for start in [HeaderRange::oldest(limit), HeaderRange::newest(limit)] {
                     let (mut range, mut seen) = (Some(start), Vec::new());
                     while let Some(asked) = range {
-                        let (begin, end) = asked.within(seq(first), seq(last)).expect("not over yet");
+                        let (begin, end) =
+                            asked.within(seq(first), seq(last)).expect("the range must not be finished");
                         let items = headers(begin.get()..=end.get());
                         assert!(items.len() <= asked.limit() as usize);
                         let answer = Headers { first: seq(first), last: seq(last), items };
@@ -272,6 +273,6 @@ mod tests {
         assert_eq!(check(newest, &[]), gone(6));
         assert_eq!(check(newest, &[6, 7, 8]), gone(9));
         assert_eq!(check(newest, &[6, 8, 9]), gone(7));
-        assert_eq!(check(HeaderRange::from(seq(10), 4), &[]), Ok(()), "nothing is meant");
+        assert_eq!(check(HeaderRange::from(seq(10), 4), &[]), Ok(()), "the range is empty");
     }
 }

@@ -17,7 +17,7 @@ fn second_entry_of_run_is_refused_alone() {
     assert_eq!(kinds, [Ok(()), Err(ErrorKind::Invalid), Err(ErrorKind::Invalid), Ok(())]);
 }
 
-/// Twelve records, every fourth a base.
+/// Twelve records. Every fourth is a base.
 fn log() -> Log {
     let mut log = Log::new(RunId::new("r").expect("a name"));
     let written = log.next(12);
@@ -71,12 +71,12 @@ fn load_with_gap_or_without_base_is_corrupt() {
         for gone in 4..=last {
             let mut rest = loaded.to_vec();
             rest.remove(gone - 4);
-            // Without the first, it begins with what is no base.
+            // Without its first record, the load starts with a record that is no base.
             corrupt(&rest, end, if gone == 4 { end } else { gone as u64 });
             let mut strange = loaded.to_vec();
             strange[gone - 4].header.prev = Some(RecordId::from_uuid(uuid::Uuid::from_u128(7)));
             match gone {
-                // What the first names is not in the load.
+                // The predecessor of the first record is not part of the load.
                 4 => check_loaded(&log.key, &strange, Seq::new(end)).unwrap(),
                 _ => corrupt(&strange, end, gone as u64),
             }

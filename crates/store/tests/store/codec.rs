@@ -8,7 +8,7 @@ use ferrata_testing::{any_headers, headers_by_field};
 use serde_json::json;
 use uuid::Uuid;
 
-/// Leaves out what most records have, and what the reader may take from elsewhere.
+/// Omits common values, and values that the reader gets from elsewhere.
 #[derive(Debug)]
 enum Compact {}
 
@@ -20,7 +20,7 @@ impl JsonLayout for Compact {
     }
 }
 
-/// All sorts of headers, each field changed at least once.
+/// Headers of all kinds, with each field changed at least once.
 fn headers() -> Vec<RecordHeader> {
     let by_field = headers_by_field();
     let changed: HashSet<Field> = by_field.iter().map(|(field, _)| *field).collect();
@@ -44,7 +44,7 @@ fn header_requires_exactly_its_fields() {
                 false => Ok(header.field(other_field)),
             };
             let made = RecordHeader::from_fields(wrong, |field| field);
-            // A number of a record may be any.
+            // A record may have any sequence number.
             assert_eq!(made.err(), (field != Field::Seq).then_some(field));
         }
     }
@@ -58,7 +58,7 @@ fn json_that_spells_everything_out_comes_back() {
     }
 }
 
-/// The keys and their order are a promise to every later version.
+/// The keys and their order must stay the same in every later version.
 #[test]
 fn a_header_is_spelled_out_as_documented() {
     let text = concat!(
@@ -146,7 +146,7 @@ fn bytes_come_back() {
     }
 }
 
-/// A log with records of two formats, as the first release with a second format meets it: that release reads both, and this one names the second.
+/// The log has records of two formats. A later release reads both, and this one names the second format in its error.
 ///
 /// Guarantees: FORMAT-8.
 #[test]

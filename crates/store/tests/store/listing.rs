@@ -24,11 +24,11 @@ fn cursor_is_valid_only_in_its_listing() {
     }
 }
 
-/// Shared by all stores: the filter, the order, the page and its cursor.
+/// All stores share the filter, the order, the page and its cursor.
 #[test]
 fn pages_of_all_heads_are_the_listing() {
     let head = |n: i64| {
-        // Two of each time, so that the id decides, and given in no order.
+        // Two runs per time, so that the id decides, in mixed order.
         let run = RunKey::from(RunId::new(format!("r{}", n * 7 % 11)).unwrap());
         let mut log = Log::new(run).with_facts(facts(if n % 3 == 0 { "pay" } else { "ship" }, n / 2));
         log.note_append(&log.next(1));
