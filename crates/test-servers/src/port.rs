@@ -80,6 +80,6 @@ mod tests {
         let port = ReservedPort::free();
         assert!(is_free(port.number()), "nothing listens");
         let again = || UdpSocket::bind((Ipv4Addr::LOCALHOST, port.number()));
-        assert_eq!(again().unwrap_err().kind(), ErrorKind::AddrInUse, "so `free` passes it over");
+        assert_eq!(again().unwrap_err().kind(), ErrorKind::AddrInUse, "`free` must skip the port");
     }
 }

@@ -108,7 +108,11 @@ mod tests {
         plan.arm(FaultTrigger::containing("SET"), FAULT);
         assert_eq!(plan.fault(1, plan.request(), true, b"GET"), None);
         let fourth = plan.request();
-        assert_eq!(plan.fault(1, fourth, false, b"GET"), None, "goes on with a request, begins none");
+        assert_eq!(
+            plan.fault(1, fourth, false, b"GET"),
+            None,
+            "this continues a request and does not start one"
+        );
         assert_eq!(plan.fault(1, fourth, true, b"GET"), Some(FAULT));
         assert_eq!(plan.fault(1, fourth, true, b"GET"), None, "happened already");
         assert_eq!(plan.fault(1, 9, false, b"a SET b"), Some(FAULT));

@@ -31,7 +31,7 @@ impl Received {
     }
 }
 
-/// Starts a server that answers a line in capitals.
+/// Starts a server that answers each line in capitals.
 fn shouter() -> (SocketAddr, Received) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, received) = (listener.local_addr().unwrap(), Received::default());
@@ -61,7 +61,7 @@ fn connect(proxy: &Proxy) -> TcpStream {
     stream
 }
 
-/// Sends a line and reads until the answer's end, or the connection's.
+/// Sends a line, and reads the answer until its end or the end of the connection.
 fn call(stream: &mut TcpStream, line: &str) -> String {
     stream.write_all(line.as_bytes()).unwrap();
     let mut answer = String::new();
@@ -79,7 +79,7 @@ fn what_is_not_armed_passes_unchanged() {
     let proxy = Proxy::start(listener.local_addr().unwrap()).unwrap();
     let mut client = connect(&proxy);
     let (mut server, _) = listener.accept().unwrap();
-    // More than all buffers on the way hold, both ways at once.
+    // More than all buffers can hold, in both directions at once.
     let sent: Vec<u8> = (0..8_000_000_u32).map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect();
     let (mut got, mut came_back) = (Vec::new(), Vec::new());
     std::thread::scope(|scope| {
@@ -133,12 +133,12 @@ fn a_connection_is_cut_at_each_place() {
         proxy.arm(FaultTrigger::Request(1), close(place));
         answers += &call(&mut client, "bcdef\n");
         assert_eq!(answers, at_client, "{place:?}");
-        assert_eq!(client.read(&mut [0]).unwrap(), 0, "{place:?}: not the end");
+        assert_eq!(client.read(&mut [0]).unwrap(), 0, "{place:?}: the connection must end");
         received.expect(at_server);
         let done = proxy.wait(1, SOON);
         assert_eq!(done.len(), 1);
         assert_eq!((done[0].connection, done[0].request, done[0].fault), (1, 2, close(place)));
-        // It happens once.
+        // A fault happens once.
         let mut next = connect(&proxy);
         assert_eq!((call(&mut next, "g\n").as_str(), call(&mut next, "h\n").as_str()), ("G\n", "H\n"));
         assert_eq!((proxy.connections(), proxy.requests(), proxy.disarm()), (2, 4, 0));
@@ -283,7 +283,7 @@ fn redis_executes_only_complete_requests() {
             let mut answer = Vec::new();
             let ended = client.read_to_end(&mut answer);
             assert_eq!(ended.is_ok(), act == FaultEffect::Close, "{place:?} {act:?}");
-            assert!(answer.len() < 4, "{place:?} {act:?}: the whole answer came");
+            assert!(answer.len() < 4, "{place:?} {act:?}: the whole answer arrived");
         }
         call(&mut connect(&proxy), "GET key\r\n");
         let mut direct = TcpStream::connect(redis.address()).unwrap();

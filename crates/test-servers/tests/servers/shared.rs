@@ -13,8 +13,8 @@ fn answer(url: &str, request: &[u8]) -> String {
         "postgres" | "postgresql" => 5432,
         "redis" => 6379,
         "http" => 80,
-        // Through TLS nothing can be said here; the stores' own tests have it.
-        other => panic!("a server of the tests is named by a URL of `{other}`; use a plain one"),
+        // This test does not use TLS. The tests of the stores do.
+        other => panic!("this test needs a plain URL for the server, not `{other}`"),
     };
     let place = if place.contains(':') { place.to_owned() } else { format!("{place}:{port}") };
     let mut stream = TcpStream::connect(&place).unwrap();
@@ -27,7 +27,7 @@ fn answer(url: &str, request: &[u8]) -> String {
 
 #[test]
 fn a_postgres_answers() {
-    // Whether it speaks TLS: `S` or `N`.
+    // The answer to a TLS request: `S` or `N`.
     let answer = answer(&service_url(Service::Postgres), &[0, 0, 0, 8, 4, 210, 22, 47]);
     assert!(answer == "S" || answer == "N", "{answer:?}");
 }

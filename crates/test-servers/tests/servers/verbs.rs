@@ -8,17 +8,17 @@ use ferrata_test_servers::{
     RedisCluster, RedisServer, RedisServerOptions, Server, ServerError,
 };
 
-/// How long a busy machine may take.
+/// Maximum time on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A connection to a server, which answers in time or not at all.
+/// A connection to a server with a time limit for answers.
 fn connect(server: &Server) -> TcpStream {
     let stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream
 }
 
-/// Sends a line to a Redis, and returns the first line of the answer.
+/// Sends a line to Redis, and returns the first line of the answer.
 fn redis(stream: &mut TcpStream, line: &str) -> String {
     stream.write_all(format!("{line}\r\n").as_bytes()).unwrap();
     let mut answer = String::new();
@@ -26,7 +26,7 @@ fn redis(stream: &mut TcpStream, line: &str) -> String {
     answer.trim_end().to_owned()
 }
 
-/// A client of Postgres that can ask for one value.
+/// A minimal Postgres client that reads one value.
 struct Sql(TcpStream);
 
 impl Sql {
@@ -40,7 +40,7 @@ impl Sql {
         sql
     }
 
-    /// Runs a statement and returns the last value that came back, or what the server complains about.
+    /// Runs a statement. Returns the last value, or the error of the server.
     fn ask(&mut self, statement: &str) -> Result<String, String> {
         let length = u32::try_from(statement.len() + 5).unwrap();
         self.0.write_all(&[b"Q", &length.to_be_bytes()[..], statement.as_bytes(), b"\0"].concat()).unwrap();
@@ -57,7 +57,7 @@ impl Sql {
             self.0.read_exact(&mut body).unwrap();
             match head[0] {
                 b'E' => outcome = Err(String::from_utf8_lossy(&body).into_owned()),
-                // One column: its count and its length come first.
+                // The row has one column. Its count and length come first.
                 b'D' => outcome = Ok(String::from_utf8_lossy(&body[6..]).into_owned()),
                 b'Z' => return outcome,
                 _ => {}
@@ -77,10 +77,10 @@ fn postgres_preserves_acknowledged_writes_through_kill() {
     assert_eq!(sql.ask("SHOW work_mem").unwrap(), "5MB");
     assert_eq!(sql.ask("SHOW server_encoding").unwrap(), "UTF8");
     sql.ask("CREATE TABLE kept (value text); INSERT INTO kept VALUES ('here')").unwrap();
-    // A backend that is busy must not survive: it would go on writing beside the next server.
+    // A busy backend must not survive, because it would write next to the next server.
     sql.0.write_all(b"Q\0\0\0\x1aSELECT pg_sleep(1000)\0").unwrap();
     postgres.kill().unwrap();
-    assert!(TcpStream::connect(("127.0.0.1", port)).is_err(), "a killed Postgres took a connection");
+    assert!(TcpStream::connect(("127.0.0.1", port)).is_err(), "a killed Postgres accepted a connection");
     assert!(matches!(postgres.kill(), Err(ServerError::NotRunning { .. })));
     postgres.restart().unwrap();
     assert_eq!(postgres.port(), port);
@@ -91,7 +91,7 @@ fn postgres_preserves_acknowledged_writes_through_kill() {
     let folder = postgres.folder().to_owned();
     assert!(folder.exists());
     drop(postgres);
-    assert!(!folder.exists(), "{} was left behind", folder.display());
+    assert!(!folder.exists(), "{} must be removed", folder.display());
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn suspended_postgres_answers_only_after_resume() {
     postgres.resume().unwrap();
     sql.0.set_read_timeout(Some(PATIENCE)).unwrap();
     assert_eq!(sql.answer().unwrap(), "7");
-    // What stands still can be stopped, too.
+    // A suspended server can be stopped, too.
     postgres.suspend().unwrap();
     postgres.stop().unwrap();
 }
@@ -115,7 +115,7 @@ fn suspended_postgres_answers_only_after_resume() {
 #[test]
 fn a_given_folder_stays_with_the_data() {
     let folder = tempfile::tempdir().unwrap();
-    // The user that a server runs as may not look into a private folder of root.
+    // The user of the server has no access to a private folder of root.
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(folder.path(), open).unwrap();
     let options = PostgresServerOptions::default().with_fsync(false).with_dir(folder.path().join("kept"));
@@ -215,10 +215,10 @@ fn moto_refuses_second_conditional_create() {
     assert_eq!(put("/bucket/key"), "412");
     moto.stop().unwrap();
     moto.restart().unwrap();
-    assert_eq!(put("/bucket/key"), "404", "a moto forgets its buckets");
+    assert_eq!(put("/bucket/key"), "404", "a moto server forgets its buckets");
 }
 
-/// Sends a line to a NATS, and returns what it says of itself and the first answer.
+/// Sends lines to NATS. Returns its greeting and the first answer.
 fn nats(server: &Server, lines: &str) -> (String, String) {
     let mut stream = BufReader::new(connect(server));
     let [mut info, mut answer] = [const { String::new() }; 2];

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// The program that runs all servers until its input ends, with a folder of its own for theirs.
+/// The program that runs all servers until its input ends, with its own folder for their data.
 struct Holder {
     process: Child,
     addresses: Vec<String>,
@@ -19,7 +19,7 @@ struct Holder {
 impl Holder {
     fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        // The user that Postgres runs as has to reach its own folder in it.
+        // The user of Postgres needs access to its folder.
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(folder.path(), open).unwrap();
         let mut process = Command::new(env!("CARGO_BIN_EXE_ferrata-test-servers"))
@@ -41,7 +41,7 @@ impl Holder {
             .collect();
         let holder = Self { process, addresses, folder };
         assert!(holder.addresses.iter().all(|address| TcpStream::connect(address).is_ok()));
-        // Three of the cluster's, and one of each other kind.
+        // Three folders of the cluster, and one of each other kind.
         assert_eq!(folders(holder.folder.path()).len(), 7);
         assert!(!users_of(holder.folder.path()).is_empty());
         holder
@@ -49,7 +49,7 @@ impl Holder {
 
     fn end_with(mut self, signal: Signal) {
         let pid = Pid::from_raw(i32::try_from(self.process.id()).unwrap()).unwrap();
-        // The whole group, as the terminal does it.
+        // Signal the whole group, as a terminal does.
         kill_process_group(pid, signal).unwrap();
         self.process.wait().unwrap();
         self.expect_nothing_left();
@@ -68,7 +68,7 @@ fn folders(path: &Path) -> BTreeSet<String> {
     entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// Returns the command lines of the processes that work in `path`.
+/// Returns the command lines of the processes whose working directory is in `path`.
 fn users_of(path: &Path) -> Vec<String> {
     let processes = std::fs::read_dir("/proc").unwrap().filter_map(|entry| {
         let process = entry.ok()?.path();
@@ -111,7 +111,7 @@ fn servers_end_with_a_panic() {
 
 #[test]
 fn all_that_is_missing_is_named_at_once() {
-    // In no target folder: in that of this test they may have been unpacked before.
+    // Outside the target folder, because the servers may be unpacked there already.
     let folder = tempfile::tempdir().unwrap();
     let copy = folder.path().join("ferrata-test-servers");
     std::fs::copy(env!("CARGO_BIN_EXE_ferrata-test-servers"), &copy).unwrap();
