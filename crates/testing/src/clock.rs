@@ -254,8 +254,8 @@ mod tests {
         assert_eq!(clock.advance_to_next_sleeper(), Some(Duration::ZERO));
     }
 
-    /// Earlier, each step lost a part of a millisecond. So the wall time fell behind by hours of a test, and a tick at the end of a step was
-    /// missed.
+    /// The wall time keeps the fractions of a millisecond of all steps. So it stays in step with the monotonic time, and a tick at the end of a step
+    /// fires.
     #[test]
     fn wall_keeps_step_with_monotonic() {
         for seed in 1..=200_u64 {
