@@ -86,7 +86,7 @@ mod tests {
         assert_eq!(
             lines.position(),
             found.last().map_or(from, |(at, line)| at + line.len() as u64 + 1),
-            "a line that does not end is not passed"
+            "a line without an end is not passed on"
         );
         found
     }

@@ -266,7 +266,7 @@ mod tests {
                 && !found.heading.is_since(None)
         );
         assert!(read(&[]).unwrap().is_none());
-        assert!(read(&[0; 4_096]).unwrap().is_none(), "it was never begun");
+        assert!(read(&[0; 4_096]).unwrap().is_none(), "the group must not start");
     }
 
     /// Guarantees: FS-11.
