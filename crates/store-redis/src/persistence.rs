@@ -183,7 +183,7 @@ mod tests {
         // If `CONFIG` is forbidden, only `INFO` provides settings.
         assert_eq!(read("aof_enabled:1\r\n", &[]).persistence, Persistence::SyncUnknown);
         assert!(Persistence::SyncUnknown.is_durable());
-        assert!(Persistence::SyncUnknown < Persistence::Unsynced, "of a cluster's nodes the weakest counts");
+        assert!(Persistence::SyncUnknown < Persistence::Unsynced, "the weakest node of a cluster counts");
         assert_eq!(read("aof_enabled:0\r\n", &[]).persistence, Persistence::Unknown);
         assert_eq!(read("", &[]).persistence, Persistence::Unknown);
         assert!(!Persistence::Unknown.is_durable());
@@ -193,7 +193,7 @@ mod tests {
     fn evicting_server_configuration_is_rejected() {
         let with = |limit, policy| read(&format!("maxmemory:{limit}\r\nmaxmemory_policy:{policy}\r\n"), &[]);
         assert!(with(100, "allkeys-lru").objection().unwrap().contains("noeviction"));
-        assert_eq!(with(0, "allkeys-lru").objection(), None, "without a limit nothing is removed");
+        assert_eq!(with(0, "allkeys-lru").objection(), None, "without a memory limit, nothing is evicted");
         assert_eq!(with(100, "noeviction").objection(), None);
         for policy in [
             "volatile-ttl",

@@ -98,7 +98,7 @@ mod tests {
         let (a, me) = (("a".to_owned(), 1), ("me".to_owned(), 2));
         assert_eq!(map.server(0), Some(&a));
         assert_eq!(map.server(4_999), Some(&a));
-        assert_eq!(map.server(5_000), None, "nobody serves it");
+        assert_eq!(map.server(5_000), None, "no node serves the slot");
         assert_eq!(map.server(16_383), Some(&me));
         assert_eq!(map.servers(), [a, me]);
         assert!(SlotMap::read(&Value::Array(vec![Value::Nil]), &("me".into(), 9)).is_none());
