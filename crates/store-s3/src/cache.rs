@@ -78,10 +78,10 @@ mod tests {
         let key = |n: usize| RunKey::from(RunId::new(format!("r-{n}")).unwrap());
         for n in 0..100 {
             cache.put(&key(n), Arc::new(CachedHead::example()));
-            assert!(cache.get(&key(0)).is_some(), "used again and again");
+            assert!(cache.get(&key(0)).is_some(), "used repeatedly");
             assert!(cache.len() <= 10);
         }
-        assert!(cache.get(&key(1)).is_none(), "not used for long");
+        assert!(cache.get(&key(1)).is_none(), "unused for long");
         cache.remove(&key(0));
         assert!(cache.get(&key(0)).is_none());
     }

@@ -191,7 +191,10 @@ mod tests {
         let key = |generation, start| layout.object(&run, ObjectPlace { generation, start });
         assert_eq!(key(0, 0), "a/b/log/t/r:1/ffffffff/ffffffffffffffff");
         assert!(key(0, 1) < key(0, 0) && key(0, 256) < key(0, 255));
-        assert!(key(1, 0) < key(0, u64::MAX), "a later generation comes before everything of an earlier one");
+        assert!(
+            key(1, 0) < key(0, u64::MAX),
+            "a later generation is listed before all keys of an earlier one"
+        );
         assert!(key(1, 0).starts_with(&layout.run(&run)));
     }
 
