@@ -337,7 +337,7 @@ impl<S: State> RunHandle<S> {
         if self.life.is_some_and(|life| life != machine.generation()) {
             return Err(self.replaced_error());
         }
-        // The run may have continued since the head was read.
+        // The run may have continued after the read of its head.
         let rests = machine.status() != RunStatus::InProgress || machine.wake().is_some();
         Ok(rests.then(|| Outcome::of(machine, &loaded.state)))
     }

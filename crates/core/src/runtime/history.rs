@@ -309,7 +309,7 @@ impl Runtime {
     /// - [`ErrorKind::GraphChanged`]: the graph lacks a node that was unfinished at that position.
     /// - [`ErrorKind::Invalid`]: an edit does not fit the state, or the run has nothing left to do at that position.
     ///
-    /// In all these cases nothing is written.
+    /// In all these cases the call writes nothing.
     ///
     /// # Examples
     ///
