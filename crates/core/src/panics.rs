@@ -1,4 +1,4 @@
-//! What is known of a panic that was caught.
+//! Converts caught panics into errors and messages.
 
 use std::any::Any;
 

@@ -13,7 +13,7 @@ pub struct Tolerance {
     pub rule: &'static str,
     /// A message with the construct, and how the parser interprets it.
     pub message: String,
-    /// What to write instead.
+    /// The text to write instead.
     pub fix: String,
     /// The location of the construct.
     pub span: Span,

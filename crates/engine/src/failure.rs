@@ -17,7 +17,7 @@ fn is_false(value: &bool) -> bool {
 pub struct Failure {
     /// The kind of a failure.
     pub kind: FailureKind,
-    /// What happened, in one line.
+    /// A description of the failure in one line.
     pub message: String,
     /// The chain of causes, with the outermost cause first. There are at most 20 causes of at most 500 bytes each. If the chain is longer, the first
     /// 10 and the last 9 causes are retained, and a line between them has the number of omitted causes. If the kind is [`FailureKind::Replan`], the

@@ -8,7 +8,7 @@
 //! | [`first_graph`] | the four parts of a graph program |
 //! | [`state`] | channels, reducers, drafts and updates |
 //! | [`graphs`] | edges, routes, joins, loops and their limits |
-//! | [`nodes`] | items, outputs, resources, and all that a node may use |
+//! | [`nodes`] | items, outputs, resources, and the calls of a node |
 //! | [`effects`] | a query, a mail and a payment |
 //! | [`people`] | questions, messages and timers |
 //! | [`children`] | subgraphs, maps, sub-agents, detached runs |
@@ -18,7 +18,7 @@
 //! | [`deploying`] | processes, stores and rolling updates |
 //! | [`operating`] | an alert at night |
 //! | [`limits`] | sizes and counts, and errors beyond them |
-//! | [`coming_from`] | the terms of LangGraph, Temporal, DBOS and Restate in those of Ferrata |
+//! | [`coming_from`] | the terms of LangGraph, Temporal, DBOS and Restate, translated into Ferrata's |
 
 macro_rules! pages {
     ($($page:ident)*) => {

@@ -22,7 +22,7 @@
 //!
 //! # State
 //!
-//! A run's state is a struct with `#[derive(State)]`. Each field is a *channel*, with a rule that joins updates to its value.
+//! A run's state is a struct with `#[derive(State)]`. Each field is a *channel*, with a rule that combines an update with the value.
 //!
 //! ```
 //! use std::collections::BTreeMap;

@@ -9,7 +9,7 @@ use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 /// Creates one trace of a run across all processes that drive it, if `tracing-opentelemetry` exports the spans.
 ///
 /// A start records the caller's current span, and every process that drives the run continues that trace. The record also says whether the trace is
-/// sampled. So a parent-based sampler treats the whole run like its start. The `tracestate` is not recorded.
+/// sampled. So a parent-based sampler decides for the whole run as for its start. The `tracestate` is not recorded.
 ///
 /// # Examples
 ///

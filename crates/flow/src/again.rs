@@ -10,7 +10,7 @@ use crate::context::FlowContext;
 use crate::error::FlowError;
 use crate::gate::ReplayEnd;
 
-/// How an attempt of a function ended well.
+/// The successful end of an attempt of a function.
 #[derive(Debug)]
 pub(crate) enum FlowEnd<O> {
     Returned(O),
@@ -25,7 +25,7 @@ impl FlowContext {
     /// this method in a function that never ends, before the run has too many records.
     ///
     /// One record ends the pass and starts the next one, so after a crash the run is in exactly one of them. The run keeps its id, labels,
-    /// configuration, slot in a queue, deadline, and the messages that it has not received. The end of a pass has the effects of a return of the
+    /// configuration, slot in a queue, deadline, and the messages that it has not received. The end of a pass has the same effects as a return of the
     /// function: unfinished children are cancelled, open questions are withdrawn, outbox messages are sent, and registered compensations are removed.
     ///
     /// The returned future is never ready, so the code after its `.await` does not execute. Operations of the next pass are independent of earlier

@@ -43,7 +43,7 @@ impl CodeChange {
     }
 }
 
-/// What the message begins with, in the log, too.
+/// The first words of the message, also in the log.
 pub(crate) const PREFIX: &str = "the function does not fit the records of the run: ";
 
 impl fmt::Display for CodeChange {

@@ -111,7 +111,7 @@ where
     ) -> Result<(), FlowCheckError> {
         let graph = self.checking_graph().map_err(Error::from)?;
         let (log, status) = without_end(log).await?;
-        // Nothing is waited for: a run that would wait has passed.
+        // Release the run at its first new wait: a function that gets there has passed.
         let runtime = set(Runtime::builder(MemoryStore::new()).release_after(Duration::ZERO)).build().await?;
         let run = runtime.import(&log, None).await?;
         let outcome = match runtime.head(&run).await?.map(|head| head.status) {
@@ -132,8 +132,8 @@ where
     }
 }
 
-/// Cuts a log behind the last record at which the run was in progress: the record that ends an activation drops its operations, and a run that
-/// waits is not driven. Returns the status of the whole run, too.
+/// Removes all records after the last one at which the run was in progress: the record that ends an activation drops its operations, and no process
+/// drives an idle run. Also returns the status of the whole run.
 async fn without_end(log: &str) -> Result<(String, Option<RunStatus>)> {
     let whole = Runtime::builder(MemoryStore::new()).build().await?;
     let run = whole.import(log, None).await?;

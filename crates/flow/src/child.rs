@@ -297,7 +297,7 @@ impl FlowContext {
             drop(ticket);
             let ticket = cx.gate().ask_end(info, entry);
             ticket.released().await;
-            // The records of the child do not tell when its start ended. That order may decide a race, so the function records it.
+            // The records of the child do not show the position at which its start ended. This order may decide a race, so the function records it.
             let end = OperationKey { key: own.part(SPAWNED), ..own.clone() };
             match has_ended {
                 true => drop(cx.recall::<bool>(&end).await),

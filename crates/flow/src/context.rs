@@ -30,7 +30,7 @@ use crate::ticket::GateTicket;
 /// in the recorded order. The rest of the function must be repeatable, so that it takes the same path again. It must await only operations. It must
 /// get time, randomness and data from outside only with [`now`](Self::now), [`random`](Self::random), [`uuid`](Self::uuid) or a step.
 #[derive(Clone)]
-// Large: the API of a function; each method stands in the file of its feature.
+// Large: the API of a function; each method is in the file of its feature.
 pub struct FlowContext {
     pub(crate) inner: Arc<FlowInner>,
 }
@@ -41,12 +41,12 @@ pub(crate) struct FlowInner {
     compensations: Mutex<Vec<PendingUndo>>,
 }
 
-/// The key of an operation, with the line of code that asked for it.
+/// The key of an operation, with the line of code that requested it.
 #[derive(Clone, Debug)]
 pub(crate) struct OperationKey {
-    /// Its number in the order of the calls.
+    /// The number of the operation in the order of the calls.
     pub(crate) id: u64,
-    /// `None` if its name is refused; the attempt ends then.
+    /// `None` if the name is invalid; the attempt then ends.
     pub(crate) key: Option<String>,
     pub(crate) kind: OperationKind,
     pub(crate) location: &'static Location<'static>,
@@ -253,7 +253,7 @@ impl FlowContext {
         self.gate().retire(name);
     }
 
-    /// Names the next operation.
+    /// Returns the key of the next operation with this name.
     #[track_caller]
     pub(crate) fn key(&self, name: &str, kind: OperationKind) -> OperationKey {
         self.key_at(name, kind, Location::caller())
@@ -269,7 +269,7 @@ impl FlowContext {
         self.key_or_stop(key, self.gate().next_id(), kind, location)
     }
 
-    /// Makes the key of an operation; a refused name ends the attempt.
+    /// Creates the key of an operation. An invalid name ends the attempt.
     pub(crate) fn key_or_stop(
         &self,
         key: Result<String, Error>,
@@ -392,7 +392,7 @@ impl FlowContext {
         }
     }
 
-    /// Returns a number that is the same for this key of this run, and differs from those of other keys and runs.
+    /// Returns a number that depends only on the run and this key.
     pub(crate) fn entropy(&self, key: &str) -> u64 {
         let text = Fingerprint::of(self.idempotency_key(key).as_bytes()).to_string();
         text.get(..16).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or_default()

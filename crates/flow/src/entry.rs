@@ -18,7 +18,7 @@ pub(crate) enum FlowEntry<T> {
     Value(T),
     /// The result of a compensation.
     Undo(T),
-    /// The code of the run has a patch.
+    /// Whether the code of the run has a patch.
     Patch(bool),
     /// An external step is about to start. The number counts the starts of this step, this start included.
     Begun(u32),

@@ -184,7 +184,7 @@ impl fmt::Debug for FlowError {
     }
 }
 
-/// The error of a question.
+/// Converts the error of a question. Returns `None` for an error that the function must not see.
 pub(crate) fn of_question(error: &AskError) -> Option<FlowError> {
     let kind = match error {
         AskError::Rejected { .. } => FlowErrorKind::Rejected,
@@ -194,7 +194,7 @@ pub(crate) fn of_question(error: &AskError) -> Option<FlowError> {
     Some(FlowError::of_kind(kind, FlowFailure::of(error)).as_fatal())
 }
 
-/// The error of a child.
+/// Converts the error of a child. Returns `None` for an error that the function must not see.
 pub(crate) fn of_child(error: &ChildError) -> Option<FlowError> {
     let kind = match error {
         ChildError::Failed { .. } => FlowErrorKind::ChildFailed,
@@ -205,7 +205,7 @@ pub(crate) fn of_child(error: &ChildError) -> Option<FlowError> {
     Some(FlowError::of_kind(kind, FlowFailure::of(error)))
 }
 
-/// An error as it is recorded.
+/// The recorded form of an error.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct FailureRecord {
     kind: FlowErrorKind,
@@ -216,7 +216,7 @@ pub(crate) struct FailureRecord {
     fatal: bool,
 }
 
-/// How many causes an error keeps, and how many bytes each of them has at most.
+/// The maximum number of causes of an error.
 const MAX_CAUSES: usize = 20;
 const MAX_CAUSE_BYTES: usize = 500;
 const MAX_MESSAGE_BYTES: usize = 2_000;

@@ -1,9 +1,9 @@
-//! Decides when each operation of a function may go on, so that a replay takes the recorded path or stops.
+//! Decides when each operation of a function may continue, so that a replay takes the recorded path or stops.
 //!
-//! Each operation waits here at its first poll. The runner asks [`ReplayGate::settle`] once the function is quiet: everything is polled, and nothing
-//! is ready. Recorded operations then end one at a time, in the recorded order. Operations without a record go on only when the function has asked
-//! for every recorded operation. If the function is quiet, has not asked for all of them, and waits for other operations instead, then its code was
-//! changed and the gate aborts.
+//! Each operation waits at the gate at its first poll. The runner calls [`ReplayGate::settle`] when the function is *quiet*: all its futures were
+//! polled, and none can continue. Recorded operations then end one at a time, in the recorded order. An operation without a record continues only
+//! after the function has requested every recorded operation. If the function is quiet, has not requested all recorded operations, and waits for
+//! other operations, then its code was changed, and the gate aborts the attempt.
 
 use std::future::poll_fn;
 use std::panic::Location;
@@ -28,33 +28,33 @@ pub(crate) struct ReplayGate {
     state: Mutex<GateState>,
 }
 
-/// What an operation says of itself.
+/// The description of an operation that the function requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OperationInfo<'a> {
-    /// Its number in the order of the calls. Polls of `select!` come in any order, so they cannot number operations.
+    /// The number of the operation in the order of the calls. `select!` polls in random order, so the order of polls cannot number operations.
     pub(crate) id: u64,
     pub(crate) key: &'a str,
     pub(crate) kind: OperationKind,
     pub(crate) location: &'static Location<'static>,
-    /// Whether it has no effect.
+    /// Whether the operation has no effect.
     pub(crate) is_safe: bool,
 }
 
-/// What the runner does next.
+/// The next action of the runner.
 #[derive(Debug)]
 pub(crate) enum GateDecision {
-    /// Polls the function again: an operation goes on.
+    /// Poll the function again, because an operation continues.
     Progress,
-    /// Records these errors, then polls the function again.
+    /// Record these errors, then poll the function again.
     Flush(Vec<FailedOperation>),
-    /// Waits until something wakes the function.
+    /// Wait until something wakes the function.
     Idle,
-    /// Looks again later: the function may not be quiet.
+    /// Call [`ReplayGate::settle`] again later, because the function may not be quiet.
     Unsure,
 }
 
 impl ReplayGate {
-    /// Makes the gate of the attempt of `node`. If `is_checking`, the function is only checked against its records.
+    /// Creates the gate of the attempt of `node`. If `is_checking` is set, the gate only checks the function against its records.
     pub(crate) fn new(node: &NodeContext, is_checking: bool) -> Self {
         let recorded = RecordedEntries::read(node);
         let skips_undo = node.is_cleaning_up();
@@ -70,7 +70,7 @@ impl ReplayGate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the attempt with this error; the first one counts.
+    /// Ends the attempt with this error, unless another error already ends it.
     pub(crate) fn abort(&self, error: impl Into<NodeError>) {
         let mut state = self.state();
         if state.abort.is_none() {
@@ -78,22 +78,22 @@ impl ReplayGate {
         }
     }
 
-    /// Tells whether the replay only checks the function against the records.
+    /// Returns whether the replay only checks the function against the records.
     pub(crate) fn is_checking(&self) -> bool {
         self.state().mode == GateMode::Check
     }
 
-    /// Tells whether the function has asked for everything that is recorded.
+    /// Returns whether the function has requested every recorded operation.
     pub(crate) fn is_replayed(&self) -> bool {
         self.state().recorded.unclaimed == 0
     }
 
-    /// Begins nothing more, and ends the attempt when no step is at work: the run was cancelled.
+    /// Starts no further operation, because the run was cancelled. The attempt ends when no step is running.
     pub(crate) fn wind_down(&self) {
         self.state().mode = GateMode::WindDown;
     }
 
-    /// Waits until the replay for a cancelled run has come to the end of the records.
+    /// Waits until the replay of a cancelled run has reached the end of the records.
     pub(crate) async fn rewound(&self) {
         poll_fn(|context| {
             let mut state = self.state();
@@ -106,10 +106,10 @@ impl ReplayGate {
         .await;
     }
 
-    /// Lets compensations begin after a replay for a cancelled run.
+    /// Permits compensations, after the replay of a cancelled run.
     pub(crate) fn begin_undo(&self) {
         let mut state = self.state();
-        // A timer that ended since the last try of the cleanup may have added a compensation, so recorded ones need not come first.
+        // A timer that ended since the last try of the cleanup may have added a compensation, so recorded compensations need not come first.
         state.mode = GateMode::Work;
     }
 
@@ -117,7 +117,7 @@ impl ReplayGate {
         self.state().abort.take()
     }
 
-    /// Ends the attempt: the next pass has this input. The first one counts.
+    /// Ends the attempt, and sets the input of the next pass. Only the first call has an effect.
     pub(crate) fn continue_with(&self, input: serde_json::Value) {
         self.state().continuation.get_or_insert(input);
     }
@@ -164,7 +164,7 @@ impl ReplayGate {
         state.last_id
     }
 
-    /// Gives back the last key that [`next_key`](Self::next_key) returned for a name.
+    /// Makes the last key that [`next_key`](Self::next_key) returned for a name available again.
     pub(crate) fn give_back(&self, key: &str) {
         let slug = key.split_once('.').map_or(key, |(slug, _)| slug);
         let mut state = self.state();
@@ -176,7 +176,7 @@ impl ReplayGate {
         }
     }
 
-    /// Declares that the function may stop asking for the recorded operations of this name.
+    /// Declares that the function may omit the recorded operations of this name.
     pub(crate) fn retire(&self, name: &str) {
         if let Some(slug) = slug(name) {
             self.state().recorded.retire(&slug);
@@ -218,12 +218,12 @@ impl ReplayGate {
         operation.is_released
     }
 
-    /// Tells whether the code has the patch of the operation, if that is decided and not recorded.
+    /// Returns whether the code has the patch. Returns `None` if this is not decided yet, or is recorded.
     pub(crate) fn patch(&self, id: u64) -> Option<bool> {
         self.state().operations.get(&id).and_then(|operation| operation.patch)
     }
 
-    /// Says whether the operation is doing the work of a step.
+    /// Sets whether the operation currently executes the work of a step.
     pub(crate) fn set_working(&self, id: u64, is_working: bool) {
         let mut state = self.state();
         let Some(operation) = state.operations.get_mut(&id) else { return };
@@ -232,12 +232,12 @@ impl ReplayGate {
         }
     }
 
-    /// Forgets an operation that ended or was dropped.
+    /// Removes an operation that ended or was dropped.
     pub(crate) fn end(&self, id: u64) {
         self.state().end(id);
     }
 
-    /// Says what the runner does next; `is_confirmed` if the function is quiet for sure.
+    /// Returns the next action of the runner. `is_confirmed` says that the function is certainly quiet.
     pub(crate) fn settle(&self, is_confirmed: bool) -> GateDecision {
         let mut state = self.state();
         match state.flush {
@@ -282,7 +282,7 @@ impl ReplayGate {
         }
         if is_replayed {
             if state.mode == GateMode::Check && state.waiting.has_new() {
-                // What follows is not recorded, so the check is over.
+                // The next operations are not recorded, so the check ends.
                 state.abort = Some(NodeError::new(ReplayEnd).fatal());
                 return GateDecision::Progress;
             }
@@ -315,8 +315,8 @@ impl ReplayGate {
         GateDecision::Progress
     }
 
-    /// Says that the function ended. Returns false, and aborts, if it did not ask for every recorded operation with an effect. Recorded
-    /// compensations are asked for later, if the function failed.
+    /// Checks the end of the function. If the function did not request every recorded operation with an effect, aborts the attempt and returns false.
+    /// If the function failed, `skip` excludes recorded compensations, which are requested later.
     pub(crate) fn check_end(&self, skip: Option<OperationKind>) -> bool {
         let mut state = self.state();
         let change = match state.recorded.first_unclaimed(skip) {
@@ -327,8 +327,8 @@ impl ReplayGate {
         false
     }
 
-    /// Says that the function has seen an error that no record holds. The error is recorded before anything else of the function. If the driver
-    /// may end another operation meanwhile, or an earlier error waits for its record, it is recorded before this returns.
+    /// Registers an error that the function sees and no record contains. The error is recorded before the next operation of the function. If the
+    /// driver may end another operation first, or an earlier error waits for its record, this call returns only after the error is recorded.
     pub(crate) async fn note_failure(&self, key: &str, kind: OperationKind, error: &FlowError) {
         let wait = {
             let mut state = self.state();
@@ -347,7 +347,7 @@ impl ReplayGate {
         }
     }
 
-    /// Says that an error is recorded: the function sees it before the driver ends another operation.
+    /// Marks an error as recorded. The function then sees the error before the driver ends another operation.
     pub(crate) fn end_failure(&self, number: u64) {
         let mut state = self.state();
         let Some(failure) = state.waiting_failures.get_mut(&number) else { return };
@@ -371,7 +371,7 @@ impl ReplayGate {
         .await;
     }
 
-    /// Says that these errors are recorded.
+    /// Marks the errors of the last flush as recorded.
     pub(crate) fn end_flush(&self) {
         let mut state = self.state();
         state.flush = match state.waiting_failures.values().all(|failure| failure.is_recorded) {
@@ -382,7 +382,7 @@ impl ReplayGate {
     }
 }
 
-/// Waits until an error is recorded, after the errors before it.
+/// Waits until an error is recorded. Errors are recorded in the order in which the function saw them.
 struct FailureWait<'a> {
     gate: &'a ReplayGate,
     number: u64,
@@ -416,11 +416,11 @@ fn changed(change: CodeChange) -> NodeError {
     NodeError::new(change).fatal()
 }
 
-/// The end of the records in a check.
+/// The error that ends a check at the end of the records.
 #[derive(Debug)]
 pub(crate) struct ReplayEnd;
 
-/// Its text.
+/// The text of [`ReplayEnd`].
 pub(crate) const REPLAY_END: &str = "the records end here, and nothing more is checked";
 
 impl std::fmt::Display for ReplayEnd {

@@ -1,4 +1,4 @@
-//! The operations at the gate, indexed by what the gate does with them.
+//! The state of the gate: the operations that wait at it and those that it has released.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::panic::Location;
@@ -13,24 +13,24 @@ use crate::recorded::RecordedEntries;
 #[derive(Debug, Default)]
 pub(crate) struct GateState {
     pub(crate) recorded: RecordedEntries,
-    /// By name: the kind of its operations, and how many there are.
+    /// The kind and the number of the operations of each name.
     pub(crate) numbers: HashMap<String, (OperationKind, u32)>,
     pub(crate) last_id: u64,
     pub(crate) operations: BTreeMap<u64, GateOperation>,
     pub(crate) waiting: WaitingOperations,
-    /// The waiting operations that ended while others were open, by their position.
+    /// The waiting operations with a recorded position in the order of ended operations, by this position.
     pub(crate) by_place: BTreeMap<usize, u64>,
-    /// The operation that ends next.
+    /// The released operation that must end before any other.
     pub(crate) granted: Option<u64>,
-    /// How many released operations end by themselves.
+    /// The number of released operations that end without an event from outside.
     pub(crate) busy: usize,
-    /// How many released operations are neither waiting here nor doing the work of a step.
+    /// The number of released operations that wait for the driver, and do not execute the work of a step.
     pub(crate) in_core: usize,
-    /// The errors that the function has seen or waits for, and no record holds.
+    /// The errors that the function has seen or waits for, and that are not recorded yet.
     pub(crate) unrecorded: Vec<FailedOperation>,
     pub(crate) last_failure: u64,
-    /// The errors that the function sees when they are recorded, by their numbers. One leaves when the function has seen it, so that a later
-    /// error does not overtake it in the same poll.
+    /// The errors that the function sees after they are recorded, by number. An error is removed when the function has seen it, so that a later error
+    /// does not overtake it in the same poll.
     pub(crate) waiting_failures: BTreeMap<u64, WaitingFailure>,
     pub(crate) flush: FlushState,
     pub(crate) flush_waiters: Vec<Waker>,
@@ -38,9 +38,9 @@ pub(crate) struct GateState {
     /// The input of the next pass.
     pub(crate) continuation: Option<serde_json::Value>,
     pub(crate) mode: GateMode,
-    /// How many released operations are work of the function: steps, values and compensations.
+    /// The number of released operations that the function itself executes: steps, values and compensations.
     pub(crate) working: usize,
-    /// Whether compensations follow the replay, so recorded ones do not count for it.
+    /// Whether compensations run after the replay, so that the replay does not wait for requests of recorded compensations.
     pub(crate) skips_undo: bool,
     /// Whether a replay in [`GateMode::Rewind`] has ended.
     pub(crate) is_rewound: bool,
@@ -52,23 +52,23 @@ pub(crate) struct GateState {
 pub(crate) enum GateMode {
     #[default]
     Work,
-    /// Nothing goes on without a record.
+    /// No operation continues without a record.
     Check,
-    /// The run was cancelled before the attempt: the function replays its records, and does nothing more.
+    /// The run was cancelled before the attempt: the function replays its records, and starts no further operation.
     Rewind,
-    /// The run was cancelled during the attempt: steps at work end, and nothing begins.
+    /// The run was cancelled during the attempt: running steps end, and no operation starts.
     WindDown,
 }
 
-/// The operations that wait at the gate, by what the gate does with them. A function may have thousands of them at once.
+/// The operations that wait at the gate, in sets that the gate searches. A function may have thousands of waiting operations.
 #[derive(Debug, Default)]
 pub(crate) struct WaitingOperations {
     pub(crate) all: BTreeSet<u64>,
     pub(crate) recorded: BTreeSet<u64>,
-    /// The recorded ones that end at once.
+    /// The recorded operations that end at once.
     pub(crate) ended: BTreeSet<u64>,
     pub(crate) safe: BTreeSet<u64>,
-    /// The patches that are not decided.
+    /// The patches without a decision.
     pub(crate) patches: BTreeSet<u64>,
 }
 
@@ -94,13 +94,13 @@ impl WaitingOperations {
         }
     }
 
-    /// Tells whether an operation without a record waits.
+    /// Returns whether an operation without a record waits.
     pub(crate) fn has_new(&self) -> bool {
         self.all.len() > self.recorded.len()
     }
 }
 
-/// An error that is to be recorded.
+/// An error that must be recorded.
 #[derive(Clone, Debug)]
 pub(crate) struct FailedOperation {
     pub(crate) number: u64,
@@ -108,7 +108,7 @@ pub(crate) struct FailedOperation {
     pub(crate) entry: FlowEntry<()>,
 }
 
-/// An error that the function sees when it is recorded.
+/// An error that the function sees after it is recorded.
 #[derive(Debug, Default)]
 pub(crate) struct WaitingFailure {
     pub(crate) is_recorded: bool,
@@ -165,7 +165,7 @@ impl GateState {
         }
     }
 
-    /// Answers whether the code of the run has a patch that it did not record: it has, if nothing recorded is left to be asked for.
+    /// Decides the patches that are not recorded. The code of the run has a patch if the function has requested every recorded operation.
     pub(crate) fn answer_patches(&mut self, is_confirmed: bool) -> Option<GateDecision> {
         if self.waiting.patches.is_empty() {
             return None;
@@ -185,7 +185,7 @@ impl GateState {
         (!has_patch).then_some(GateDecision::Progress)
     }
 
-    /// Releases an operation. The others follow when the function has been polled, so that work begins in the order of the calls.
+    /// Releases one operation. The next one is released after the function was polled, so that work starts in the order of the calls.
     pub(crate) fn release_next(&mut self, id: u64) -> GateDecision {
         let ends = self.operations.get(&id).is_some_and(|operation| {
             match (self.recorded.by_key.get(&operation.key), operation.kind) {
@@ -215,7 +215,7 @@ impl GateState {
         }
     }
 
-    /// Tells whether the function has asked for every recorded operation, or for every one with an effect if it is quiet for sure.
+    /// Returns whether the function has requested every recorded operation. If the function is certainly quiet, only operations with an effect count.
     pub(crate) fn is_replayed(&self, is_confirmed: bool) -> bool {
         let undos = if self.skips_undo { self.recorded.unclaimed_undos } else { 0 };
         match self.recorded.unclaimed - undos {
@@ -224,7 +224,7 @@ impl GateState {
         }
     }
 
-    /// Decides at the end of the records of a cancelled run: operations that ended go on, and then the compensations begin.
+    /// Decides at the end of the records of a cancelled run: ended operations continue, and then the compensations start.
     pub(crate) fn rewind(&mut self, is_confirmed: bool) -> GateDecision {
         if let Some(&first) = self.waiting.ended.first() {
             return self.release_next(first);
@@ -245,7 +245,7 @@ impl GateState {
         GateDecision::Flush(std::mem::take(&mut self.unrecorded))
     }
 
-    /// Forgets an operation that ended or was dropped.
+    /// Removes an operation that ended or was dropped.
     pub(crate) fn end(&mut self, id: u64) {
         let Some(operation) = self.operations.remove(&id) else { return };
         self.waiting.remove(id);

@@ -45,7 +45,7 @@ pub(crate) struct RecordedEntry {
     pub(crate) until: Option<Timestamp>,
     /// Whether a later version of the function may omit the operation, because it has no effect or the function retired its name.
     pub(crate) is_safe: bool,
-    /// Whether the function asked for the operation in this attempt.
+    /// Whether the function requested the operation in this attempt.
     pub(crate) is_claimed: bool,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct RecordedEntries {
     pub(crate) by_key: HashMap<String, RecordedEntry>,
     /// The recorded positions with results that the function has not received in this attempt.
     pub(crate) open_places: BTreeSet<usize>,
-    /// The number of recorded operations that the function has not asked for in this attempt.
+    /// The number of recorded operations that the function has not requested in this attempt.
     pub(crate) unclaimed: usize,
     /// The number of unclaimed operations that have an effect.
     pub(crate) unclaimed_effects: usize,
@@ -135,7 +135,7 @@ impl RecordedEntries {
     }
 
     fn add_step(&mut self, key: &str, part: Option<&str>, text: &Arc<RawValue>, place: Option<usize>) {
-        // A record that is no `FlowEntry` may come from a later version, for example. No operation of the function can ask for such a record.
+        // A record that is no `FlowEntry` may come from a later version, for example. No operation of the function can request such a record.
         let Ok(record) = serde_json::from_str::<FlowEntry<IgnoredAny>>(text.get()) else {
             let entry = self.entry(key, OperationKind::Step);
             (entry.has_result, entry.text) = (true, Some(Arc::clone(text)));
@@ -193,7 +193,7 @@ impl RecordedEntries {
         entry.retry_count = entry.retry_count.max(count);
     }
 
-    /// Records that the function asked for this operation. Returns the recorded operation, if there is one.
+    /// Marks the operation as requested by the function. Returns the recorded operation, if there is one.
     pub(crate) fn claim(&mut self, key: &str) -> Option<RecordedEntry> {
         let entry = self.by_key.get_mut(key)?;
         if !std::mem::replace(&mut entry.is_claimed, true) {
@@ -204,7 +204,7 @@ impl RecordedEntries {
         Some(entry.clone())
     }
 
-    /// Declares that the function may stop asking for the operations of this name.
+    /// Declares that the function may omit the operations of this name.
     pub(crate) fn retire(&mut self, slug: &str) {
         for (key, entry) in &mut self.by_key {
             if slug_of(key) == slug && !entry.is_safe {
@@ -214,7 +214,7 @@ impl RecordedEntries {
         }
     }
 
-    /// Returns the first recorded operation with an effect that the function did not ask for, except operations of the kind `skip`. The order is by
+    /// Returns the first recorded operation with an effect that the function did not request, except operations of the kind `skip`. The order is by
     /// position, then by key.
     pub(crate) fn first_unclaimed(&self, skip: Option<OperationKind>) -> Option<(OperationKind, &str)> {
         let unclaimed = self

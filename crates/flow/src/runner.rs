@@ -16,7 +16,8 @@ use crate::gate::{GateDecision, ReplayGate};
 use crate::gate_state::FailedOperation;
 use crate::saga;
 
-/// How often the function is polled again before it counts as quiet, where nothing recorded fits: a future that yields wakes it a little later.
+/// The number of additional polls before the function counts as quiet, if no recorded operation can continue. A future that yields wakes the function
+/// only a little later.
 const CONFIRMATIONS: u32 = 16;
 
 type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -61,7 +62,7 @@ impl<O: Send + 'static> FlowRunner<O> {
     }
 }
 
-/// Waits for the function and checks that it asked for all recorded operations. If the function failed without a further attempt, or the run was
+/// Waits for the function and checks that it requested all recorded operations. If the function failed without a further attempt, or the run was
 /// cancelled, the compensations of its steps run.
 async fn finish<O>(
     cx: FlowContext,

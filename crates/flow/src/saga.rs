@@ -11,7 +11,7 @@ use crate::entry::OperationKind;
 use crate::error::{FlowError, FlowFailure};
 use crate::step::{StepOptions, StepWork, run_step};
 
-/// What undoes a step.
+/// A registered compensation, which undoes a step.
 pub(crate) struct PendingUndo {
     name: String,
     location: &'static Location<'static>,
@@ -25,7 +25,7 @@ impl fmt::Debug for PendingUndo {
     }
 }
 
-/// How often a compensation is tried unless its policy is set: a failed one leaves something to do by hand.
+/// The default number of tries of a compensation. It is higher than for a step, because a person must repair the effect of a failed compensation.
 const ATTEMPTS: u32 = 10;
 
 impl FlowContext {
@@ -116,7 +116,7 @@ impl FlowContext {
     }
 }
 
-/// Adds the compensations that failed to the error of the flow, if it failed.
+/// Returns an error that names the failed compensations, after the error of the flow if the flow failed.
 pub(crate) fn not_undone(error: Option<&FlowError>, failed: &[String]) -> FlowError {
     let failed = failed.join("; ");
     let Some(error) = error else { return FlowError::fatal(failed) };

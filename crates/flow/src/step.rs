@@ -331,7 +331,7 @@ impl FlowContext {
         if let Some(error) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
             return Err(error);
         }
-        // A result that cannot be recorded is a failure of the step; anything else stops the run.
+        // A result that cannot be recorded is a failure of the step. Any other error stops the run.
         let is_result = error
             .source()
             .downcast_ref::<Error>()

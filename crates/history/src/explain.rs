@@ -99,7 +99,8 @@ impl fmt::Debug for ReasonCache {
 ///
 /// # Errors
 ///
-/// Returns the errors of the store, and the errors of replaying the run itself. An unreadable child is reported as a reason and not as an error.
+/// Returns the errors of the store, and an error if the log of the run is unreadable. An unreadable child is reported as a reason and not as an
+/// error.
 pub async fn explain(
     store: &dyn CheckpointStore,
     head: &RunHead,

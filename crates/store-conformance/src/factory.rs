@@ -64,7 +64,7 @@ pub trait Space: Send + Sync + 'static {
         None
     }
 
-    /// Returns whether the few properties with by far the most calls use a short form, with a fifth of the calls.
+    /// Returns whether the longest properties run in a short form, with a fifth of their calls to the store.
     ///
     /// Return true for a server that answers slowly, if another suite runs the same store with the long form. These properties test the store's own
     /// code, whatever the server is.

@@ -4,11 +4,11 @@ use std::sync::{Arc, Weak};
 
 use crate::error::FsStoreError;
 
-/// Belongs to the future that the caller polls, and is dropped with it.
+/// A guard inside the future that the caller polls. It is dropped with the future.
 #[derive(Debug)]
 pub(crate) struct CallerGuard(Arc<()>);
 
-/// Tells the thread of an operation whether the caller of the operation still waits.
+/// Shows the thread of an operation whether the caller of the operation still waits.
 ///
 /// A blocking thread finishes its work even after the caller drops the future. An operation that could damage later changes of other callers runs
 /// only if its caller still waits.

@@ -12,7 +12,7 @@ use crate::inner::FsInner;
 use crate::layout::VERSION;
 use crate::lock::{FileLock, FileLockMode};
 
-/// The maximum number of bytes to read of a marker. It is longer than any marker, and limits the read of a wrong file.
+/// The maximum number of bytes to read from a marker. It is more than the length of any marker, and limits the read of a wrong file.
 const MARKER: usize = 4_096;
 
 #[derive(Serialize)]

@@ -245,7 +245,7 @@ mod tests {
         }
     }
 
-    /// The server's text arrived after this process polled, but before this process's own text. Subscribers get it first.
+    /// A notice of the server arrived after the last poll, but before a notice of this process. Subscribers get the notice of the server first.
     #[tokio::test]
     async fn earlier_remote_notices_precede_local_ones() {
         let mut looks = 0;

@@ -108,7 +108,7 @@ pub(crate) struct StreamFeed {
     name: String,
 }
 
-/// Where a feed starts.
+/// The start position of a feed.
 pub(crate) enum FeedStart {
     /// At this message.
     Message(u64),

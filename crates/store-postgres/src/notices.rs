@@ -28,7 +28,7 @@ const GATHER: Duration = Duration::from_millis(20);
 const RETRY: [Duration; 4] =
     [Duration::from_millis(100), Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(5)];
 
-/// How long the listener may hear nothing before it checks the server.
+/// The longest time without a notice before the listener checks the server.
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// The maximum size of one notice in bytes. The server accepts 7,999.

@@ -111,7 +111,8 @@ impl Statements {
 /// A part that must follow another part has a `gate` that counts the rows of the other part. The server evaluates the gate before it matches the
 /// rows, so the second evaluation does not include it.
 ///
-/// The table names come early in the text: the server shows the beginning of active statements, by which an operator identifies them.
+/// The table names come early in the text: the server shows only the beginning of an active statement, and operators recognize a statement by its
+/// tables.
 fn statement(grows: bool, starts: bool, waits: LockMode) -> String {
     let mut sql = String::from("WITH ");
     let mut parameter = 0;

@@ -46,7 +46,7 @@ mod tests {
 
     use super::*;
 
-    /// The first of three tasks waits for the last. With two at a time, that only ends if the third task starts when the second ends.
+    /// The first of three tasks waits for the last. With two tasks at a time, this wait ends only if the third task starts when the second ends.
     #[test]
     fn one_that_is_slow_holds_nobody_up() {
         let (tell, told) = oneshot::channel();

@@ -41,7 +41,7 @@ struct Window {
 struct Windows<'a> {
     inner: &'a S3Inner,
     trees: &'a [Tree],
-    /// The time of creation at which the next range begins. A range goes on to older runs.
+    /// The time of creation at which the next range begins. A range continues to older runs.
     from: Option<Timestamp>,
     /// The time of creation at which the reading ends. Older runs are not needed.
     until: Option<Timestamp>,

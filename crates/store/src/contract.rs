@@ -287,7 +287,7 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
 
     /// Prepares the storage: creates folders or tables, or probes the server.
     ///
-    /// The call is idempotent. Many processes may make it at the same time.
+    /// The call is idempotent. Many processes may call it at the same time.
     ///
     /// # Errors
     ///

@@ -31,14 +31,14 @@ use crate::orders::Replica;
 const USAGE: &str = "\
 usage: orders [OPTION VALUE]...
 
-  --name NAME        what the replica is called (default: replica)
-  --listen ADDRESS   where it listens (default: 127.0.0.1:0, any free port)
-  --keys FILE        who may ask, a `NAME KEY` a line; without it, it listens only where this machine alone can reach it
-  --store URL        where orders are kept, for all replicas (default: file:.ferrata-orders)
-  --payments FOLDER  where payments are kept, for all replicas (default: .ferrata-payments)
-  --heartbeat MS     for how long a replica that was killed counts as alive (default: 5000)
-  --pace MS          how long each piece of work takes (default: 1000)
-  --grace MS         how long work may go on at the end (default: 3000)";
+  --name NAME        the name of the replica (default: replica)
+  --listen ADDRESS   the address of the listener (default: 127.0.0.1:0, any free port)
+  --keys FILE        the callers, one `NAME KEY` per line; without it, the listener accepts only addresses of this machine
+  --store URL        the store of the orders, the same for all replicas (default: file:.ferrata-orders)
+  --payments FOLDER  the folder of the payments, the same for all replicas (default: .ferrata-payments)
+  --heartbeat MS     the time for which a killed replica counts as alive (default: 5000)
+  --pace MS          the duration of each piece of work (default: 1000)
+  --grace MS         the time for running nodes to end at a shutdown (default: 3000)";
 
 struct Args {
     name: String,

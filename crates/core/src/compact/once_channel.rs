@@ -1,7 +1,7 @@
 //! A channel that sends one value once to all receivers. A run uses it for its outcome and for its stop signal.
 //!
 //! The channel exists for the benchmark row `memory/peak`. Each run has two such channels of 56 bytes each, and thousands of runs may be active. A
-//! tokio `watch` channel has 352 bytes. With two `watch` channels for each run, the row would exceed its limit.
+//! tokio `watch` channel has 352 bytes. With two `watch` channels for each run, this row of the report would exceed its goal.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -30,7 +30,7 @@ use crate::state::{Draft, IntoUpdate, State};
 ///
 /// A node name has 1 to 128 of the characters `A-Z a-z 0-9 . _ : -`, and does not start with a dot.
 #[must_use = "a graph is made by `build`"]
-// Large: the API that declares a graph; its methods stand in files by topic.
+// Large: the API that declares a graph; its methods are in files by topic.
 pub struct GraphBuilder<S: State> {
     pub(super) outline: GraphOutline,
     /// The functions of the nodes, by node index.

@@ -218,7 +218,7 @@ pub(super) fn read<T: DeserializeOwned>(text: &RawValue, what: &str) -> Result<T
 
 /// The context of a node. It describes the run, the visit and the inputs, and its methods send requests to the runtime. Cheap to clone.
 #[derive(Clone)]
-// Large: the API of a node; each method stands in the file of its feature.
+// Large: the API of a node; each method is in the file of its feature.
 pub struct NodeContext {
     pub(super) scope: Arc<NodeScope>,
     /// Whether this is the context of a group of children.

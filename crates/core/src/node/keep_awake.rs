@@ -25,7 +25,7 @@ impl NodeContext {
     /// # fn tell(cx: &NodeContext, signal: tokio::sync::oneshot::Sender<()>) {
     /// let awake = cx.keep_awake();
     /// let _ = signal.send(());
-    /// // Kept until the node has taken the signal in.
+    /// // Keep the guard until the node has handled the signal.
     /// # drop(awake);
     /// # }
     /// ```

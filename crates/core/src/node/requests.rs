@@ -328,7 +328,7 @@ impl ReplyReader<'_> {
 
 impl Drop for ReplyReader<'_> {
     fn drop(&mut self) {
-        // An abandoned reply is not work.
+        // A reply that the node no longer reads does not count as work.
         self.answer.close();
         if self.answer.try_recv().is_ok() {
             self.scope.read_one();

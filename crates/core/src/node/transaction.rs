@@ -40,7 +40,7 @@ impl Drop for TransactionLease {
 
 /// A transaction that a node has passed to the driver. It commits together with the node's record.
 pub(crate) struct HandedIn {
-    // The order matters: a dropped transaction must roll back before the turn ends.
+    // The order matters: a dropped transaction must roll back before the lease ends.
     pub(crate) transaction: AnyTransaction,
     pub(crate) lease: TransactionLease,
 }
@@ -128,7 +128,7 @@ impl Drop for OpenGuard {
 /// commit, the node passes the transaction to [`Draft::commit_with`](crate::state::Draft::commit_with) or
 /// [`Update::commit_with`](crate::state::Update::commit_with) and returns the result. If the transaction is dropped, it is rolled back.
 pub struct Transaction<D: Database> {
-    // The order matters: the transaction must roll back before the turn ends.
+    // The order matters: the transaction must roll back before the lease ends.
     inner: Box<D::Transaction>,
     open: OpenGuard,
     lease: TransactionLease,

@@ -27,7 +27,7 @@ use crate::store::RunHead;
 /// The interval of polls for a run that another process drives.
 const WATCH: Duration = Duration::from_millis(200);
 
-/// The part of the waiting time by which the end of an idle run may be noticed late: one over this number. The poll interval also limits the delay.
+/// A handle that waits for an idle run polls at intervals of the time waited so far, divided by this number. The poll interval also limits the delay.
 const PATIENT: u32 = 8;
 
 /// The longest interval of polls for a run that waits in line in this process. There may be thousands of such runs, and the line usually notifies the
@@ -175,7 +175,7 @@ impl<S: State> RunHandle<S> {
                     outcome = self.watch(IdleTolerance::Any) => return outcome,
                 };
                 match taken {
-                    // The room went to a new run under the same id.
+                    // The permit went to a new run with the same id.
                     Some(Ok(handle)) if !self.is_of_same_start(&handle) => Err(self.replaced_error()),
                     Some(Ok(handle)) => match &handle.link {
                         OutcomeSource::Here(ended) => handle.wait_here(ended, &self.has_told).await,
@@ -247,13 +247,13 @@ impl<S: State> RunHandle<S> {
                 Ok(Outcome::Cancelled { reason, .. }) => {
                     return refuse(format!("the run was cancelled: {reason}"));
                 }
-                // A run may be idle for months: poll less often the longer it lasts.
+                // A run may be idle for months: poll less often the longer the run is idle.
                 Ok(_) => {
                     let rested = clock.monotonic().saturating_sub(begun);
                     let rarest = self.shared.limits.poll.max(WATCH);
                     clock.sleep((rested / PATIENT).clamp(WATCH, rarest)).await;
                 }
-                // It is active in another process.
+                // The run is active in another process.
                 Err(error) if error.kind() == ErrorKind::Fenced => {}
                 Err(error) => return Err(error),
             }
@@ -264,7 +264,7 @@ impl<S: State> RunHandle<S> {
     /// Follows a run that another process drives.
     async fn watch(&self, rest: IdleTolerance) -> Result<Outcome<S>> {
         let clock = &self.shared.clock;
-        // The time since which it has had no driver, and its last record then.
+        // The time since which the run has had no driver, and its last record at that time.
         let mut left = None;
         let mut pause = WATCH;
         loop {
@@ -280,7 +280,7 @@ impl<S: State> RunHandle<S> {
                 self.shared.admission.remove_waiting(&self.run, &head.facts);
                 return Ok(outcome);
             }
-            // A run in line here gets room in time. Lines of other processes are unknown.
+            // A run in the line of this process gets a permit later. The lines of other processes are unknown.
             let is_in_line = self.shared.admission.is_waiting(&self.run);
             let is_ours = is_in_line || self.shared.driver(&self.run).is_some();
             let is_left = !(head.owner_alive || is_ours);
@@ -337,7 +337,7 @@ impl<S: State> RunHandle<S> {
         if self.start_id.is_some_and(|start_id| start_id != machine.start_id()) {
             return Err(self.replaced_error());
         }
-        // It may have continued since.
+        // The run may have continued after the read of its head.
         let rests = machine.status() != RunStatus::InProgress || machine.wake().is_some();
         Ok(rests.then(|| Outcome::of(machine, &loaded.state)))
     }

@@ -147,7 +147,7 @@ impl Runtime {
     }
 
     /// Returns the [`checkpoint`](Self::checkpoint), and the run's graph as the log describes it, with all nodes and also the edges that did not
-    /// fire. Both come from one read of the log. The checkpoint knows the channels that were declared secret up to the position.
+    /// fire. Both come from one read of the log. The checkpoint lists the channels that were declared secret up to the position.
     ///
     /// # Errors
     ///
@@ -309,7 +309,7 @@ impl Runtime {
     /// - [`ErrorKind::GraphChanged`]: the graph lacks a node that was unfinished at that position.
     /// - [`ErrorKind::Invalid`]: an edit does not fit the state, or the run has nothing left to do at that position.
     ///
-    /// In none of these cases is anything written.
+    /// In all these cases the call writes nothing.
     ///
     /// # Examples
     ///

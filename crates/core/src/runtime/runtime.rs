@@ -32,7 +32,7 @@ use crate::kernel::inner::RuntimeInner;
 /// # }
 /// ```
 #[derive(Clone)]
-// Large: the API of a runtime; each method stands in the file of its feature.
+// Large: the API of a runtime; each method is in the file of its feature.
 pub struct Runtime {
     shared: Arc<RuntimeInner>,
 }

@@ -6,7 +6,7 @@
 pub(crate) struct ForeignAttribute {
     /// The name of the attribute. A name that ends in a dot stands for all names with this prefix.
     name: &'static str,
-    /// What the author of the pipeline should write instead.
+    /// The replacement that the author of the pipeline should write.
     pub(crate) remedy: &'static str,
 }
 

@@ -116,7 +116,7 @@ pub(super) enum NextStep {
     Begin { first: String },
     /// No edge begins at the node, so the run, or its branch, ends here.
     End,
-    /// The condition of no edge holds, so the run or the branch fails.
+    /// No edge has a condition that holds, so the run or the branch fails.
     Stuck,
     /// The run fails.
     Fail,
@@ -181,7 +181,7 @@ pub(super) struct RouteInput {
     pub(super) edge: Option<usize>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) why: Option<String>,
-    /// Whether the condition of no edge of the node holds. Then the node's failure ends the branch here.
+    /// Whether none of the edges of the node has a condition that holds. Then the node's failure ends the branch here.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) stuck: bool,
     /// Whether the branch was abandoned, so that it ends here.

@@ -67,7 +67,7 @@ pub(super) async fn show(call: ApiCall, Path(name): Path<(String, String)>) -> R
     Ok(Json(answer))
 }
 
-/// The part of the ended activations that an answer shows, because a run may have more than one answer can contain.
+/// The part of the ended activations that one answer contains. A run may have too many activations for one answer.
 #[derive(Debug, Default)]
 struct HistoryPart {
     /// The part ends before this index.

@@ -176,8 +176,8 @@ impl<S: State> GraphBuilder<S> {
     }
 
     /// Requires a cleanup of the node. If the run is cancelled, each unfinished activation of the node that has begun runs once more before the run
-    /// ends. In this cleanup, [`is_cleaning_up`](crate::node::NodeContext::is_cleaning_up) returns true. The node finds the results of its recorded
-    /// steps there, and can undo them.
+    /// ends. In this cleanup, [`is_cleaning_up`](crate::node::NodeContext::is_cleaning_up) returns true. The cleanup can read the results of the
+    /// recorded steps, and undo them.
     ///
     /// When a run is cancelled, the runtime waits for running attempts during the grace period, drops the attempts that still run, and starts the
     /// cleanup. The cleanup runs in this process or in another process that serves the workflow. The cleanup has no time limit, follows the retry

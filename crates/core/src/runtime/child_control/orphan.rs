@@ -67,8 +67,8 @@ async fn check_parent(shared: &Arc<RuntimeInner>, run: &RunKey, link: &ParentLin
     cancel_orphan(shared, run, link, is_there).await
 }
 
-/// Cancels a run if its parent no longer waits for it. The caller says whether the run existed before the parent's log was loaded. If it did, the
-/// parent's log contains or contained the run. If it did not, the next owner of the parent may have started it after the read.
+/// Cancels a run if its parent no longer waits for it. The caller says whether the run existed before the parent's log was loaded. If the run
+/// existed, the parent's log contains or contained the run. If not, the next owner of the parent may have started the run after the read.
 async fn cancel_orphan(
     shared: &Arc<RuntimeInner>,
     run: &RunKey,

@@ -26,7 +26,7 @@ pub(crate) enum ConflictPolicy {
     Never,
 }
 
-/// Where the records are that cannot be created again after a conflict.
+/// The location of the records that cannot be created again after a conflict.
 #[derive(Clone, Copy, Debug, Default)]
 struct UndecidableRecords {
     queued: bool,
