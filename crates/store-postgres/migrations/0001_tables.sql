@@ -83,7 +83,7 @@ ALTER TABLE {records} ALTER COLUMN body SET STORAGE EXTERNAL;
 -- Rows of no run, so that the table is never small. For a small table, the server plans a scan of the whole table, and uses this plan for some time
 -- after the table has grown.
 INSERT INTO {records} (run, seq, at, id, epoch, crc, format, kind, status, base, body)
-    SELECT -1, n, 0, '00000000-0000-0000-0000-000000000000', 0, 0, 0, 's', 'x', false, convert_to(repeat('filler ', 270), 'UTF8')
+    SELECT -1, -n, 0, '00000000-0000-0000-0000-000000000000', 0, 0, 0, 's', 'x', false, convert_to(repeat('filler ', 270), 'UTF8')
     FROM generate_series(1, 128) n
     ON CONFLICT DO NOTHING;
 
