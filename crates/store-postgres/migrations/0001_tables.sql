@@ -7,17 +7,21 @@ CREATE TABLE IF NOT EXISTS {migrations} (
 );
 INSERT INTO {migrations} (version, name) VALUES (1, 'tables') ON CONFLICT DO NOTHING;
 
--- What listings look for, a row for each run.
+-- A row for each run: its name, its facts, and what listings look for. A step leaves the row alone.
+-- `seq` and `id` are of the record that changed the row last. The log must have that record.
 CREATE TABLE IF NOT EXISTS {runs} (
     key           bigint GENERATED ALWAYS AS IDENTITY,
+    seq           bigint   NOT NULL,
+    first_seq     bigint   NOT NULL DEFAULT 0,
     wake_at       bigint,
     created       bigint   NOT NULL,
     parent_seq    bigint,
+    id            uuid     NOT NULL,
     owner         uuid,
-    status        "char"   NOT NULL,
     graph         uuid     NOT NULL,
     input         uuid     NOT NULL,
     parent_id     uuid,
+    status        "char"   NOT NULL,
     tenant        text COLLATE "C" NOT NULL,
     run           text COLLATE "C" NOT NULL,
     workflow      text COLLATE "C" NOT NULL,
@@ -27,7 +31,8 @@ CREATE TABLE IF NOT EXISTS {runs} (
     user_name     text COLLATE "C",
     labels        jsonb,
     CONSTRAINT {prefix}runs_pkey PRIMARY KEY (key),
-    CONSTRAINT {prefix}runs_name UNIQUE (tenant, run)
+    -- It begins with the run's name, because many runs have the same tenant.
+    CONSTRAINT {prefix}runs_name UNIQUE (run, tenant)
 );
 
 CREATE INDEX IF NOT EXISTS {prefix}runs_by_created ON {runs} (created, tenant, run);
@@ -50,26 +55,8 @@ CREATE INDEX IF NOT EXISTS {prefix}runs_of_nobody ON {runs} (created, tenant, ru
 CREATE INDEX IF NOT EXISTS {prefix}runs_to_wake ON {runs} (wake_at)
     WHERE wake_at IS NOT NULL;
 
--- The head of each run. Each append moves it, so its row is narrow, has one index and free space in its page for an update in place.
--- The key begins with the run's name, because many runs have the same tenant.
-CREATE TABLE IF NOT EXISTS {heads} (
-    key       bigint   NOT NULL,
-    seq       bigint   NOT NULL,
-    first_seq bigint   NOT NULL DEFAULT 0,
-    at        bigint   NOT NULL,
-    wake_at   bigint,
-    id        uuid     NOT NULL,
-    owner     uuid,
-    epoch     integer  NOT NULL,
-    format    smallint NOT NULL,
-    kind      "char"   NOT NULL,
-    status    "char"   NOT NULL,
-    tenant    text COLLATE "C" NOT NULL,
-    run       text COLLATE "C" NOT NULL,
-    CONSTRAINT {prefix}heads_pkey PRIMARY KEY (run, tenant)
-) WITH (fillfactor = 60);
-
--- The log of each run. Columns of eight bytes stand first, so that no byte is lost to padding.
+-- The log of each run. The last record is the run's head: the primary key lets one writer append after it.
+-- Columns of eight bytes stand first, so that no byte is lost to padding.
 CREATE TABLE IF NOT EXISTS {records} (
     run     bigint   NOT NULL,
     seq     bigint   NOT NULL,
@@ -93,6 +80,12 @@ CREATE TABLE IF NOT EXISTS {records} (
 CREATE INDEX IF NOT EXISTS {prefix}records_bases ON {records} (run, seq) WHERE base;
 -- Bodies too long for a page are kept out of line and not compressed: the library does that itself, if it is to be done.
 ALTER TABLE {records} ALTER COLUMN body SET STORAGE EXTERNAL;
+-- Rows of no run, so that the table is never small. For a small table, the server plans a scan of the whole table, and uses this plan for some time
+-- after the table has grown.
+INSERT INTO {records} (run, seq, at, id, epoch, crc, format, kind, status, base, body)
+    SELECT -1, -n, 0, '00000000-0000-0000-0000-000000000000', 0, 0, 0, 's', 'x', false, convert_to(repeat('filler ', 270), 'UTF8')
+    FROM generate_series(1, 128) n
+    ON CONFLICT DO NOTHING;
 
 -- Until when, by this server's clock, each executor counts as alive.
 CREATE TABLE IF NOT EXISTS {heartbeats} (
@@ -134,8 +127,9 @@ SELECT r.tenant, r.run,
     r.owner,
     coalesce(h.until > floor(extract(epoch FROM statement_timestamp()) * 1000), false) AS owner_alive,
     d.epoch::bigint & 4294967295 AS epoch,
-    d.first_seq, d.seq, d.id, r.parent_tenant, r.parent_run, r.parent_seq, r.key
-FROM {runs} r JOIN {heads} d ON d.run = r.run AND d.tenant = r.tenant LEFT JOIN {heartbeats} h ON h.executor = r.owner;
+    r.first_seq, d.seq, d.id, r.parent_tenant, r.parent_run, r.parent_seq, r.key
+FROM {runs} r CROSS JOIN LATERAL (SELECT c.seq, c.id, c.at, c.epoch FROM {records} c WHERE c.run = r.key ORDER BY c.seq DESC LIMIT 1) d
+    LEFT JOIN {heartbeats} h ON h.executor = r.owner;
 
 CREATE OR REPLACE VIEW {record_list} AS
 SELECT r.tenant, r.run, c.seq,

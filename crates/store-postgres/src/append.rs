@@ -1,6 +1,7 @@
 //! Appends. One statement writes a batch in one round trip. A second statement reads the runs of refused entries only.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use ferrata_store::{Error, ErrorKind, HeadRef, Result, RunAppend, RunKey, check_append, refusal};
 use sqlx::postgres::{PgArguments, PgRow};
@@ -11,6 +12,7 @@ use crate::batch::{StatementBatch, check};
 use crate::db::{PostgresDb, Sql};
 use crate::error::{PostgresCallEffect, PostgresStoreError, fault};
 use crate::row_write_mode::RowWriteMode;
+use crate::run_key_cache::RunKeyCache;
 use crate::single::Single;
 use crate::statement::{LockMode, Statements};
 use crate::tail;
@@ -28,6 +30,7 @@ pub(crate) struct AppendStatements {
     pub(crate) statements: Statements,
     pub(crate) single: Single,
     pub(crate) look: Sql,
+    pub(crate) keys: Arc<RunKeyCache>,
 }
 
 /// The route of an append: through the pool, or into a caller's transaction.
@@ -117,14 +120,13 @@ impl AppendStatements {
         places: &[usize],
         results: &mut EntryResults,
     ) {
-        // A single entry waits for one run only, so no lock order can make it safer. In a caller's transaction, a failed attempt would fail the
-        // transaction.
+        // In a caller's transaction, a failed attempt would fail the transaction.
         let is_pooled = matches!(via, AppendRoute::Pool(_));
-        let waits = if is_pooled && places.len() > 1 { LockMode::Briefly } else { LockMode::InOrder };
+        let waits = if is_pooled { LockMode::Briefly } else { LockMode::InOrder };
         let mut sent = self.write_together(via, batch, places, waits, results).await;
         // The results of earlier statements stay valid if a later one fails.
         let mut open = results.open(places);
-        if waits == LockMode::Briefly && sent.as_ref().is_err_and(PostgresStoreError::is_of_a_lock) {
+        if waits == LockMode::Briefly && sent.as_ref().is_err_and(PostgresStoreError::is_of_other_writers) {
             sent = self.write_together(via, batch, &open, LockMode::InOrder, results).await;
             open = results.open(&open);
         }
@@ -153,7 +155,8 @@ impl AppendStatements {
         results: &mut EntryResults,
     ) -> Option<(Query<'static, Postgres, PgArguments>, Vec<usize>)> {
         if let [place] = places
-            && let Some(query) = self.single.bind(&batch[*place], shown)
+            && let append = &batch[*place]
+            && let Some(query) = self.single.bind(append, self.keys.get(&append.run), (waits, shown))
         {
             return Some((query, vec![*place]));
         }
@@ -162,7 +165,8 @@ impl AppendStatements {
         for place in places {
             let append = &batch[*place];
             let Some(last) = append.records.last() else { continue };
-            match columns.push(append, &last.header) {
+            let key = append.expected.and_then(|_| self.keys.get(&append.run));
+            match columns.push(append, key, &last.header) {
                 Ok(()) => sent.push(*place),
                 Err(error) => results.0[*place] = Some(Err(error.with_run(&append.run))),
             }
@@ -182,7 +186,7 @@ impl AppendStatements {
         if again.is_empty() {
             return Ok(());
         }
-        // Their heads are the expected heads. So the reason must be that their runs' rows had to change, although that did not seem so.
+        // Their heads are the expected heads. So their runs' rows had to change, although that did not seem so, or the cache had outdated keys.
         let left = self.write_as(via, batch, &again, (waits, RowWriteMode::Written), results).await?;
         for place in left {
             results.0[place] = Some(Err(tail::changed_back_error(&batch[place].run)));
@@ -202,9 +206,10 @@ impl AppendStatements {
         let mut again = Vec::new();
         let Some((query, sent)) = self.query(batch, places, how, results) else { return Ok(again) };
         let rows = via.write(query).await?;
-        for place in
-            written_entries(&rows, &sent).map_err(|error| fault(&error, PostgresCallEffect::Write))?
-        {
+        let written =
+            written_entries(&rows, &sent).map_err(|error| fault(&error, PostgresCallEffect::Write))?;
+        for (place, key) in written {
+            self.keys.set(&batch[place].run, key);
             let last = batch[place].records.last().map(|record| record.header.head());
             results.0[place] = last.map(Ok);
         }
@@ -218,6 +223,9 @@ impl AppendStatements {
                     Ok(rows) => {
                         let its = |row: &&PgRow| row.try_get::<i32, _>(0).is_ok_and(|of| of == *n);
                         let rows: Vec<_> = rows.iter().filter(its).collect();
+                        if let Some(key) = rows.first().and_then(|row| tail::key(row)) {
+                            self.keys.set(&append.run, key);
+                        }
                         tail::decide(append, &rows)
                     }
                     Err(failed) => Err(unknown_outcome_error(failed, &append.run)),
@@ -259,16 +267,18 @@ fn chunks<'p>(batch: &[RunAppend], places: &'p [usize]) -> Vec<&'p [usize]> {
     chunks
 }
 
-/// Parses the answer: the indexes of the written entries.
-fn written_entries(rows: &[PgRow], sent: &[usize]) -> Result<Vec<usize>, sqlx::Error> {
-    let mut places = Vec::with_capacity(sent.len());
+/// Parses the answer: the indexes of the written entries, and the keys of their runs.
+fn written_entries(rows: &[PgRow], sent: &[usize]) -> Result<Vec<(usize, i64)>, sqlx::Error> {
+    let mut written = Vec::with_capacity(sent.len());
     for row in rows {
-        for n in row.try_get::<Vec<i32>, _>(0)? {
+        let (entries, keys): (Vec<i32>, Vec<i64>) = (row.try_get(0)?, row.try_get(1)?);
+        for (n, key) in entries.into_iter().zip(keys) {
             let place = usize::try_from(n).ok().and_then(|n| sent.get(n)).copied();
-            places.push(place.ok_or_else(|| sqlx::Error::Protocol("an answer to no entry".to_owned()))?);
+            let place = place.ok_or_else(|| sqlx::Error::Protocol("an answer to no entry".to_owned()))?;
+            written.push((place, key));
         }
     }
-    Ok(places)
+    Ok(written)
 }
 
 /// Returns the error for an entry that this attempt did not write, although an earlier attempt with a lost reply may have.

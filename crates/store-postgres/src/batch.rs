@@ -26,6 +26,8 @@ pub(crate) struct StatementBatch<'a> {
 #[derive(Clone, Copy, Debug)]
 struct BatchEntry<'a> {
     n: i32,
+    /// The run's known key.
+    key: Option<i64>,
     append: &'a RunAppend,
     last: &'a RecordHeader,
 }
@@ -60,8 +62,13 @@ impl<'a> StatementBatch<'a> {
     }
 
     /// Adds an entry that passed [`check`]. `last` is the header of its last record.
-    pub(crate) fn push(&mut self, append: &'a RunAppend, last: &'a RecordHeader) -> Result<()> {
-        let entry = BatchEntry { n: self.entries, append, last };
+    pub(crate) fn push(
+        &mut self,
+        append: &'a RunAppend,
+        key: Option<i64>,
+        last: &'a RecordHeader,
+    ) -> Result<()> {
+        let entry = BatchEntry { n: self.entries, key, append, last };
         match (&append.expected, &append.facts) {
             (None, Some(said)) => {
                 self.facts.push(FactColumns::of(said)?);
@@ -83,10 +90,10 @@ impl<'a> StatementBatch<'a> {
         let (grows, starts) = (!self.grows.is_empty(), !self.starts.is_empty());
         let mut query = roomy(statements.of(grows, starts, waits), PARAMETERS, self.bytes);
         if grows {
-            query = expected(heads(query, &self.grows), &self.grows, self.shown);
+            query = expected(entries(query, &self.grows), &self.grows, self.shown);
         }
         if starts {
-            query = facts(heads(query, &self.starts), &self.facts);
+            query = facts(entries(query, &self.starts), &self.facts);
         }
         records(query, &self.records)
     }
@@ -105,12 +112,19 @@ impl<'a> FactColumns<'a> {
     }
 }
 
-/// Binds the columns `ENTRY` and `HEADERS`.
-fn heads(query: Values, entries: &[BatchEntry<'_>]) -> Values {
+/// Binds the columns `ENTRY` and `SHOWN`.
+fn entries(query: Values, entries: &[BatchEntry<'_>]) -> Values {
+    let last = || entries.iter().map(|entry| entry.last);
     let query = bind_each(query, entries.iter().map(|entry| entry.n));
     let query = bind_shared(query, entries.iter().map(|entry| Some(entry.append.run.tenant.as_str())));
-    let query = bind_each(query, entries.iter().map(|entry| entry.append.run.run.as_str()));
-    headers(query, &entries.iter().map(|entry| entry.last))
+    // The statement needs the name of a run only if it has no key.
+    let names = entries.iter().map(|entry| entry.key.is_none().then_some(entry.append.run.run.as_str()));
+    let query = bind_shared(query, names);
+    let query = bind_shared(query, last().map(|header| Some(number(header.seq))));
+    let query = bind_each(query, last().map(|header| *header.id.as_uuid()));
+    let query = bind_shared(query, last().map(|header| Some(code(header.status.letter()))));
+    let query = bind_shared(query, last().map(|header| header.owner.map(|owner| *owner.as_uuid())));
+    bind_shared(query, last().map(|header| header.wake_at.map(|wake| wake.unix_ms())))
 }
 
 /// Binds the columns `HEADERS`.
@@ -130,6 +144,7 @@ fn headers<'h>(query: Values, headers: &(impl Iterator<Item = &'h RecordHeader> 
 /// Binds the columns `EXPECTED`.
 fn expected(query: Values, entries: &[BatchEntry<'_>], shown: RowWriteMode) -> Values {
     let expected = || entries.iter().map(|entry| entry.append.expected);
+    let query = bind_each(query, entries.iter().map(|entry| entry.key));
     let query = bind_shared(query, expected().map(|head| head.map(|head| number(head.seq))));
     let query = bind_each(query, expected().map(|head| head.map(|head| *head.id.as_uuid())));
     bind_shared(query, entries.iter().map(|entry| Some(shown.may_change(entry.last))))

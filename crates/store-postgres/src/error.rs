@@ -29,8 +29,8 @@ pub(crate) struct PostgresStoreError {
 enum RetryReason {
     /// The server refused a value. It may accept the other entries of the batch without that value.
     Values,
-    /// Another transaction held a needed lock.
-    Lock,
+    /// Another transaction held a needed lock, or inserted the same key.
+    OtherWriter,
     Other,
 }
 
@@ -62,9 +62,10 @@ impl PostgresStoreError {
         self.obstacle == RetryReason::Values
     }
 
-    /// Returns whether the server rolled the statement back because it waited for another transaction.
-    pub(crate) fn is_of_a_lock(&self) -> bool {
-        self.obstacle == RetryReason::Lock
+    /// Returns whether the server rolled the statement back because it waited for another transaction, or because another transaction inserted a
+    /// record with the same number.
+    pub(crate) fn is_of_other_writers(&self) -> bool {
+        self.obstacle == RetryReason::OtherWriter
     }
 
     /// Converts to the library's error.
@@ -173,7 +174,7 @@ pub(crate) fn fault(error: &sqlx::Error, call: PostgresCallEffect) -> PostgresSt
         sqlx::Error::Encode(_) => RetryReason::Values,
         sqlx::Error::Database(error) => match error.code().unwrap_or_default() {
             code if code.starts_with("22") || code.starts_with("54") => RetryReason::Values,
-            code if code == "55P03" || code == "40P01" => RetryReason::Lock,
+            code if code == "55P03" || code == "40P01" || code == "23505" => RetryReason::OtherWriter,
             _ => RetryReason::Other,
         },
         _ => RetryReason::Other,

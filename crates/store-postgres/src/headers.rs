@@ -5,7 +5,7 @@ use sqlx::Row as _;
 
 use crate::db::{PostgresDb, Sql, query};
 use crate::row::{Columns, header, header_columns, seq};
-use crate::stored_run::{self, is_sound, is_there, named};
+use crate::stored_run::{self, HEAD, IS_SOUND, NAMED};
 
 const OPERATION: &str = "store.headers";
 
@@ -23,7 +23,7 @@ pub(crate) struct Ranges {
 pub(crate) const FROM: &str = "c.seq >= greatest($3, r.first_seq) AND c.seq < greatest($3, r.first_seq) + $4";
 
 /// Selects at most `$4` headers up to record `$3`.
-pub(crate) const UP_TO: &str = "c.seq <= least($3, r.seq) AND c.seq > least($3, r.seq) - $4";
+pub(crate) const UP_TO: &str = "c.seq <= least($3, h.seq) AND c.seq > least($3, h.seq) - $4";
 
 /// Returns the statement that lists the headers of a range.
 ///
@@ -32,13 +32,10 @@ pub(crate) const UP_TO: &str = "c.seq <= least($3, r.seq) AND c.seq > least($3, 
 pub(crate) fn statement(range: &str) -> String {
     let header = header_columns();
     format!(
-        "SELECT a.is_sound, r.first_seq, r.seq, {header} FROM {} \
-         LEFT JOIN LATERAL (SELECT {} AS is_sound) a ON true \
+        "SELECT a.is_sound, r.first_seq, h.seq, {header} FROM {NAMED} {HEAD} \
+         LEFT JOIN LATERAL (SELECT {IS_SOUND} AS is_sound) a ON true \
          LEFT JOIN {{records}} c ON c.run = r.key AND {range} AND c.seq >= r.first_seq \
-         WHERE {} ORDER BY c.seq",
-        named("r"),
-        is_sound("r"),
-        is_there("r"),
+         ORDER BY c.seq"
     )
 }
 

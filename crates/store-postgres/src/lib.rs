@@ -21,9 +21,10 @@
 //! - **As durable as the server.** The store acknowledges an append after its commit. `setup` logs a warning if the server acknowledges commits
 //!   before they are on its disk.
 //! - **Atomic.** One statement in one round trip writes a batch of any number of runs.
-//! - **One winner.** The store compares the run's locked head, under READ COMMITTED, so one of several appends that expect the same head succeeds.
-//!   A batch of several runs waits at most a tenth of a second for another transaction's lock. It then takes its locks in the one order that all
-//!   long waits use. So a deadlock never aborts a batch: the server searches for deadlocks only after a second.
+//! - **One winner.** The store inserts a record only next to the expected one. A primary key admits one record with each number, so one of several
+//!   appends that expect the same head succeeds. A batch of several runs waits at most a tenth of a second for another transaction's lock. It then
+//!   takes its locks in the one order that all long waits use. So a deadlock never aborts a batch: the server searches for deadlocks only after a
+//!   second.
 //! - **Failures are reported.** If a connection is lost during an append, the append fails with
 //!   [`Indeterminate`](ferrata_store::ErrorKind::Indeterminate). The store never sends an append a second time by itself.
 //! - **One clock.** Only the server's clock decides whether executors are alive and timers are due.
@@ -58,6 +59,7 @@ mod prune;
 mod reseal;
 mod row;
 mod row_write_mode;
+mod run_key_cache;
 mod setup;
 mod single;
 mod statement;

@@ -14,7 +14,7 @@ use crate::db::{PostgresDb, Sql, query};
 use crate::error::{PostgresCallEffect, fault};
 use crate::names::Names;
 use crate::row::{self, code};
-use crate::stored_run::IS_LISTED;
+use crate::stored_run::{HEAD, IS_LISTED};
 
 const OPERATION: &str = "store.runs";
 
@@ -183,11 +183,8 @@ fn statement(
             plain(&conditions.sql, &order)
         }
     };
-    // Include a run whose head is missing: without its row, the page would seem to be the last page.
-    let sql = format!(
-        "SELECT {} FROM ({from}) r LEFT JOIN {{heads}} h ON h.run = r.run AND h.tenant = r.tenant {order}",
-        row::head_columns(IS_LISTED)
-    );
+    // Include a run without records: without its row, the page would seem to be the last page.
+    let sql = format!("SELECT {} FROM ({from}) r {HEAD} {order}", row::head_columns(IS_LISTED));
     Some((sql, conditions.values))
 }
 

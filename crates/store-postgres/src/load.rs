@@ -11,7 +11,7 @@ use sqlx::{Row as _, ValueRef as _};
 use crate::batch::number;
 use crate::db::{PostgresDb, Sql, query};
 use crate::row::{Columns, header, header_columns, record, seq};
-use crate::stored_run::{self, is_sound, is_there, named};
+use crate::stored_run::{self, HEAD, IS_SOUND, NAMED};
 
 const OPERATION: &str = "store.load";
 
@@ -37,20 +37,17 @@ pub(crate) struct LoadStatements {
 pub(crate) fn statement(at: &str) -> String {
     let header = header_columns();
     format!(
-        "SELECT a.is_sound, r.first_seq, r.seq, a.seq, {header}, c.body \
-         FROM {} \
-         LEFT JOIN LATERAL (SELECT {at} AS seq, {} AS is_sound) a ON true \
+        "SELECT a.is_sound, r.first_seq, h.seq, a.seq, {header}, c.body \
+         FROM {NAMED} {HEAD} \
+         LEFT JOIN LATERAL (SELECT {at} AS seq, {IS_SOUND} AS is_sound) a ON true \
          LEFT JOIN LATERAL (SELECT b.seq FROM {{records}} b WHERE b.run = r.key AND b.seq <= a.seq AND b.base \
              ORDER BY b.seq DESC LIMIT 1) b ON true \
          LEFT JOIN {{records}} c ON c.run = r.key AND c.seq >= b.seq AND c.seq <= a.seq \
-         WHERE {} ORDER BY c.seq",
-        named("r"),
-        is_sound("r"),
-        is_there("r"),
+         ORDER BY c.seq"
     )
 }
 
-pub(crate) const LATEST: &str = "r.seq";
+pub(crate) const LATEST: &str = "h.seq";
 pub(crate) const BY_SEQ: &str = "$3::int8";
 /// Searches the id only within the run. An index of all record ids would cost each append more than it saves.
 pub(crate) const BY_ID: &str = "(SELECT max(i.seq) FROM {records} i WHERE i.run = r.key AND i.id = $3)";
@@ -60,11 +57,9 @@ pub(crate) const BY_ID: &str = "(SELECT max(i.seq) FROM {records} i WHERE i.run 
 pub(crate) fn since() -> String {
     let header = header_columns();
     format!(
-        "SELECT a.is_sound, r.seq, {header}, CASE WHEN c.seq > $3 THEN c.body END \
-         FROM {} LEFT JOIN LATERAL (SELECT {} AS is_sound) a ON true \
-         JOIN {{records}} c ON c.run = r.key AND c.seq >= $3 AND c.seq <= r.seq ORDER BY c.seq",
-        named("r"),
-        is_sound("r"),
+        "SELECT a.is_sound, h.seq, {header}, CASE WHEN c.seq > $3 THEN c.body END \
+         FROM {NAMED} {HEAD} LEFT JOIN LATERAL (SELECT {IS_SOUND} AS is_sound) a ON true \
+         JOIN {{records}} c ON c.run = r.key AND c.seq >= $3 AND c.seq <= h.seq ORDER BY c.seq"
     )
 }
 

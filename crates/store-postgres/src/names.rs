@@ -7,9 +7,8 @@ const MAX_SCHEMA: usize = 32;
 const MAX_PREFIX: usize = 20;
 
 /// The tables and views.
-const TABLES: [&str; 10] = [
+const TABLES: [&str; 9] = [
     "runs",
-    "heads",
     "records",
     "heartbeats",
     "objects",

@@ -1,4 +1,10 @@
 //! Prunes and purges: the removal of records.
+//!
+//! # Order of locks
+//!
+//! A purge locks the run's row, then the head. An append that changes the row locks the row; every other append locks the head. So a purge waits for
+//! each append that began earlier, and sees its records. An append that waits for a purge finds no head, and writes nothing: a purged key gets no
+//! records. Prunes and reseals lock the row, then records, with locks that do not block appends after the head.
 
 use ferrata_store::{
     At, Error, ErrorKind, FORMAT, HeadRef, PruneCut, Record, RecordId, Removed, Result, RunKey, Seq,
@@ -6,12 +12,13 @@ use ferrata_store::{
 };
 use sqlx::postgres::PgRow;
 use sqlx::{Connection as _, PgConnection, Row as _};
+use uuid::Uuid;
 
 use crate::batch::{ENTRY_BYTES, RECORD_BYTES, number};
 use crate::db::{PostgresDb, Sql, query, roomy};
 use crate::error::{PostgresCallEffect, PostgresStoreError, fault};
 use crate::row::{Columns, code, header, header_columns, seq};
-use crate::stored_run::{self, is_sound, is_there, named};
+use crate::stored_run::{self, HEAD, IS_SOUND, NAMED};
 use crate::tasks::to_its_end;
 
 const PRUNE: &str = "store.prune";
@@ -35,19 +42,16 @@ pub(crate) struct PurgeStatements {
     pub(crate) cut: Sql,
     pub(crate) prune: Sql,
     pub(crate) find: Sql,
-    pub(crate) purge_run: Sql,
-    pub(crate) purge_records: Sql,
+    pub(crate) hold: Sql,
+    pub(crate) purge: Sql,
 }
 
 /// Reads the record at the cut, after a prune did not find a matching record.
 pub(crate) fn cut() -> String {
     let header = header_columns();
     format!(
-        "SELECT {}, r.key, r.first_seq, r.seq, {header} FROM {} \
-         LEFT JOIN {{records}} c ON c.run = r.key AND c.seq = $3 WHERE {}",
-        is_sound("r"),
-        named("r"),
-        is_there("r"),
+        "SELECT {IS_SOUND}, r.key, r.first_seq, h.seq, {header} FROM {NAMED} {HEAD} \
+         LEFT JOIN {{records}} c ON c.run = r.key AND c.seq = $3"
     )
 }
 
@@ -55,23 +59,21 @@ pub(crate) fn cut() -> String {
 /// remove is within the limit. Returns no row if the record is missing, or if it belongs to another generation of the run than the given one.
 ///
 /// The statement is atomic. It removes only records before a record that it sees from its start. So its snapshot of the table, from before the wait
-/// for the run's head, contains all of them. If the run is purged during the wait, the next run with its id loses nothing, because that run has
+/// for the run's row, contains all of them. If the run is purged during the wait, the next run with its id loses nothing, because that run has
 /// another key. If another caller prunes the run further during the wait, nothing is lost either.
 pub(crate) fn prune() -> String {
     format!(
-        "WITH found AS MATERIALIZED (SELECT h.key FROM {} JOIN {{records}} c ON c.run = h.key AND c.seq = $3 \
-         WHERE {} AND h.first_seq BETWEEN $3 - $4 AND $3 AND h.seq >= $3 \
-         AND ($5 IS NULL OR h.key = $5) \
+        "WITH found AS MATERIALIZED (SELECT r.key, c.id FROM {NAMED} {HEAD} JOIN {{records}} c ON c.run = r.key AND c.seq = $3 \
+         WHERE {IS_SOUND} AND r.first_seq BETWEEN $3 - $4 AND $3 \
+         AND ($5 IS NULL OR r.key = $5) \
          AND c.format BETWEEN 0 AND {FORMAT} AND CASE WHEN $6 IS NULL THEN c.base ELSE c.id = $6 AND {SAME} END), \
-         moved AS (UPDATE {{heads}} h SET first_seq = $3 FROM found \
-             WHERE h.tenant = $1 AND h.run = $2 AND h.key = found.key AND h.first_seq <= $3 RETURNING h.key), \
+         moved AS (UPDATE {{runs}} r SET first_seq = $3, seq = greatest(r.seq, $3), id = CASE WHEN r.seq < $3 THEN found.id ELSE r.id END \
+             FROM found WHERE r.key = found.key AND r.first_seq <= $3 RETURNING r.key), \
          based AS (UPDATE {{records}} c SET base = true, format = $16, crc = $17, body = $18 \
              FROM moved WHERE c.run = moved.key AND c.seq = $3 AND NOT c.base AND $6 IS NOT NULL), \
          gone AS (DELETE FROM {{records}} c USING moved WHERE c.run = moved.key AND c.seq < $3 \
              RETURNING octet_length(c.body) AS bytes) \
-         SELECT count(*), coalesce(sum(bytes), 0)::int8 FROM gone HAVING EXISTS (SELECT FROM found)",
-        named("h"),
-        is_sound("h"),
+         SELECT count(*), coalesce(sum(bytes), 0)::int8 FROM gone HAVING EXISTS (SELECT FROM found)"
     )
 }
 
@@ -81,38 +83,32 @@ const SAME: &str = "\
     AND c.visit IS NOT DISTINCT FROM $11 AND c.epoch = $12 AND c.owner IS NOT DISTINCT FROM $13 \
     AND c.wake_at IS NOT DISTINCT FROM $14 AND c.at = $15";
 
-/// Reads the key and the head of a run to purge. An unreadable run can be purged, too. So the statement takes the run's key from the row that has
-/// its name, because a damaged head may lead to another run.
+/// Reads the key and the head of a run to purge. An unreadable run can be purged, too.
 pub(crate) fn find() -> String {
-    format!(
-        "SELECT {}, coalesce(u.key, CASE WHEN NOT EXISTS (SELECT FROM {{runs}} o WHERE o.key = h.key) THEN h.key END), h.key, h.seq, h.id \
-         FROM {} LEFT JOIN {{runs}} u ON u.tenant = v.tenant AND u.run = v.run WHERE {}",
-        is_sound("h"),
-        named("h"),
-        is_there("h"),
-    )
+    format!("SELECT {IS_SOUND}, r.key, h.seq, h.id FROM {NAMED} {HEAD}")
 }
 
-/// Removes a run by its key, which no other generation of the run has. So if a purge reaches the server late, after its caller gave up, it never
-/// removes a newer run. The two keys differ only if the head leads to another run. The comparison with the expected head waits until every append
-/// that has locked the row has ended.
-pub(crate) const PURGE_RUN: &str = "\
-    WITH gone AS (DELETE FROM {heads} WHERE tenant = $4 AND run = $5 AND key = $6 \
-        AND ($2::bigint IS NULL OR (seq = $2 AND id = $3)) RETURNING key) \
-    DELETE FROM {runs} r WHERE r.key = $1 AND r.tenant = $4 AND r.run = $5 AND ($6::bigint IS NULL OR EXISTS (SELECT FROM gone))";
+/// Locks the row and the head of a run. Waits until every append that has locked one of them has ended.
+///
+/// An append that this statement waits for may add a newer head. So the next statement compares the head.
+pub(crate) const HOLD_RUN: &str = "\
+    WITH held AS MATERIALIZED (SELECT r.key FROM {runs} r WHERE r.key = $1 AND r.tenant = $2 AND r.run = $3 FOR UPDATE) \
+    SELECT h.seq, h.id FROM held CROSS JOIN LATERAL \
+    (SELECT l.seq, l.id FROM {records} l WHERE l.run = held.key ORDER BY l.seq DESC LIMIT 1 FOR UPDATE) h";
 
-/// Removes the records of a run. It is a separate statement so that it also sees records of an append that the previous statement waited for.
-pub(crate) const PURGE_RECORDS: &str = "\
-    WITH gone AS (DELETE FROM {records} WHERE run = $1 RETURNING octet_length(body) AS bytes) \
-    SELECT count(*), coalesce(sum(bytes), 0)::int8 FROM gone";
+/// Removes a run by its key, if its head is the locked one. No other generation of the run has the key. So if a purge reaches the server late, after
+/// its caller gave up, it never removes a newer run.
+pub(crate) const PURGE_RUN: &str = "\
+    WITH head AS MATERIALIZED (SELECT l.seq, l.id FROM {records} l WHERE l.run = $1 ORDER BY l.seq DESC LIMIT 1), \
+    gone AS (DELETE FROM {runs} r WHERE r.key = $1 AND r.tenant = $2 AND r.run = $3 \
+        AND (SELECT seq FROM head) IS NOT DISTINCT FROM $4 AND (SELECT id FROM head) IS NOT DISTINCT FROM $5 RETURNING r.key), \
+    removed AS (DELETE FROM {records} c USING gone WHERE c.run = gone.key RETURNING octet_length(c.body) AS bytes) \
+    SELECT count(*), coalesce(sum(bytes), 0)::int8 FROM removed HAVING EXISTS (SELECT FROM gone)";
 
 /// A run to purge.
 #[derive(Clone, Copy)]
 struct PurgeTarget {
-    /// The key of the run's row and of its records.
     key: i64,
-    /// The key in the run's head.
-    head_key: Option<i64>,
     last: Option<i64>,
 }
 
@@ -120,17 +116,13 @@ impl PurgeTarget {
     /// Parses the answer to [`find`].
     fn read(row: &PgRow) -> Result<Self> {
         let mut columns = Columns::new(row, 1);
-        let key = columns.next::<Option<i64>>()?.ok_or_else(|| {
-            let message = "the head of the run points to another run, and no row names the run; restore the run from a backup";
-            Error::new(ErrorKind::Corrupt, message)
-        })?;
-        Ok(Self { key, head_key: columns.next()?, last: columns.next()? })
+        Ok(Self { key: columns.next()?, last: columns.next()? })
     }
 
     /// Reads the head, if the parts of the run agree.
-    fn sound_head(&self, row: &PgRow) -> Result<HeadRef> {
+    fn sound_head(row: &PgRow) -> Result<HeadRef> {
         stored_run::check(&mut Columns::new(row, 0))?;
-        let mut columns = Columns::new(row, 3);
+        let mut columns = Columns::new(row, 2);
         Ok(HeadRef { seq: seq(columns.next()?)?, id: RecordId::from_uuid(columns.next()?) })
     }
 }
@@ -206,8 +198,8 @@ impl PurgeStatements {
             let Some(row) = rows.first() else { return Ok(Removed::default()) };
             let found = PurgeTarget::read(row).map_err(|error| error.with_operation(PURGE).with_run(run))?;
             if expected.is_some() {
-                let head =
-                    found.sound_head(row).map_err(|error| error.with_operation(PURGE).with_run(run))?;
+                let head = PurgeTarget::sound_head(row)
+                    .map_err(|error| error.with_operation(PURGE).with_run(run))?;
                 if expected != Some(head) {
                     return Err(refusal::conflict(run, expected, Some(head)).with_operation(PURGE));
                 }
@@ -242,23 +234,26 @@ impl PurgeStatements {
         expected: Option<HeadRef>,
         prepared: bool,
     ) -> Result<Option<Vec<PgRow>>, sqlx::Error> {
-        let mut transaction = connection.begin().await?;
-        let run = query(&self.purge_run)
-            .bind(found.key)
-            .bind(expected.map(|head| number(head.seq)))
-            .bind(expected.map(|head| *head.id.as_uuid()))
-            .bind(named.tenant.as_str())
-            .bind(named.run.as_str())
-            .bind(found.head_key);
-        let gone = run.persistent(prepared).execute(&mut *transaction).await?.rows_affected();
-        if gone == 0 && expected.is_some() {
-            transaction.rollback().await?;
-            return Ok(None);
+        // The second statement must see what the first one waited for, whatever the default isolation level is.
+        let mut transaction = connection.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
+        let bind = |sql| {
+            let query = query(sql).bind(found.key).bind(named.tenant.as_str()).bind(named.run.as_str());
+            query.persistent(prepared)
+        };
+        let held = bind(&self.hold).fetch_optional(&mut *transaction).await?;
+        let read = |row: PgRow| Ok::<(i64, Uuid), sqlx::Error>((row.try_get(0)?, row.try_get(1)?));
+        let held = held.map(read).transpose()?;
+        let is_expected = |head: HeadRef| held == Some((number(head.seq), *head.id.as_uuid()));
+        if expected.is_none_or(is_expected) {
+            let (seq, id) = held.unzip();
+            let rows = bind(&self.purge).bind(seq).bind(id).fetch_all(&mut *transaction).await?;
+            if !rows.is_empty() {
+                transaction.commit().await?;
+                return Ok(Some(rows));
+            }
         }
-        let records = query(&self.purge_records).bind(found.key).persistent(prepared);
-        let rows = records.fetch_all(&mut *transaction).await?;
-        transaction.commit().await?;
-        Ok(Some(rows))
+        transaction.rollback().await?;
+        Ok(None)
     }
 }
 

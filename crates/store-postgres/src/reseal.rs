@@ -9,7 +9,7 @@ use crate::batch::number;
 use crate::db::{Sql, query};
 use crate::row::{Columns, header, header_columns};
 use crate::store::PostgresStore;
-use crate::stored_run::{self, is_sound, is_there, named};
+use crate::stored_run::{self, HEAD, IS_SOUND, NAMED};
 
 const OPERATION: &str = "store.reseal";
 
@@ -27,20 +27,17 @@ pub(crate) struct ResealStatements {
 pub(crate) fn headers_statement() -> String {
     let header = header_columns();
     format!(
-        "SELECT a.is_sound, h.key, {header} FROM {} LEFT JOIN LATERAL (SELECT {} AS is_sound) a ON true \
-         LEFT JOIN {{records}} c ON c.run = h.key AND c.seq BETWEEN $3 AND $4 WHERE {} ORDER BY c.seq",
-        named("h"),
-        is_sound("h"),
-        is_there("h"),
+        "SELECT a.is_sound, r.key, {header} FROM {NAMED} {HEAD} LEFT JOIN LATERAL (SELECT {IS_SOUND} AS is_sound) a ON true \
+         LEFT JOIN {{records}} c ON c.run = r.key AND c.seq BETWEEN $3 AND $4 ORDER BY c.seq"
     )
 }
 
 /// Replaces the bodies of records that are unchanged since they were read, by the key of the run.
 ///
-/// The statement locks the head first, as a prune does, so that the two cannot deadlock. If a prune came in between, it turned its record into a
+/// The statement locks the run's row first, as a prune does, so that the two cannot deadlock. If a prune came in between, it turned its record into a
 /// base with another checksum. The server compares that checksum in the row as the prune left it.
 pub(crate) const REPLACE: &str = "\
-    WITH locked AS MATERIALIZED (SELECT key FROM {heads} WHERE tenant = $1 AND run = $2 AND key = $3 FOR NO KEY UPDATE) \
+    WITH locked AS MATERIALIZED (SELECT key FROM {runs} WHERE tenant = $1 AND run = $2 AND key = $3 FOR NO KEY UPDATE) \
     UPDATE {records} c SET crc = g.crc, body = g.body \
     FROM locked, unnest($4::int8[], $5::uuid[], $6::bool[], $7::int4[], $8::int4[], $9::bytea[]) AS g(seq, id, base, was, crc, body) \
     WHERE c.run = locked.key AND c.seq = g.seq AND c.id = g.id AND c.base = g.base AND c.crc = g.was RETURNING c.seq";

@@ -21,11 +21,11 @@ pub(crate) const FACTS: &str = "r.workflow, r.version, r.graph, r.input, r.creat
 pub(crate) const NAME: usize = 1;
 pub(crate) const CREATED: usize = 17;
 
-/// Returns the columns of a head, from the tables `h` (heads) and `r` (runs), with a lookup of the owner's heartbeat. The first column tells
-/// whether the tables agree. The name comes from `r`, so that a row without its head has a name, too.
+/// Returns the columns of a head, from its record `h` and the run's row `r`, with a lookup of the owner's heartbeat. The first column tells
+/// whether they agree. The name comes from `r`, so that a row without a record has a name, too.
 pub(crate) fn head_columns(is_sound: &str) -> String {
     format!(
-        "{is_sound}, r.tenant, r.run, h.seq, h.id, h.first_seq, h.format, h.kind, h.status, h.epoch, h.owner, h.wake_at, h.at, \
+        "{is_sound}, r.tenant, r.run, h.seq, h.id, r.first_seq, h.format, h.kind, h.status, h.epoch, h.owner, h.wake_at, h.at, \
          {FACTS}, h.owner IS NOT NULL \
          AND coalesce((SELECT b.until > {{now}} FROM {{heartbeats}} b WHERE b.executor = h.owner), false)"
     )

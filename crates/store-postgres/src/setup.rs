@@ -24,9 +24,11 @@ const LOOK: &str = "SELECT current_setting('server_version_num')::int4, current_
     current_setting('fsync'), current_setting('synchronous_commit'), \
     to_regclass($1) IS NOT NULL, EXISTS (SELECT FROM pg_namespace WHERE nspname = $2)";
 
-/// Reads the newest version, and whether an unreleased version created the tables: its table `migrations` has one more column.
+/// Reads the newest version, and whether an unreleased version created the tables: `migrations` has the column `usable_by`, or `runs` does not have
+/// the column `first_seq`.
 const VERSION: &str = "SELECT (SELECT max(version) FROM {migrations}), EXISTS (SELECT FROM pg_attribute \
-    WHERE attrelid = '{migrations}'::regclass AND attname = 'usable_by' AND NOT attisdropped)";
+    WHERE attrelid = '{migrations}'::regclass AND attname = 'usable_by' AND NOT attisdropped) \
+    OR NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass('{runs}') AND attname = 'first_seq' AND NOT attisdropped)";
 
 /// The number of response timeouts that a setup may take. A script may scan a whole table, and a second caller waits for the first.
 const ANSWERS: u32 = 10;

@@ -1,7 +1,9 @@
 //! Appends one record to one run without arrays. A run with sequential nodes sends its records this way.
 //!
-//! The statement takes a third of the server's time for the batch statement. It locks one head, so it needs no lock order. The insert is the main
-//! statement and not a part next to a query, because a query would be one more scan.
+//! The statement is an insert that selects the head: the last record of the run, if it is the expected one. The primary key lets one writer insert
+//! the next record. A lock on the head makes a purge wait, see [`prune`](crate::prune).
+//!
+//! The insert is the main statement and not a part next to a query, because a query would be one more scan.
 
 use ferrata_store::RunAppend;
 use sqlx::Postgres;
@@ -10,63 +12,97 @@ use sqlx::query::Query;
 
 use crate::batch::{ENTRY_BYTES, RECORD_BYTES, number};
 use crate::db::{Sql, roomy};
+use crate::names::Names;
 use crate::row::code;
 use crate::row_write_mode::RowWriteMode;
+use crate::statement::LockMode;
 
-/// Moves the head if it is the expected head and leads to the expected record. The second check prevents an append to another run's log.
-const MOVE: &str = "\
-    UPDATE {heads} h SET seq = $5, id = $6, format = $7, kind = $8, status = $9, epoch = $10, owner = $11, wake_at = $12, at = $13 \
-    WHERE h.run = $2 AND h.tenant = $1 AND h.seq = $3 AND h.id = $4 \
-    AND EXISTS (SELECT FROM {records} l WHERE l.run = h.key AND l.seq = $3 AND l.id = $4)";
+/// The run's key: the given one, or that of the run with this name.
+const KEY: &str = "coalesce($3, (SELECT n.key FROM {runs} n WHERE n.run = $2 AND n.tenant = $1))";
+
+const INSERT: &str = "\
+    INSERT INTO {records} (run, seq, at, wake_at, id, prev, owner, epoch, visit, crc, format, kind, status, base, node, body) \
+    SELECT h.run, $6, $14, $13, $7, $5, $12, $11, $15, $16, $8, $9, $10, $17, $18, $19 FROM ";
+
+/// The condition that the head is the expected one.
+const EXPECTED: &str = "h.seq = $4 AND h.id = $5";
 
 /// The condition that the run's row needs no change.
 const AS_SHOWN: &str =
-    " AND h.status = $9 AND h.owner IS NOT DISTINCT FROM $11 AND h.wake_at IS NOT DISTINCT FROM $12";
+    " AND h.status = $10 AND h.owner IS NOT DISTINCT FROM $12 AND h.wake_at IS NOT DISTINCT FROM $13";
 
-/// Updates the run's row, so that listings find the run by its new head.
-const SHOW: &str = "\
-    shown AS (UPDATE {runs} r SET status = $9, owner = $11, wake_at = $12 FROM moved WHERE r.key = moved.key) ";
-
-/// Inserts the record if and only if the head moved.
-const INSERT: &str = "\
-    INSERT INTO {records} (run, seq, at, wake_at, id, prev, owner, epoch, visit, crc, format, kind, status, base, node, body) \
-    SELECT key, $5, $13, $12, $6, $4, $11, $10, $14, $15, $7, $8, $9, $16, $17, $18 FROM moved \
-    RETURNING ARRAY[0]";
-
-/// The statements, by whether the run's row changes, too.
+/// The statements, by whether the run's row changes, too, and by how a race ends.
 #[derive(Clone, Debug)]
 pub(crate) struct Single {
-    pub(crate) plain: Sql,
-    pub(crate) moves: Sql,
+    plain: [Sql; 2],
+    moves: [Sql; 2],
+}
+
+/// Returns the head of the run with this key. The search ends at the expected record. It locks the head against a purge.
+fn head(key: &str) -> String {
+    format!(
+        "(SELECT l.run, l.seq, l.id, l.status, l.owner, l.wake_at FROM {{records}} l WHERE l.run = {key} AND l.seq >= $4 \
+         ORDER BY l.seq DESC LIMIT 1 FOR KEY SHARE) h WHERE {EXPECTED}"
+    )
+}
+
+/// Returns what the insert does if another writer inserts a record with this number at the same time.
+///
+/// An insert that skips the record writes an entry more to the server's log for each record. So the usual statement fails instead.
+fn in_a_race(waits: LockMode) -> &'static str {
+    match waits {
+        LockMode::Briefly => "",
+        LockMode::InOrder => " ON CONFLICT (run, seq) DO NOTHING",
+    }
 }
 
 /// Returns the statement that does not change the run's row.
-pub(crate) fn plain() -> String {
-    format!("WITH moved AS ({MOVE}{AS_SHOWN} RETURNING key) {INSERT}")
+fn plain(waits: LockMode) -> String {
+    format!("{INSERT}{}{AS_SHOWN}{} RETURNING ARRAY[0], ARRAY[run]", head(KEY), in_a_race(waits))
 }
 
-/// Returns the statement that changes the run's row.
-pub(crate) fn moves() -> String {
-    format!("WITH moved AS ({MOVE} RETURNING key), {SHOW}{INSERT}")
+/// Returns the statement that changes the run's row, so that listings find the run by its new head. It locks the row first, as a purge does.
+fn moves(waits: LockMode) -> String {
+    format!(
+        "WITH held AS MATERIALIZED (SELECT r.key FROM {{runs}} r WHERE r.key = {KEY} FOR NO KEY UPDATE), \
+         written AS ({INSERT}held, LATERAL {}{} RETURNING run) \
+         UPDATE {{runs}} r SET seq = $6, id = $7, status = $10, owner = $12, wake_at = $13 FROM written w WHERE r.key = w.run \
+         RETURNING ARRAY[0], ARRAY[r.key]",
+        head("held.key"),
+        in_a_race(waits),
+    )
 }
 
 /// The number of values that the statement binds.
-const VALUES: usize = 18;
+const VALUES: usize = 19;
 
 impl Single {
+    pub(crate) fn new(names: &Names) -> Self {
+        let each = |statement: fn(LockMode) -> String| {
+            [LockMode::Briefly, LockMode::InOrder].map(|waits| names.fill(&statement(waits)).into())
+        };
+        Self { plain: each(plain), moves: each(moves) }
+    }
+
     /// Binds an entry to the statement. Returns `None` unless the entry has an expected head and exactly one record.
     pub(crate) fn bind(
         &self,
         append: &RunAppend,
-        shown: RowWriteMode,
+        key: Option<i64>,
+        (waits, shown): (LockMode, RowWriteMode),
     ) -> Option<Query<'static, Postgres, PgArguments>> {
         let (Some(expected), [record]) = (&append.expected, append.records.as_slice()) else { return None };
         let header = &record.header;
         let texts = append.run.tenant.as_str().len() + append.run.run.as_str().len();
-        let sql = if shown.may_change(header) { &self.moves } else { &self.plain };
+        let [briefly, in_order] = if shown.may_change(header) { &self.moves } else { &self.plain };
+        let sql = match waits {
+            LockMode::Briefly => briefly,
+            LockMode::InOrder => in_order,
+        };
         let query = roomy(sql, VALUES, ENTRY_BYTES + RECORD_BYTES + texts + record.body.len())
             .bind(append.run.tenant.as_str())
             .bind(append.run.run.as_str())
+            .bind(key)
             .bind(number(expected.seq))
             .bind(*expected.id.as_uuid())
             .bind(number(header.seq))

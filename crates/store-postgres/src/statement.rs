@@ -6,25 +6,30 @@ use crate::columns::{Rows, ValueColumn, each, names, shared};
 use crate::db::Sql;
 use crate::names::Names;
 
-/// The entry's index in the batch, and its run.
-const ENTRY: &[ValueColumn] = &[each("n", "int4"), shared("tenant", "text"), each("run", "text")];
+/// The entry's index in the batch, and its run. A known key replaces the name.
+const ENTRY: &[ValueColumn] = &[each("n", "int4"), shared("tenant", "text"), shared("run", "text")];
 
-/// The columns that a record and a head share.
-const HEADERS: &[ValueColumn] = &[
+/// The columns of a record's header that a run's row has, too.
+const SHOWN: &[ValueColumn] = &[
     shared("seq", "int8"),
     each("id", "uuid"),
-    shared("format", "int2"),
-    shared("kind", "\"char\""),
     shared("status", "\"char\""),
-    shared("epoch", "int4"),
     shared("owner", "uuid"),
     shared("wake_at", "int8"),
-    shared("at", "int8"),
 ];
 
-/// The head that a run must have, and whether the run's row changes, too.
-const EXPECTED: &[ValueColumn] =
-    &[shared("expected_seq", "int8"), each("expected_id", "uuid"), shared("shows", "bool")];
+/// The columns of [`SHOWN`] that listings search.
+fn searched() -> &'static [ValueColumn] {
+    &SHOWN[2..]
+}
+
+/// The known key of the run, the head that it must have, and whether the run's row changes, too.
+const EXPECTED: &[ValueColumn] = &[
+    each("known", "int8"),
+    shared("expected_seq", "int8"),
+    each("expected_id", "uuid"),
+    shared("shows", "bool"),
+];
 
 /// The facts of a new run.
 const FACTS: &[ValueColumn] = &[
@@ -41,8 +46,17 @@ const FACTS: &[ValueColumn] = &[
     shared("labels", "text"),
 ];
 
-/// The additional columns of a record.
-const BODIES: &[ValueColumn] = &[
+/// The columns of a record.
+const RECORD: &[ValueColumn] = &[
+    shared("seq", "int8"),
+    each("id", "uuid"),
+    shared("format", "int2"),
+    shared("kind", "\"char\""),
+    shared("status", "\"char\""),
+    shared("epoch", "int4"),
+    shared("owner", "uuid"),
+    shared("wake_at", "int8"),
+    shared("at", "int8"),
     each("prev", "uuid"),
     shared("visit", "int4"),
     each("crc", "int4"),
@@ -54,24 +68,22 @@ const BODIES: &[ValueColumn] = &[
 /// The index of a record's entry.
 const OF_ENTRY: &[ValueColumn] = &[shared("n", "int4")];
 
-/// The columns of the run's row that listings search.
-const SHOWN: &[ValueColumn] =
-    &[shared("status", "\"char\""), shared("owner", "uuid"), shared("wake_at", "int8")];
-
 /// The longest time that a batch waits for another transaction out of order, in milliseconds. It is longer than a commit on a healthy disk, and
 /// much shorter than the second after which the server searches for deadlocks.
 const PATIENCE_MS: u32 = 100;
 
-/// How a batch waits for other transactions that hold a lock that it needs.
+/// How an append waits for other transactions, and how it ends a race with another writer.
 ///
 /// A batch in order and a brief batch may block each other. The brief batch then gives up. So no two batches wait for each other longer than
 /// [`PATIENCE_MS`], whatever runs they share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LockMode {
-    /// Locks rows in the server's order, and waits only for a short time. At the timeout, nothing is written.
+    /// Locks rows in the server's order, and waits only for a short time. At the timeout, or if another writer wins the race for one run, the statement
+    /// writes nothing.
     Briefly,
-    /// Waits without a limit, in one order for all batches. First it locks the heads of existing runs, by key. Then it inserts new runs, by name.
-    /// The other parts of the statement wait for no other transaction.
+    /// Waits without a limit, in one order for all batches: by key for the rows of runs that change, then for the heads, then for the inserts. Then
+    /// it inserts new runs, by name. The other parts of the statement wait for no other transaction. If another writer wins the race for one run, the
+    /// statement writes the others.
     InOrder,
 }
 
@@ -102,101 +114,119 @@ impl Statements {
     }
 }
 
-/// Returns the text of the statement. The statement returns the indexes of the written entries, as one array.
+/// Returns the text of the statement. The statement returns the indexes of the written entries and the keys of their runs, as two arrays.
 ///
-/// The server compares the head after it has locked the head's row, not at the start of the statement: it evaluates the condition of an update
-/// again for a row that changed meanwhile. So the comparison is right under READ COMMITTED. Only a transaction with the lock on the head changes
-/// the run's row. So either the row is as the statement sees it, or the transaction that the statement waited for changed it.
+/// The statement writes an entry if the head of its run, the last record, is the expected one. The primary key of the records lets one writer insert the next
+/// record. A lock on the head makes a purge wait, see [`prune`](crate::prune). The row of a run changes only together with its head. So if the head
+/// has the values of the entry, the row has them, too.
 ///
-/// A part that must follow another part has a `gate` that counts the rows of the other part. The server evaluates the gate before it matches the
-/// rows, so the second evaluation does not include it.
+/// A part that must follow another part has a `gate` that counts the rows of the other part.
 ///
 /// The table names come early in the text: the server shows only the beginning of an active statement, and operators recognize a statement by its
 /// tables.
 fn statement(grows: bool, starts: bool, waits: LockMode) -> String {
     let mut sql = String::from("WITH ");
     let mut parameter = 0;
-    // Writing into a string cannot fail.
-    let patience = format!("(SELECT set_config('lock_timeout', '{PATIENCE_MS}', true)) IS NOT NULL");
-    let after = |part: &str| match waits {
-        LockMode::Briefly => patience.clone(),
-        LockMode::InOrder => format!("(SELECT count(*) FROM {part}) >= 0"),
-    };
-    let grow = grows.then(|| Rows::new(&mut parameter, "g", &[ENTRY, HEADERS, EXPECTED]));
+    let in_order = waits == LockMode::InOrder;
+    let by_key = if in_order { " ORDER BY key" } else { "" };
+    let after = |part: &str| format!("(SELECT count(*) FROM {part}) >= 0");
+    let grow = grows.then(|| Rows::new(&mut parameter, "g", &[ENTRY, SHOWN, EXPECTED]));
     if let Some(g) = &grow {
-        let _ = write!(sql, "given AS (SELECT * FROM {}), ", g.from);
-        if waits == LockMode::InOrder {
+        let patience = format!("(SELECT set_config('lock_timeout', '{PATIENCE_MS}', true)) IS NOT NULL");
+        let same: Vec<_> = searched()
+            .iter()
+            .map(|ValueColumn { name, .. }| format!("h.{name} IS NOT DISTINCT FROM {}", g.of(name)))
+            .collect();
+        // Writing into a string cannot fail.
+        let _ = write!(
+            sql,
+            "given AS MATERIALIZED (SELECT g.*, coalesce(g.known, (SELECT k.key FROM {{runs}} k WHERE k.run = {run} AND k.tenant = {tenant})) AS key \
+             FROM {from} WHERE {patience}{by_key}), \
+             held AS MATERIALIZED (SELECT r.key FROM given g CROSS JOIN LATERAL \
+             (SELECT r.key FROM {{runs}} r WHERE r.key = g.key LIMIT 1 FOR NO KEY UPDATE) r WHERE {shows}), \
+             grown AS MATERIALIZED (SELECT g.* FROM given g CROSS JOIN LATERAL \
+             (SELECT l.seq, l.id, l.status, l.owner, l.wake_at FROM {{records}} l WHERE l.run = g.key AND l.seq >= {seq} \
+             ORDER BY l.seq DESC LIMIT 1 FOR KEY SHARE) h \
+             WHERE {gate} AND h.seq = {seq} AND h.id = g.expected_id AND ({shows} OR ({same}))), ",
+            run = g.of("run"),
+            tenant = g.of("tenant"),
+            from = g.from,
+            shows = g.of("shows"),
+            patience = if in_order { "true" } else { &patience },
+            seq = g.of("expected_seq"),
+            gate = after("held"),
+            same = same.join(" AND "),
+        );
+    }
+    let start = starts.then(|| Rows::new(&mut parameter, "s", &[ENTRY, SHOWN, FACTS]));
+    let record = Rows::new(&mut parameter, "c", &[OF_ENTRY, RECORD]);
+    let insert = |into: &str, condition: &str| {
+        format!(
+            "INSERT INTO {{records}} (run, {}) SELECT w.key, {} FROM {} JOIN {into} w ON w.n = {} WHERE {condition}",
+            names(&[RECORD]),
+            record.values(&[RECORD]),
+            record.from,
+            record.of("n"),
+        )
+    };
+    let mut changed = Vec::new();
+    let (mut rest, mut shown) = ("true".to_owned(), "");
+    if let Some(g) = &grow {
+        let mut grown = "SELECT g.n, g.key, NULL::int8 AS first FROM grown g".to_owned();
+        if in_order {
+            // The first record of each entry decides whether the statement writes the entry.
+            let seq = record.of("seq");
             let _ = write!(
                 sql,
-                "locked AS MATERIALIZED (SELECT h.key FROM given g JOIN {{heads}} h ON h.run = g.run AND h.tenant = {} \
-                 ORDER BY h.key FOR NO KEY UPDATE OF h), ",
-                g.of("tenant"),
+                "firsts AS (SELECT g.n, g.key, {} + 1 AS first FROM grown g), \
+                 won AS MATERIALIZED ({} ORDER BY w.key ON CONFLICT (run, seq) DO NOTHING RETURNING run), ",
+                g.of("expected_seq"),
+                insert("firsts", &format!("{seq} = w.first")),
             );
+            grown = "SELECT g.* FROM firsts g WHERE g.key IN (SELECT run FROM won)".to_owned();
+            rest = format!("{seq} IS DISTINCT FROM w.first");
+            shown = " AND g.key IN (SELECT run FROM won)";
         }
+        changed.push(grown);
     }
-    let start = starts.then(|| Rows::new(&mut parameter, "s", &[ENTRY, HEADERS, FACTS]));
-    // The rows of the started runs.
-    let mut started = String::new();
     if let Some(s) = &start {
-        let gate = if grows { after("locked") } else { "true".to_owned() };
+        let gate = match (grows, in_order) {
+            (true, true) => after("won"),
+            (true, false) => after("grown"),
+            (false, _) => "true".to_owned(),
+        };
         let tenant = s.of("tenant");
-        started = format!("FROM started t JOIN start s ON s.run = t.run AND {tenant} = t.tenant");
+        let run = s.of("run");
+        let facts = &FACTS[..FACTS.len() - 1];
         let _ = write!(
             sql,
             "start AS (SELECT * FROM {}), \
              started AS (INSERT INTO {{runs}} (tenant, run, {}, labels) \
-             SELECT {tenant}, s.run, {}, {}::jsonb FROM start s WHERE {gate} \
-             ORDER BY {tenant}, s.run ON CONFLICT (tenant, run) DO NOTHING RETURNING key, tenant, run), \
-             headed AS (INSERT INTO {{heads}} (key, tenant, run, {}) SELECT t.key, t.tenant, t.run, {} {started}), ",
+             SELECT {tenant}, {run}, {}, {}::jsonb FROM start s WHERE {gate} \
+             ORDER BY {tenant}, {run} ON CONFLICT (run, tenant) DO NOTHING RETURNING key, tenant, run), ",
             s.from,
-            names(&[SHOWN, &FACTS[..FACTS.len() - 1]]),
-            s.values(&[SHOWN, &FACTS[..FACTS.len() - 1]]),
+            names(&[SHOWN, facts]),
+            s.values(&[SHOWN, facts]),
             s.of("labels"),
-            names(&[HEADERS]),
-            s.values(&[HEADERS]),
         );
+        changed.push(format!(
+            "SELECT s.n, t.key, NULL::int8 AS first FROM started t JOIN start s ON {run} = t.run AND {tenant} = t.tenant"
+        ));
     }
-    if let Some(g) = &grow {
-        let gate = after(if starts { "started" } else { "locked" });
-        let same: Vec<_> = SHOWN
-            .iter()
-            .map(|ValueColumn { name, .. }| format!("h.{name} IS NOT DISTINCT FROM {}", g.of(name)))
-            .collect();
-        let show: Vec<_> =
-            SHOWN.iter().map(|ValueColumn { name, .. }| format!("{name} = m.{name}")).collect();
-        let _ = write!(
-            sql,
-            "passed AS MATERIALIZED (SELECT * FROM given WHERE {gate}), \
-             moved AS (UPDATE {{heads}} h SET {} FROM passed g \
-             WHERE h.run = g.run AND h.tenant = {} AND h.seq = {} AND h.id = g.expected_id \
-             AND EXISTS (SELECT FROM {{records}} l WHERE l.run = h.key AND l.seq = h.seq AND l.id = h.id) \
-             AND ({} OR {}) RETURNING h.key, g.n, {} AS shows, h.status, h.owner, h.wake_at), \
-             shown AS (UPDATE {{runs}} r SET {} FROM moved m WHERE m.shows AND r.key = m.key), ",
-            g.set(HEADERS),
-            g.of("tenant"),
-            g.of("expected_seq"),
-            g.of("shows"),
-            same.join(" AND "),
-            g.of("shows"),
-            show.join(", "),
-        );
-    }
-    let moved = "SELECT key, n FROM moved";
-    let changed = match (grows, starts) {
-        (true, true) => format!("{moved} UNION ALL SELECT t.key, s.n {started}"),
-        (true, false) => moved.to_owned(),
-        (false, _) => format!("SELECT t.key, s.n {started}"),
-    };
-    let record = Rows::new(&mut parameter, "c", &[OF_ENTRY, HEADERS, BODIES]);
     let _ = write!(
         sql,
-        "changed AS MATERIALIZED ({changed}), \
-         written AS (INSERT INTO {{records}} (run, {}) SELECT w.key, {} FROM {} JOIN changed w ON w.n = {}) \
-         SELECT coalesce(array_agg(n), '{{}}') FROM changed",
-        names(&[HEADERS, BODIES]),
-        record.values(&[HEADERS, BODIES]),
-        record.from,
-        record.of("n"),
+        "changed AS MATERIALIZED ({}), written AS ({})",
+        changed.join(" UNION ALL "),
+        insert("changed", &rest),
     );
+    if let Some(g) = &grow {
+        let _ = write!(
+            sql,
+            ", shown AS (UPDATE {{runs}} r SET {} FROM grown g WHERE {} AND r.key = g.key{shown})",
+            g.set(SHOWN),
+            g.of("shows"),
+        );
+    }
+    sql.push_str(" SELECT coalesce(array_agg(n), '{}'), coalesce(array_agg(key), '{}') FROM changed");
     sql
 }

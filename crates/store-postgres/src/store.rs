@@ -23,9 +23,10 @@ use crate::names::Names;
 use crate::notices::{self, Hub};
 use crate::prune::{self, PurgeStatements};
 use crate::reseal::{self, ResealStatements};
-use crate::single::{self, Single};
+use crate::single::Single;
 use crate::statement::Statements;
-use crate::{heartbeat, list, row, setup, stored_run, tail};
+use crate::stored_run::{HEAD, IS_SOUND, NAMED};
+use crate::{heartbeat, list, row, setup, tail};
 
 /// A store that keeps each run as rows of a PostgreSQL database.
 ///
@@ -88,18 +89,13 @@ impl PostgresStore {
         let tag = RandomIds::new().next(SystemClock::new().now()).simple().to_string();
         let hub =
             Hub::new(db.clone(), sql(notices::SQL), [names.channel(), names.said_channel()], tag, listen);
-        // Join the row by its name, so that a run whose head is missing or leads elsewhere has a row, too.
-        let head = format!(
-            "SELECT {} FROM {} LEFT JOIN {{runs}} r ON r.tenant = v.tenant AND r.run = v.run WHERE {}",
-            row::head_columns(&stored_run::is_sound("h")),
-            stored_run::named("h"),
-            stored_run::is_there("h"),
-        );
+        let head = format!("SELECT {} FROM {NAMED} {HEAD}", row::head_columns(IS_SOUND));
         let inner = PostgresInner {
             appending: AppendStatements {
                 statements: Statements::new(&names),
-                single: Single { plain: sql(&single::plain()), moves: sql(&single::moves()) },
+                single: Single::new(&names),
                 look: sql(&tail::statement()),
+                keys: Arc::default(),
             },
             loading: LoadStatements {
                 latest: sql(&load::statement(load::LATEST)),
@@ -115,8 +111,8 @@ impl PostgresStore {
                 cut: sql(&prune::cut()),
                 prune: sql(&prune::prune()),
                 find: sql(&prune::find()),
-                purge_run: sql(prune::PURGE_RUN),
-                purge_records: sql(prune::PURGE_RECORDS),
+                hold: sql(prune::HOLD_RUN),
+                purge: sql(prune::PURGE_RUN),
             },
             replacing: ResealStatements {
                 look: sql(&reseal::headers_statement()),

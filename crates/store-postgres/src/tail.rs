@@ -8,24 +8,21 @@ use sqlx::query::Query;
 
 use crate::db::{Sql, query};
 use crate::row::{Columns, FACTS, facts, header, header_columns, seq};
-use crate::stored_run::{self, is_sound, is_there};
+use crate::stored_run::{self, HEAD, IS_SOUND};
 
 /// The number of columns before those of the headers.
-const BEFORE: usize = 17;
+const BEFORE: usize = 16;
 
 /// Reads the head, the facts, and as many of the newest headers as an entry has records. Reads several runs at once.
 pub(crate) fn statement() -> String {
     let header = header_columns();
     format!(
-        "SELECT v.n, a.is_there, a.is_sound, h.key, h.seq, h.id, {FACTS}, {header} \
+        "SELECT v.n, r.key, a.is_sound, h.seq, h.id, {FACTS}, {header} \
          FROM unnest($1::int4[], $2::text[], $3::text[], $4::int8[]) AS v(n, tenant, run, records) \
-         LEFT JOIN {{heads}} h ON h.run = v.run AND h.tenant = v.tenant \
-         LEFT JOIN LATERAL (SELECT {} AS is_there, {} AS is_sound) a ON true \
-         LEFT JOIN {{runs}} r ON r.key = h.key \
-         LEFT JOIN {{records}} c ON c.run = h.key AND c.seq > h.seq - v.records \
-         ORDER BY v.n, c.seq DESC",
-        is_there("h"),
-        is_sound("h"),
+         LEFT JOIN {{runs}} r ON r.run = v.run AND r.tenant = v.tenant {HEAD} \
+         LEFT JOIN LATERAL (SELECT {IS_SOUND} AS is_sound) a ON true \
+         LEFT JOIN {{records}} c ON c.run = r.key AND c.seq > h.seq - v.records \
+         ORDER BY v.n, c.seq DESC"
     )
 }
 
@@ -41,15 +38,20 @@ pub(crate) fn bind_entries(
     query(sql).bind(numbers).bind(tenants).bind(runs).bind(records)
 }
 
+/// Returns the key of a run from a row, if the run exists.
+pub(crate) fn key(row: &PgRow) -> Option<i64> {
+    row.try_get(1).ok().flatten()
+}
+
 /// Decides about one entry from the rows with its number. Returns `None` if the head is the expected head, so that something else prevented the
 /// write.
 pub(crate) fn decide(append: &RunAppend, rows: &[&PgRow]) -> Result<Option<HeadRef>> {
     let run = &append.run;
-    let is_there = |row: &&&PgRow| row.try_get::<bool, _>(1).is_ok_and(|is_there| is_there);
-    let Some(row) = rows.first().filter(is_there) else { return answer(append, None, false) };
+    let Some(row) = rows.first().filter(|row| key(row).is_some()) else {
+        return answer(append, None, false);
+    };
     let mut columns = Columns::new(row, 2);
     stored_run::check(&mut columns).map_err(|error| error.with_operation("store.append").with_run(run))?;
-    columns.next::<i64>()?;
     let head = HeadRef { seq: seq(columns.next()?)?, id: RecordId::from_uuid(columns.next()?) };
     if append.records.last().is_none_or(|last| last.header.id != head.id) {
         return answer(append, Some(head), false);

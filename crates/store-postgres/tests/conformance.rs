@@ -41,9 +41,9 @@ impl Space for Place {
                     run.tenant, run.run
                 )
             };
-            // By way of a key that no run has.
+            // By way of a key that nothing has.
             let moves =
-                [(key(run), "-1".to_owned()), (key(&other), key(run)), ("-1".to_owned(), key(&other))];
+                [(key(run), "-2".to_owned()), (key(&other), key(run)), ("-2".to_owned(), key(&other))];
             let moves = moves
                 .map(|(from, to)| format!("UPDATE {{schema}}.records SET run = {to} WHERE run = {from}"));
             return self.0.execute(&moves.join("; ")).await > 0;
@@ -86,6 +86,7 @@ impl Space for Place {
 
 suite!(Server, needs: store_test_postgres = "set STORE_TEST_POSTGRES_URL", without: [
     clock = "the time is the server's; see heartbeats_and_timers_follow_the_servers_clock",
+    tail = "the last record is the head; see what_came_since_ends_with_the_head",
 ]);
 
 struct Frozen;

@@ -14,9 +14,9 @@ use crate::{PostgresOptions, PostgresStore};
 
 /// A hundred tenants, two hundred workflows, a thousand executors of which ten are dead, few failures, and few timers.
 const FILL: &str = "
-    INSERT INTO {runs} (wake_at, created, owner, status, graph, input,
+    INSERT INTO {runs} (seq, id, wake_at, created, owner, status, graph, input,
         tenant, run, workflow, version, parent_tenant, parent_run, parent_seq, parent_id, labels)
-    SELECT CASE WHEN n % 1000 = 7 THEN n END, n,
+    SELECT 1, '00000000-0000-0000-0000-000000000000', CASE WHEN n % 1000 = 7 THEN n END, n,
         CASE WHEN n % 3 = 0 THEN lpad(to_hex(n % 3000), 32, '0')::uuid END,
         CASE WHEN n % 3 = 0 OR n % 1000 = 7 THEN 'p' WHEN n % 1000 = 1 THEN 'f' ELSE 'c' END::\"char\",
         gen_random_uuid(), gen_random_uuid(), 't-' || n % 100, 'r-' || n, 'w-' || n % 200, '1',
@@ -26,9 +26,9 @@ const FILL: &str = "
     FROM generate_series(1, 30000) n;
     INSERT INTO {heartbeats} SELECT DISTINCT owner, 9000000000000 FROM {runs} WHERE owner IS NOT NULL
         AND owner > '00000000-0000-0000-0000-00000000001e';
-    INSERT INTO {heads} (key, seq, at, wake_at, id, owner, epoch, format, kind, status, tenant, run)
-    SELECT key, 1, created, wake_at, gen_random_uuid(), owner, 1, 1, 'n', status, tenant, run FROM {runs};
-    ANALYZE {runs}; ANALYZE {heads}; ANALYZE {heartbeats}";
+    INSERT INTO {records} (run, seq, at, wake_at, id, owner, epoch, crc, format, kind, status, base, body)
+    SELECT key, 1, created, wake_at, id, owner, 1, 1, 1, 'n', status, true, '' FROM {runs};
+    ANALYZE {runs}; ANALYZE {records}; ANALYZE {heartbeats}";
 
 async fn explained(
     connection: &mut PgConnection,
@@ -120,7 +120,7 @@ async fn every_query_is_answered_by_an_index() {
         for after in [None, Some(after.clone())] {
             let plan = explained(&mut connection, &names, &asked, after).await;
             assert!(plan.contains(index), "{what} is answered by {index}:\n{plan}");
-            for table in ["runs", "heads"] {
+            for table in ["runs", "records"] {
                 let whole = format!("Seq Scan on {table} ");
                 assert!(!plan.contains(&whole), "{what} reads the whole table:\n{plan}");
             }

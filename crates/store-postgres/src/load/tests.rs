@@ -12,12 +12,13 @@ use crate::{PostgresOptions, PostgresStore};
 
 /// Ten runs of ten thousand records, with a base at every four thousandth record.
 const FILL: &str = "
-    INSERT INTO {heads} (key, seq, at, id, epoch, format, kind, status, tenant, run)
-    SELECT n, 9999, n, gen_random_uuid(), 1, 1, 'n', 'c', 'default', 'r-' || n FROM generate_series(1, 10) n;
+    INSERT INTO {runs} (seq, created, id, graph, input, status, tenant, run, workflow, version)
+    SELECT 0, n, gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 'p', 'default', 'r-' || n, 'w', ''
+    FROM generate_series(1, 10) n;
     INSERT INTO {records} (run, seq, at, id, epoch, crc, format, kind, status, base, body)
     SELECT r.key, s, s, gen_random_uuid(), 1, 1, 1, 'n', 'p', s % 4000 = 0, repeat('x', 200)::bytea
-    FROM generate_series(0, 9999) s, {heads} r;
-    ANALYZE {heads}; ANALYZE {records}";
+    FROM generate_series(0, 9999) s, {runs} r;
+    ANALYZE {runs}; ANALYZE {records}";
 
 /// Returns the plan, and the maximum number of rows that a part of it read, including rows that it did not use.
 async fn explained(

@@ -18,8 +18,9 @@ const NEXT: (&str, &str) = (
      INSERT INTO {migrations} (version, name) VALUES (2, 'notes')",
 );
 
-const FILL: &str = "INSERT INTO {runs} (created, status, graph, input, tenant, run, workflow, version)
-    VALUES (0, 'p', gen_random_uuid(), gen_random_uuid(), 't', 'r', 'w', '')";
+const FILL: &str =
+    "INSERT INTO {runs} (seq, id, created, status, graph, input, tenant, run, workflow, version)
+    VALUES (0, gen_random_uuid(), 0, 'p', gen_random_uuid(), gen_random_uuid(), 't', 'r', 'w', '')";
 
 /// Ten processes of the second version start at the same time on tables of the first version.
 ///

@@ -24,7 +24,7 @@ impl Stage {
         store.setup().await.unwrap();
         let many = (0..3_000).map(|n| Author::new(&format!("other-{n}")).next(1)).collect();
         assert!(store.append(many).await.iter().all(Result::is_ok));
-        schema.execute("ANALYZE {schema}.runs; ANALYZE {schema}.heads").await;
+        schema.execute("ANALYZE {schema}.runs; ANALYZE {schema}.records").await;
         Self { schema, store }
     }
 
@@ -140,7 +140,7 @@ async fn a_batch_waits_as_long_as_it_takes() {
     let store = stage.store.clone();
     let mut appending = tokio::task::JoinSet::new();
     appending.spawn(async move { store.append(batch).await });
-    until("waiting in order", async || stage.waiting_with("FOR NO KEY UPDATE").await == 1).await;
+    until("waiting in order", async || stage.waiting_with("ORDER BY key)").await == 1).await;
     holder.rollback().await.unwrap();
     let results = appending.join_next().await.unwrap().unwrap();
     assert!(results.iter().all(Result::is_ok), "{results:?}");

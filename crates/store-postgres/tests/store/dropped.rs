@@ -80,7 +80,7 @@ async fn late_purge_spares_restarted_run() {
     append(&store, author.next(3)).await.unwrap();
     let sql = |text: &str| sqlx::raw_sql(sqlx::AssertSqlSafe(text.replace("{schema}", &schema.name)));
     let mut holder = pool.begin().await.unwrap();
-    holder.execute(sql("LOCK TABLE {schema}.heads IN EXCLUSIVE MODE")).await.unwrap();
+    holder.execute(sql("LOCK TABLE {schema}.runs IN EXCLUSIVE MODE")).await.unwrap();
     let waits = async || {
         let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%' || $1 || '%'";
         let mut connection = schema.connection().await;
@@ -91,7 +91,7 @@ async fn late_purge_spares_restarted_run() {
         done = store.purge(&author.key, None) => panic!("the table is locked: {done:?}"),
         () = crate::common::until("a purge that waits", waits) => {}
     }
-    let purged = "DELETE FROM {schema}.records; DELETE FROM {schema}.heads; DELETE FROM {schema}.runs";
+    let purged = "DELETE FROM {schema}.records; DELETE FROM {schema}.runs";
     holder.execute(sql(purged)).await.unwrap();
     let mut next_life = Author::new("r");
     store.append_in(&mut holder, next_life.next(2)).await.unwrap();

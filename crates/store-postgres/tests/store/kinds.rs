@@ -202,7 +202,7 @@ async fn ended_session_is_indeterminate_only_for_writes() {
     append(&store, author.next(1)).await.unwrap();
     let lock = async |mode: &str| {
         let mut holder = schema.pool(1).begin().await.unwrap();
-        let sql = format!("LOCK TABLE {0}.heads IN {mode} MODE", schema.name);
+        let sql = format!("LOCK TABLE {0}.records IN {mode} MODE", schema.name);
         sqlx::Executor::execute(&mut *holder, sqlx::raw_sql(sqlx::AssertSqlSafe(sql))).await.unwrap();
         holder
     };

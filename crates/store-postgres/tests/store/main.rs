@@ -10,6 +10,7 @@ mod deadlocks;
 mod dropped;
 mod idle_connections;
 mod kinds;
+mod late_writers;
 mod lost_replies;
 mod notices;
 #[cfg(feature = "objects")]

@@ -65,7 +65,7 @@ async fn the_printed_migrations_are_enough() {
     let mut author = Author::new("r");
     append(&small, author.next(3)).await.unwrap();
     is_kept(&small, &author).await;
-    assert_eq!(count(&schema, "jobs_records").await, 3);
+    assert_eq!(count(&schema, "jobs_records WHERE run > 0").await, 3);
     pool.close().await;
     schema.remove().await;
     schema.execute(&format!("DROP ROLE {role}")).await;

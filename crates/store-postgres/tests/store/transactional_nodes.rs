@@ -198,7 +198,7 @@ async fn log_resolves_connection_cut_at_commit() {
         Proxy::start(format!("{}:{}", options.get_host(), options.get_port()).parse().unwrap()).unwrap();
     let url = proxy.url(&schema.url);
     let mut cuts = 0;
-    for word in ["BEGIN", "booked VALUES", "WITH moved", "COMMIT"] {
+    for word in ["BEGIN", "booked VALUES", "FOR KEY SHARE", "COMMIT"] {
         for place in FaultPosition::ALL {
             let run = format!("{word}-{place:?}").replace([' ', '(', ')'], "-");
             proxy.arm(FaultTrigger::containing(word), ProxyFault { place, act: FaultEffect::Reset });
