@@ -2,7 +2,7 @@
 //! The fixture of the unit tests of the driver's parts. It has a machine, scopes of attempts and times.
 
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use uuid::Uuid;
 
@@ -119,6 +119,7 @@ pub(super) fn scope(activation: ActivationKey) -> Arc<NodeScope> {
         inputs: Inputs::default(),
         attempt_key: AttemptKey { activation, way: 0 },
         memos: Memos::default(),
+        places: OnceLock::new(),
         waits: AttemptWaits::default(),
         time_limit: None,
         started_children: StartedChildren::default(),
