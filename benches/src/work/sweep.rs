@@ -83,7 +83,9 @@ impl Filled {
 async fn row_of_dry(table: &mut Table, id: &str, store: &Filled) -> Result<()> {
     let (runs, name) = (store.runs, store.space.name());
     let mut connection = store.space.postgres().await?;
-    let sql = format!("SELECT run, count(*), sum(octet_length(body)) FROM {name}.records WHERE run > 0 GROUP BY run");
+    let sql = format!(
+        "SELECT run, count(*), sum(octet_length(body)) FROM {name}.records WHERE run > 0 GROUP BY run"
+    );
     let ours = async || {
         let pruned = store.sweep(SweepLimits::default(), true).await?;
         ensure!(pruned == runs as u64, "{pruned} of {runs} runs would be pruned");

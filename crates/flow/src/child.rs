@@ -5,6 +5,7 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::panic::Location;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context as PollContext, Poll};
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use crate::context::{FlowContext, OperationKey};
 use crate::entry::{FlowEntry, OperationKind};
 use crate::error::{self, FlowError};
 use crate::flow::Flow;
-use crate::gate::{OperationInfo, ReplayEnd};
+use crate::gate::ReplayEnd;
 use crate::recorded::SPAWNED;
 use crate::wait::FlowFuture;
 
@@ -36,7 +37,7 @@ type ReadResult<S, O> = Box<dyn FnOnce(S) -> Result<O, FlowError> + Send>;
 pub struct FlowChildRequest<S: State, O> {
     cx: FlowContext,
     /// The key of the operation, assigned when the child is named. So the numbers of keys follow the order of the calls.
-    key: Result<String, Error>,
+    key: Result<Arc<str>, Error>,
     id: u64,
     location: &'static Location<'static>,
     prepared: Option<PreparedChild<S, O>>,
@@ -209,15 +210,13 @@ async fn run_child<S: State, O>(
 ) -> Result<O, FlowError> {
     let ticket = cx.enter(&own, false).await;
     ticket.released().await;
-    let key = own.key.as_deref().unwrap_or_default();
-    let info = OperationInfo { id: own.id, key, kind: own.kind, location: own.location, is_safe: false };
     if let Some(error) = ticket.entry.as_ref().and_then(|entry| entry.error()) {
         // Other operations may have ended between the start of the child and its failure.
         let entry = ticket.entry.clone();
         drop(ticket);
-        let ticket = cx.gate().ask_end(info, entry);
+        let ticket = cx.enter_end(&own, entry).await;
         ticket.released().await;
-        cx.recall_failure(&own).await;
+        cx.recall_failure(&own, &ticket).await;
         return Err(error);
     }
     if cx.gate().is_checking() && !ticket.entry.as_ref().is_some_and(|entry| entry.has_result) {
@@ -227,7 +226,7 @@ async fn run_child<S: State, O>(
         Ok(start) => start,
         Err(error) => return cx.stop(error).await,
     };
-    let request = cx.node().child(&graph, input).name(key);
+    let request = cx.node().child(&graph, input).name(own.key.as_deref().unwrap_or_default());
     let request = prepared.set.into_iter().fold(request, |request, set| set(request));
     let handle: ChildHandle<S> = match request.start().await {
         Ok(handle) => handle,
@@ -235,7 +234,7 @@ async fn run_child<S: State, O>(
     };
     let entry = ticket.entry.clone();
     drop(ticket);
-    let ticket = cx.gate().ask_end(info, entry);
+    let ticket = cx.enter_end(&own, entry).await;
     ticket.released().await;
     let error = match handle.result().await {
         Ok(state) => return (prepared.read)(state),
@@ -290,17 +289,15 @@ impl FlowContext {
                 Ok(run) => run,
                 Err(error) => return cx.stop(error).await,
             };
-            let info =
-                OperationInfo { id: own.id, key, kind: own.kind, location: own.location, is_safe: false };
             let entry = ticket.entry.clone();
             let has_ended = entry.as_ref().is_some_and(|entry| entry.has_result);
             drop(ticket);
-            let ticket = cx.gate().ask_end(info, entry);
+            let ticket = cx.enter_end(&own, entry).await;
             ticket.released().await;
             // The records of the child do not show the position at which its start ended. This order may decide a race, so the function records it.
-            let end = OperationKey { key: own.part(SPAWNED), ..own.clone() };
+            let end = OperationKey { key: own.part(SPAWNED).map(Into::into), ..own.clone() };
             match has_ended {
-                true => drop(cx.recall::<bool>(&end).await),
+                true => cx.recorded_end(end.key.as_deref(), &ticket).await,
                 false if cx.gate().is_checking() => return cx.stop(NodeError::new(ReplayEnd).fatal()).await,
                 false => drop(cx.record(&end, FlowEntry::Value(true)).await),
             }

@@ -8,16 +8,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::record::Labels;
 use ferrata_core::runtime::StreamWriter;
-use ferrata_core::{Clock, Error, ErrorKind, Fingerprint, RunKey, Timestamp, WorkflowName};
+use ferrata_core::{Clock, Error, Fingerprint, RunKey, Timestamp, WorkflowName};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use crate::change::CodeChange;
 use crate::entry::{FlowEntry, OperationKind};
 use crate::error::FlowError;
 use crate::gate::{OperationInfo, ReplayGate};
-use crate::recorded::FAILED;
+use crate::recorded::{FAILED, RecordedEntry};
 use crate::saga::PendingUndo;
 use crate::ticket::GateTicket;
 
@@ -47,7 +48,7 @@ pub(crate) struct OperationKey {
     /// The number of the operation in the order of the calls.
     pub(crate) id: u64,
     /// `None` if the name is invalid; the attempt then ends.
-    pub(crate) key: Option<String>,
+    pub(crate) key: Option<Arc<str>>,
     pub(crate) kind: OperationKind,
     pub(crate) location: &'static Location<'static>,
 }
@@ -272,7 +273,7 @@ impl FlowContext {
     /// Creates the key of an operation. An invalid name ends the attempt.
     pub(crate) fn key_or_stop(
         &self,
-        key: Result<String, Error>,
+        key: Result<Arc<str>, Error>,
         id: u64,
         kind: OperationKind,
         location: &'static Location<'static>,
@@ -289,6 +290,17 @@ impl FlowContext {
             Some(key) => {
                 let (id, kind, location) = (own.id, own.kind, own.location);
                 self.gate().ask(OperationInfo { id, key, kind, location, is_safe })
+            }
+            None => pending().await,
+        }
+    }
+
+    /// Registers the wait for the end of a child at the gate.
+    pub(crate) async fn enter_end(&self, own: &OperationKey, entry: Option<RecordedEntry>) -> GateTicket {
+        match &own.key {
+            Some(key) => {
+                let (id, kind, location) = (own.id, own.kind, own.location);
+                self.gate().ask_end(OperationInfo { id, key, kind, location, is_safe: false }, entry)
             }
             None => pending().await,
         }
@@ -316,7 +328,7 @@ impl FlowContext {
         T: Serialize + DeserializeOwned + Send,
     {
         match ticket.entry.as_ref().and_then(|entry| entry.text.as_ref()) {
-            Some(_) => self.recall(own).await,
+            Some(_) => self.recall(own, ticket).await,
             None => self.record(own, entry).await,
         }
     }
@@ -327,43 +339,47 @@ impl FlowContext {
         T: Serialize + DeserializeOwned + Send,
     {
         let Some(key) = &own.key else { return pending().await };
-        match self.node().step(key.as_str(), || std::future::ready(Ok::<_, NodeError>(entry))).await {
+        match self.node().step(&**key, || std::future::ready(Ok::<_, NodeError>(entry))).await {
             Ok(entry) => entry,
             Err(error) => self.stop(error).await,
         }
     }
 
-    /// Returns the recorded entry of an operation. The driver orders it among the waits of the function.
-    pub(crate) async fn recall<T>(&self, own: &OperationKey) -> FlowEntry<T>
-    where
-        T: Serialize + DeserializeOwned + Send,
-    {
-        let Some(key) = &own.key else { return pending().await };
-        let missing = || {
-            let message = format!("the record of `{key}` is gone");
-            std::future::ready(Err::<FlowEntry<T>, _>(NodeError::new(message)))
-        };
-        let error = match self.node().step(key.as_str(), missing).await {
-            Ok(entry) => return entry,
-            Err(error) => error,
-        };
-        let is_change = error
-            .source()
-            .downcast_ref::<Error>()
-            .is_some_and(|error| error.kind() == ErrorKind::GraphChanged);
-        match is_change {
-            true => {
+    /// Returns the recorded entry of an operation, at its position among the waits of the function.
+    pub(crate) async fn recall<T: DeserializeOwned>(
+        &self,
+        own: &OperationKey,
+        ticket: &GateTicket,
+    ) -> FlowEntry<T> {
+        self.recorded_end(own.key.as_deref(), ticket).await;
+        let text = ticket.entry.as_ref().and_then(|entry| entry.text.as_deref());
+        match text.map(|text| serde_json::from_str(text.get())) {
+            Some(Ok(entry)) => entry,
+            _ => {
                 let detail = format!("its result is not of type {}", std::any::type_name::<T>());
                 self.stop(self.changed(own, detail)).await
             }
-            false => self.stop(error).await,
         }
     }
 
-    /// Waits until the driver delivers the recorded failure of an operation.
-    pub(crate) async fn recall_failure(&self, own: &OperationKey) {
-        let key = own.key.as_deref().map(|key| format!("{key}.{FAILED}"));
-        let _: FlowEntry<()> = self.recall(&OperationKey { key, ..own.clone() }).await;
+    /// Waits for the recorded failure of an operation.
+    pub(crate) async fn recall_failure(&self, own: &OperationKey, ticket: &GateTicket) {
+        self.recorded_end(own.part(FAILED).as_deref(), ticket).await;
+    }
+
+    /// Waits until a released operation may end as recorded, by the record of this name. The driver decides, unless the gate has decided already.
+    pub(crate) async fn recorded_end(&self, name: Option<&str>, ticket: &GateTicket) {
+        if ticket.is_next() {
+            return;
+        }
+        let Some(name) = name else { return pending().await };
+        let missing = || {
+            let message = format!("the record of `{name}` is gone");
+            std::future::ready(Err::<Box<RawValue>, _>(NodeError::new(message)))
+        };
+        if let Err(error) = self.node().step(name, missing).await {
+            self.stop(error).await
+        }
     }
 
     /// Records an error that the function is about to see. Returns it as a replay will see it.

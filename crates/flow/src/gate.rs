@@ -33,7 +33,7 @@ pub(crate) struct ReplayGate {
 pub(crate) struct OperationInfo<'a> {
     /// The number of the operation in the order of the calls. `select!` polls in random order, so the order of polls cannot number operations.
     pub(crate) id: u64,
-    pub(crate) key: &'a str,
+    pub(crate) key: &'a Arc<str>,
     pub(crate) kind: OperationKind,
     pub(crate) location: &'static Location<'static>,
     /// Whether the operation has no effect.
@@ -136,7 +136,7 @@ impl ReplayGate {
         name: &str,
         kind: OperationKind,
         location: &'static Location<'static>,
-    ) -> Result<String, Error> {
+    ) -> Result<Arc<str>, Error> {
         let slug = slug(name).ok_or_else(|| {
             let message = format!(
                 "`{}` at {location} cannot name an operation; use 1 to {MAX_NAME_BYTES} of A-Z a-z 0-9 _ - and spaces, but not `before` and `after`, \
@@ -146,15 +146,23 @@ impl ReplayGate {
             Error::new(ErrorKind::Invalid, message)
         })?;
         let mut state = self.state();
-        let (known, count) = state.numbers.entry(slug.clone()).or_insert((kind, 0));
-        if *known != kind {
+        let (known, count) = state.numbers.get(&slug).copied().unwrap_or((kind, 0));
+        if known != kind {
             let message = format!(
                 "`{name}` names a {known} and, at {location}, a {kind}; give operations of different kinds different names"
             );
             return Err(Error::new(ErrorKind::Invalid, message));
         }
-        *count += 1;
-        Ok(if *count == 1 { slug } else { format!("{slug}.{count}") })
+        let number = count + 1;
+        let key = match number {
+            1 => slug.as_str().into(),
+            _ => [&slug, ".", &number.to_string()].concat().into(),
+        };
+        match state.numbers.get_mut(&slug) {
+            Some((_, count)) => *count = number,
+            None => drop(state.numbers.insert(slug, (kind, number))),
+        }
+        Ok(key)
     }
 
     /// Numbers an operation in the order of the calls.
@@ -192,7 +200,8 @@ impl ReplayGate {
             state.abort.get_or_insert_with(|| changed(change.at(info.location)));
         }
         let place = entry.as_ref().and_then(|entry| entry.place);
-        state.add(info, place, entry.as_ref().map(|entry| entry.has_ended));
+        let has_ended = entry.as_ref().is_some_and(|entry| entry.has_ended);
+        state.add(info, place, entry.as_ref(), has_ended);
         drop(state);
         GateTicket::new(self, info.id, entry)
     }
@@ -204,7 +213,8 @@ impl ReplayGate {
         entry: Option<RecordedEntry>,
     ) -> GateTicket {
         let place = entry.as_ref().and_then(|entry| entry.end_place);
-        self.state().add(info, place, entry.as_ref().map(|entry| entry.has_result));
+        let has_ended = entry.as_ref().is_some_and(|entry| entry.has_result);
+        self.state().add(info, place, entry.as_ref(), has_ended);
         GateTicket::new(self, info.id, entry)
     }
 
@@ -216,6 +226,15 @@ impl ReplayGate {
             operation.waker = Some(waker.clone());
         }
         operation.is_released
+    }
+
+    /// Returns whether no other operation can end before this one, which is released and recorded. The gate releases recorded positions one at a
+    /// time, and an operation that is alone needs no order.
+    pub(crate) fn is_next(&self, id: u64) -> bool {
+        let state = self.state();
+        let is_alone =
+            state.operations.len() == state.waiting.all.len() + 1 && state.flush != FlushState::Running;
+        state.operations.get(&id).is_some_and(|operation| operation.place.is_some() || is_alone)
     }
 
     /// Returns whether the code has the patch. Returns `None` if this is not decided yet, or is recorded.

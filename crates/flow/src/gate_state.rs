@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::panic::Location;
+use std::sync::Arc;
 use std::task::Waker;
 
 use ferrata_core::node::NodeError;
 
 use crate::entry::{FlowEntry, OperationKind};
 use crate::gate::{GateDecision, OperationInfo};
-use crate::recorded::RecordedEntries;
+use crate::recorded::{RecordedEntries, RecordedEntry};
 
 #[derive(Debug, Default)]
 pub(crate) struct GateState {
@@ -61,6 +62,8 @@ pub(crate) enum GateMode {
 }
 
 /// The operations that wait at the gate, in sets that the gate searches. A function may have thousands of waiting operations.
+/// An operation with a recorded position is only in `all`: the gate finds it by its position, and decides about the others when no such operation
+/// waits.
 #[derive(Debug, Default)]
 pub(crate) struct WaitingOperations {
     pub(crate) all: BTreeSet<u64>,
@@ -75,6 +78,9 @@ pub(crate) struct WaitingOperations {
 impl WaitingOperations {
     pub(crate) fn insert(&mut self, id: u64, operation: &GateOperation) {
         self.all.insert(id);
+        if operation.place.is_some() {
+            return;
+        }
         if operation.is_recorded {
             self.recorded.insert(id);
             if operation.has_ended {
@@ -125,12 +131,14 @@ pub(crate) enum FlushState {
 
 #[derive(Debug)]
 pub(crate) struct GateOperation {
-    pub(crate) key: String,
+    pub(crate) key: Arc<str>,
     pub(crate) kind: OperationKind,
     pub(crate) location: &'static Location<'static>,
     pub(crate) place: Option<usize>,
     pub(crate) is_recorded: bool,
     pub(crate) has_ended: bool,
+    /// Whether the result or the failure is recorded.
+    pub(crate) has_result: bool,
     pub(crate) is_safe: bool,
     pub(crate) is_released: bool,
     pub(crate) ends_by_itself: bool,
@@ -141,16 +149,23 @@ pub(crate) struct GateOperation {
 }
 
 impl GateState {
-    /// Adds an operation. For a recorded operation, `has_ended` says whether it has ended.
-    pub(crate) fn add(&mut self, info: OperationInfo<'_>, place: Option<usize>, has_ended: Option<bool>) {
+    /// Adds an operation with its recorded entry, if there is one. `has_ended` says whether a recorded operation has ended.
+    pub(crate) fn add(
+        &mut self,
+        info: OperationInfo<'_>,
+        place: Option<usize>,
+        entry: Option<&RecordedEntry>,
+        has_ended: bool,
+    ) {
         let OperationInfo { id, key, kind, location, is_safe } = info;
         let operation = GateOperation {
-            key: key.to_owned(),
+            key: Arc::clone(key),
             kind,
             location,
             place,
-            is_recorded: has_ended.is_some(),
-            has_ended: has_ended == Some(true),
+            is_recorded: entry.is_some(),
+            has_ended,
+            has_result: entry.is_some_and(|entry| entry.has_result),
             is_safe: is_safe || kind.is_safe(),
             is_released: false,
             ends_by_itself: false,
@@ -187,13 +202,12 @@ impl GateState {
 
     /// Releases one operation. The next one is released after the function was polled, so that work starts in the order of the calls.
     pub(crate) fn release_next(&mut self, id: u64) -> GateDecision {
-        let ends = self.operations.get(&id).is_some_and(|operation| {
-            match (self.recorded.by_key.get(&operation.key), operation.kind) {
-                (Some(entry), _) => entry.has_result,
-                (None, kind) => {
-                    !matches!(kind, OperationKind::Question | OperationKind::Message | OperationKind::Child)
-                }
-            }
+        let ends = self.operations.get(&id).is_some_and(|operation| match operation.is_recorded {
+            true => operation.has_result,
+            false => !matches!(
+                operation.kind,
+                OperationKind::Question | OperationKind::Message | OperationKind::Child
+            ),
         });
         self.release(id, ends);
         GateDecision::Progress

@@ -5,7 +5,8 @@ pub(crate) const MAX_NAME_BYTES: usize = 50;
 
 /// Returns the stored form of a name: `_` replaces each space. Returns `None` if the name is invalid.
 pub(crate) fn slug(name: &str) -> Option<String> {
-    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | ' ');
-    let is_name = !name.is_empty() && name.len() <= MAX_NAME_BYTES && name.chars().all(fits);
-    (is_name && !matches!(name, "before" | "after")).then(|| name.replace(' ', "_"))
+    let fits = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'_' | b'-' | b' ');
+    let is_name = !name.is_empty() && name.len() <= MAX_NAME_BYTES && name.bytes().all(fits);
+    (is_name && !matches!(name, "before" | "after"))
+        .then(|| name.chars().map(|c| if c == ' ' { '_' } else { c }).collect())
 }

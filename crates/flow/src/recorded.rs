@@ -30,7 +30,7 @@ pub(crate) struct RecordedEntry {
     /// The result of a step, a value, a patch or a compensation.
     pub(crate) text: Option<Arc<RawValue>>,
     /// The error of the operation, if the operation failed.
-    pub(crate) failure: Option<FailureRecord>,
+    pub(crate) failure: Option<Arc<FailureRecord>>,
     /// The position of this operation in the recorded order, in which operations ended while others were open.
     pub(crate) place: Option<usize>,
     /// The position in the same order at which the function saw that a child ended or failed.
@@ -86,8 +86,10 @@ pub(crate) struct RecordedEntries {
 impl RecordedEntries {
     /// Reads the records of the activation of `node`.
     pub(crate) fn read(node: &NodeContext) -> Self {
-        let mut entries = Self::default();
-        for operation in node.recorded_operations() {
+        let operations = node.recorded_operations();
+        let by_key = HashMap::with_capacity(operations.len());
+        let mut entries = Self { by_key, ..Self::default() };
+        for operation in operations {
             let (key, part) = split(&operation.name);
             match operation.kind {
                 RecordedKind::Step(text) => entries.add_step(key, part, &text, operation.place),
@@ -117,16 +119,16 @@ impl RecordedEntries {
             }
         }
         let now = node.now();
+        let mut places = Vec::new();
+        entries.unclaimed = entries.by_key.len();
         for entry in entries.by_key.values_mut() {
             entry.has_ended =
                 entry.has_result || entry.has_begun || entry.until.is_some_and(|until| until <= now);
+            places.extend(entry.place.into_iter().chain(entry.end_place));
+            entries.unclaimed_undos += usize::from(entry.kind == OperationKind::Undo);
+            entries.unclaimed_effects += usize::from(!entry.is_safe);
         }
-        let places = entries.by_key.values().flat_map(|entry| [entry.place, entry.end_place]);
-        entries.open_places = places.flatten().collect();
-        entries.unclaimed = entries.by_key.len();
-        let is_undo = |entry: &&RecordedEntry| entry.kind == OperationKind::Undo;
-        entries.unclaimed_undos = entries.by_key.values().filter(is_undo).count();
-        entries.unclaimed_effects = entries.by_key.values().filter(|entry| !entry.is_safe).count();
+        entries.open_places = places.into_iter().collect();
         entries
     }
 
@@ -145,7 +147,7 @@ impl RecordedEntries {
             (FlowEntry::Failed(kind, failure), Some(FAILED)) => {
                 let entry = self.entry(key, kind);
                 (entry.kind, entry.is_safe) = (kind, kind.is_safe());
-                entry.failure = Some(failure);
+                entry.failure = Some(Arc::new(failure));
                 entry.has_result = true;
                 // The function saw the failure when the failure was recorded. Results that came after the end of the wait may precede that record.
                 match kind {
@@ -229,7 +231,7 @@ impl RecordedEntries {
 impl RecordedEntry {
     /// Returns the error that the operation failed with.
     pub(crate) fn error(&self) -> Option<FlowError> {
-        self.failure.clone().map(FlowError::of_record)
+        self.failure.as_deref().cloned().map(FlowError::of_record)
     }
 }
 

@@ -212,13 +212,28 @@ where
     ticket.released().await;
     if let Some(entry) = &ticket.entry {
         if let Some(error) = entry.error() {
-            cx.recall_failure(&own).await;
+            cx.recall_failure(&own, &ticket).await;
             return Err(error);
         }
         if entry.text.is_some() {
-            return Ok(cx.result(&own).await);
+            return Ok(cx.result(&own, &ticket).await);
         }
     }
+    // In a box: the future of a recorded step stays small, and a function may have thousands.
+    Box::pin(execute_step(&cx, &own, options, &mut work, ticket)).await
+}
+
+/// Executes a step whose result is not recorded.
+async fn execute_step<T>(
+    cx: &FlowContext,
+    own: &OperationKey,
+    options: StepOptions,
+    work: &mut StepWork<'_, T>,
+    ticket: GateTicket,
+) -> Result<T, FlowError>
+where
+    T: Serialize + DeserializeOwned + Send + 'static,
+{
     if cx.gate().is_checking() {
         return cx.stop(NodeError::new(ReplayEnd).fatal()).await;
     }
@@ -229,23 +244,25 @@ where
     };
     let mut is_unknown = progress.begun_count > 0;
     let error = loop {
-        cx.wait_for_retry(&own, options, &mut progress).await;
+        cx.wait_for_retry(own, options, &mut progress).await;
         if options.is_external {
             if is_unknown {
-                match cx.ask_outcome::<T>(&own, progress.begun_count).await {
-                    Ok(StepOutcome::Done(result)) => return Ok(cx.keep(&own, options, result).await),
+                match cx.ask_outcome::<T>(own, progress.begun_count).await {
+                    Ok(StepOutcome::Done(result)) => return Ok(cx.keep(own, options, result).await),
                     Ok(StepOutcome::Retry) => {}
                     Ok(StepOutcome::Fail(reason)) => break FlowError::fatal(reason),
                     Err(error) => break error,
                 }
             }
             progress.begun_count += 1;
-            let begun =
-                OperationKey { key: own.part(&format!("{BEGUN}{}", progress.begun_count)), ..own.clone() };
+            let begun = OperationKey {
+                key: own.part(&format!("{BEGUN}{}", progress.begun_count)).map(Into::into),
+                ..own.clone()
+            };
             let _: FlowEntry<()> = cx.record(&begun, FlowEntry::Begun(progress.begun_count)).await;
             is_unknown = false;
         }
-        let error = match cx.try_once(&own, options, &ticket, &mut work).await {
+        let error = match cx.try_once(own, options, &ticket, work).await {
             Ok(result) => return Ok(result),
             Err(error) => error,
         };
@@ -257,7 +274,7 @@ where
         progress.next_delay = error.delay();
     };
     drop(ticket);
-    Err(cx.fail(&own, error).await)
+    Err(cx.fail(own, error).await)
 }
 
 /// The numbers of failed tries and of starts of a step, and the delay that its last error requested.
@@ -324,7 +341,7 @@ impl FlowContext {
                 }
             }
         };
-        let error = match self.node().step(key.as_str(), work).await {
+        let error = match self.node().step(&**key, work).await {
             Ok(entry) => return Ok(self.read(own, entry).await),
             Err(error) => error,
         };
@@ -388,11 +405,8 @@ impl FlowContext {
     }
 
     /// Returns the recorded result of a step.
-    pub(crate) async fn result<T>(&self, own: &OperationKey) -> T
-    where
-        T: Serialize + DeserializeOwned + Send,
-    {
-        let entry = self.recall(own).await;
+    pub(crate) async fn result<T: DeserializeOwned>(&self, own: &OperationKey, ticket: &GateTicket) -> T {
+        let entry = self.recall(own, ticket).await;
         self.read(own, entry).await
     }
 

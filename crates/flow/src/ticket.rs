@@ -30,6 +30,11 @@ impl GateTicket {
         .await;
     }
 
+    /// Tells whether no other operation can end before this one, which is released and recorded.
+    pub(crate) fn is_next(&self) -> bool {
+        self.gate.is_next(self.id)
+    }
+
     /// Returns whether the code has the patch. Returns `None` if that is not decided yet, or if a record already says so.
     pub(crate) fn patch(&self) -> Option<bool> {
         self.gate.patch(self.id)

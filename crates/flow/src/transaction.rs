@@ -76,11 +76,11 @@ impl FlowContext {
             let ticket = cx.enter(&own, false).await;
             ticket.released().await;
             if let Some(error) = ticket.entry.as_ref().and_then(|entry| entry.error()) {
-                cx.recall_failure(&own).await;
+                cx.recall_failure(&own, &ticket).await;
                 return Err(error);
             }
             if ticket.entry.as_ref().is_some_and(|entry| entry.text.is_some()) {
-                return Ok(cx.result(&own).await);
+                return Ok(cx.result(&own, &ticket).await);
             }
             if cx.gate().is_checking() {
                 return cx.stop(NodeError::new(crate::gate::ReplayEnd).fatal()).await;

@@ -105,7 +105,7 @@ impl FlowContext {
             let ticket = cx.enter(&own, false).await;
             ticket.released().await;
             if let Some(error) = ticket.entry.as_ref().and_then(|entry| entry.error()) {
-                cx.recall_failure(&own).await;
+                cx.recall_failure(&own, &ticket).await;
                 return Err(error);
             }
             let name = own.key.as_deref().unwrap_or_default();

@@ -2,10 +2,11 @@
 
 use crate::claim::ClaimId;
 use std::any::type_name;
+use std::collections::HashMap;
 use std::fmt;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -84,6 +85,8 @@ pub(crate) struct NodeScope {
     pub(crate) attempt_key: AttemptKey,
     /// The records of earlier attempts.
     pub(crate) memos: Memos,
+    /// The positions of `memos` in the recorded order, when they were first needed.
+    pub(crate) places: OnceLock<HashMap<String, usize>>,
     pub(crate) waits: AttemptWaits,
     /// The timeout of one attempt.
     pub(crate) time_limit: Option<Duration>,
@@ -102,6 +105,14 @@ pub(crate) struct NodeScope {
 }
 
 impl NodeScope {
+    /// Returns the position of a wait among the waits that ended in earlier attempts.
+    pub(crate) fn place_of(&self, name: &str) -> Option<usize> {
+        let places = self.places.get_or_init(|| {
+            self.memos.ended_waits().into_iter().enumerate().map(|(place, name)| (name, place)).collect()
+        });
+        places.get(name).copied()
+    }
+
     /// Adds to the outputs of the attempt. Returns false if the attempt has ended, because the driver has already collected its outputs.
     fn add_output(&self, add: impl FnOnce(&mut AttemptOutputs)) -> bool {
         let mut left = self.lock_outputs();

@@ -1,6 +1,5 @@
 //! Lists the operations that an activation recorded before an attempt. Nodes that replay a user's function need the list.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
@@ -93,10 +92,7 @@ impl NodeContext {
     /// ```
     pub fn recorded_operations(&self) -> Vec<RecordedOperation> {
         let memos = &self.scope.memos;
-        let ended = memos.ended_waits();
-        let places: HashMap<&str, usize> =
-            ended.iter().enumerate().map(|(place, name)| (name.as_str(), place)).collect();
-        let place_of = |name: &str| places.get(name).copied();
+        let place_of = |name: &str| self.scope.place_of(name);
         let mut all = Vec::with_capacity(memos.len());
         for (name, memo) in memos.iter() {
             let (own, kind) = match memo {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, Deref, DerefMut};
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use super::codec::to_raw;
@@ -70,6 +70,10 @@ fn place_of(name: &str) -> Option<u64> {
 }
 
 impl Memos {
+    pub(crate) fn has_none(&self) -> bool {
+        self.is_empty()
+    }
+
     /// Lists the waits that ended while the activation had other work or waits, in the order in which they ended. If an activation has only one wait,
     /// the end of this wait is not in the list.
     pub fn ended_waits(&self) -> Vec<String> {
@@ -139,6 +143,18 @@ pub fn end_note(name: &str) -> Result<Arc<RawValue>> {
 impl From<BTreeMap<String, Memo>> for Memos {
     fn from(memos: BTreeMap<String, Memo>) -> Self {
         Self((!memos.is_empty()).then(|| Arc::new(memos)))
+    }
+}
+
+impl Serialize for Memos {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        (**self).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Memos {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        BTreeMap::deserialize(deserializer).map(Self::from)
     }
 }
 

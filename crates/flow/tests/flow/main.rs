@@ -5,6 +5,7 @@ mod cancels;
 mod changes;
 mod child_order;
 mod effects;
+mod failures;
 mod field_order;
 mod field_passes;
 mod long;

@@ -3,7 +3,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -94,6 +94,7 @@ impl<S: State> RunDriver<S> {
             inputs: self.inputs(key),
             attempt_key: AttemptKey { activation: key, way: self.ready_queue.next_way() },
             memos: activation.memos.clone(),
+            places: OnceLock::new(),
             waits: AttemptWaits::default(),
             time_limit: self.plan.node(index).timeout,
             started_children: StartedChildren::default(),

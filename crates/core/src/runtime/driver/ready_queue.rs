@@ -28,8 +28,8 @@ pub(super) struct RunningAttempt {
     scope: Arc<NodeScope>,
     /// Whether the attempt was aborted so that it can start again. Its later requests are ignored.
     is_broken_off: bool,
-    /// The waits whose order was recorded in earlier attempts, each with its position in this order.
-    ended_waits: BTreeMap<String, usize>,
+    /// The waits that ended in earlier attempts and are open again.
+    reopened_waits: BTreeSet<String>,
 }
 
 impl RunningAttempt {
@@ -43,12 +43,12 @@ impl RunningAttempt {
 
     /// Returns the position of a wait among the waits that ended in earlier attempts.
     pub(super) fn place_of(&self, name: &str) -> Option<usize> {
-        self.ended_waits.get(name).copied()
+        self.scope.place_of(name).filter(|_| !self.reopened_waits.contains(name))
     }
 
     /// Forgets that a wait ended in an earlier attempt. The wait is open again and may end in another order.
     pub(super) fn reopen_wait(&mut self, name: &str) {
-        self.ended_waits.remove(name);
+        self.reopened_waits.insert(name.to_owned());
     }
 }
 
@@ -274,14 +274,13 @@ impl<S: State> ReadyQueue<S> {
     ) {
         let by = scope.attempt_key;
         let task = self.tasks.spawn(attempt);
-        let ended = scope.memos.ended_waits().into_iter().enumerate().map(|(at, name)| (name, at)).collect();
         let running = RunningAttempt {
             task,
             is_external: external,
             origin,
             scope,
             is_broken_off: false,
-            ended_waits: ended,
+            reopened_waits: BTreeSet::new(),
         };
         if self.running.insert(by.activation, running).is_none() {
             *self.running_count_mut(by.activation.0) += 1;

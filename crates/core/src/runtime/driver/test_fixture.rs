@@ -3,7 +3,7 @@
 
 use crate::claim::{ClaimId, StartId};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use uuid::Uuid;
 
@@ -119,6 +119,7 @@ pub(super) fn scope(activation: ActivationKey) -> Arc<NodeScope> {
         inputs: Inputs::default(),
         attempt_key: AttemptKey { activation, way: 0 },
         memos: Memos::default(),
+        places: OnceLock::new(),
         waits: AttemptWaits::default(),
         time_limit: None,
         started_children: StartedChildren::default(),

@@ -24,7 +24,7 @@ use crate::graph::plan::{GraphPlan, NodePlan};
 use crate::id::{Fingerprint, NodeName, Seq, Visit};
 use crate::record::body::{FanOutItem, present};
 use crate::record::codec::to_raw;
-use crate::record::memo::Memo;
+use crate::record::memo::Memos;
 use crate::record::pause::{ChildPolls, MessageKey, MessageRecord};
 use crate::record::{Failure, Resolution, RunStatus};
 use crate::state::Secrets;
@@ -208,8 +208,8 @@ struct StoredActivation {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     inputs: Vec<StoredToken>,
     /// Its memos by name.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    memos: BTreeMap<String, Memo>,
+    #[serde(default, skip_serializing_if = "Memos::has_none")]
+    memos: Memos,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -243,7 +243,7 @@ impl Machine {
             resolution: a.resolution.clone(),
             item: a.item.clone(),
             inputs: a.inputs.iter().map(|token| StoredToken::new(None, token)).collect(),
-            memos: BTreeMap::clone(&a.memos),
+            memos: a.memos.clone(),
         };
         let blanks = self.blanks()?;
         let blank = NodeState::default();
@@ -474,7 +474,7 @@ impl StoredActivation {
             resolution: self.resolution,
             item: self.item,
             inputs,
-            memos: self.memos.into(),
+            memos: self.memos,
         })
     }
 }

@@ -150,6 +150,7 @@ async fn run(graph: &Graph<Context>, node: &str) -> Result<Context, NodeError> {
         inputs: Default::default(),
         attempt_key: AttemptKey { activation: (0, Visit::new(1)), way: 0 },
         memos: Default::default(),
+        places: Default::default(),
         waits: AttemptWaits::default(),
         time_limit: None,
         started_children: Default::default(),
