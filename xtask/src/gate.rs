@@ -42,8 +42,9 @@ fn plan(root: &Path, tests: Tests) -> Vec<Step> {
 /// The crates are not built from their packages, because that takes as long as a build of the whole workspace. Such a build would only find files
 /// that a package leaves out. The release finds them with `cargo publish --workspace --dry-run`.
 fn package() -> Step {
-    const INNER: [&str; 8] = [
+    const INNER: [&str; 9] = [
         "ferrata-benches",
+        "ferrata-example-redb-store",
         "ferrata-example-service",
         "ferrata-examples",
         "ferrata-mistakes",

@@ -129,6 +129,7 @@ pub(crate) enum FlushState {
     Running,
 }
 
+// Large: each field is one fact about an operation by which the gate decides.
 #[derive(Debug)]
 pub(crate) struct GateOperation {
     pub(crate) key: Arc<str>,

@@ -19,6 +19,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("ferrata-testing", &["ferrata-core", "ferrata-store"]),
     // This pattern includes `ferrata-store-sharded`, whose caller passes the inner stores.
     ("ferrata-store-*", &["ferrata-store"]),
+    // It shows that the author of a store needs only the contract.
+    ("ferrata-example-redb-store", &["ferrata-store"]),
     // The state machine of a run and its data. It contains no runtime, and of the stores only the types of the contract.
     ("ferrata-engine", &["ferrata-store"]),
     // Reads the logs of runs, and knows no runtime.
