@@ -44,6 +44,9 @@ pub trait Space: Send + Sync + 'static {
     /// Damages the stored data of `run`, without the store's knowledge. Returns whether the space can do this kind of damage.
     ///
     /// If it cannot, the suite must omit the group of this damage.
+    ///
+    /// The suite calls this method while an instance is open. If a process can open the storage only once, keep a `Weak` reference to the open store.
+    /// Let `open` return that store while it exists. The group `instances` then tests concurrent callers.
     async fn damage(&self, run: &RunKey, damage: Damage) -> bool {
         let _ = (run, damage);
         false

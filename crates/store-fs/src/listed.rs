@@ -1,7 +1,7 @@
 //! Remembers what listings have read of each log, so that a listing reads only the logs that changed since.
 //!
-//! A log that no call keeps open is recognized by its [`FileStamp`]. The file system may give two changes within one tick of its clock the same time.
-//! Therefore a stamp counts only if the file was unchanged for [`SETTLED`] when it was read, as git does for its index ("racily clean" entries).
+//! A [`FileStamp`] identifies the content of a log that no call keeps open. The file system may give two changes within one tick of its clock the same
+//! time. Therefore a stamp counts only if the file was unchanged for [`SETTLED`] before the read, as in git's index ("racily clean" entries).
 
 use std::collections::HashMap;
 use std::fs::Metadata;
@@ -109,8 +109,8 @@ impl ListedLogs {
 
     /// Remembers what a listing has read of a run's log. `stamp` is of the file before the read, and `now` the time before it.
     ///
-    /// If there are too many logs, those go that neither this listing nor the one before has used, for example because the run was purged. If there
-    /// are still too many, the log is not remembered: a listing goes through all logs, so to forget another one would not help.
+    /// If there are too many logs, the call forgets those that neither this listing nor the one before has used, for example because the run was
+    /// purged. If there are still too many, the call remembers nothing. A listing goes through all logs, so to forget another one would not help.
     pub(crate) fn remember(&self, run: &RunKey, stamp: FileStamp, now: Timestamp, log: ListedLog) {
         if !stamp.is_settled(now, self.settled) {
             return;

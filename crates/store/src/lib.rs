@@ -2,6 +2,19 @@
 //!
 //! Authors of stores depend only on this crate, and on `ferrata-store-conformance` in their tests. The crate contains no graph, engine or runtime,
 //! and opens no socket and no file. Applications use the same names through the facade crate `ferrata`.
+//!
+//! # Helpers by method
+//!
+//! | Method | Helpers |
+//! |---|---|
+//! | `append` | [`check_batch`] with [`check_append`], then [`is_repeat`] if the head is not the expected one, then [`refusal::conflict`] |
+//! | `load` | [`Record::verify`], [`check_loaded`], and [`check_asked`] if an index found the record; [`refusal::no_record`], [`refusal::gone`] |
+//! | `load_since` | [`check_news`] |
+//! | `headers` | [`HeaderRange::within`], then [`Headers::whole`] or, if the answer may be short, [`Headers::checked`] |
+//! | `head` | [`RunHead::after`] |
+//! | `runs` | [`page`] for heads in any order; [`RunQuery::matches`], [`Listing::after`] and [`Listing::cut`] for an index that has the order |
+//! | `prune` | [`check_prune`] |
+//! | `purge` | [`refusal::conflict`], with `.with_operation("store.purge")` |
 
 mod check;
 mod clock;

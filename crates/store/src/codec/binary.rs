@@ -15,6 +15,9 @@
 //! varint 2*t*, or −2*t* − 1 if it is negative.
 //!
 //! Number, format and base stand near the front, so that a script in a server can read them.
+//!
+//! A prune can remove the newest base that a header names. It then makes the oldest record a base, so a load begins at the larger of the two numbers.
+//! For [`InvalidHeader::Newer`], a store returns `Unsupported`.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use uuid::Uuid;
