@@ -109,15 +109,21 @@ impl<S: State> RunDriver<S> {
             self.stopping.meet_deadline();
             return Ok(false);
         }
+        let timed = self.ready_queue.next_time().is_some() || self.waits.is_sleeping();
+        let wake_of_timer = wake.filter(|_| timed && !self.waits.is_for_child());
+        let is_near = |at: Timestamp| at.since(self.shared.clock.now()) <= self.shared.limits.release_after;
+        if wake_of_timer.is_some_and(is_near) && !self.shared.is_closing() {
+            return Ok(false);
+        }
+        // A node marks itself as waiting shortly before it notifies the driver. In between, its next result may not be delivered, because the node
+        // was still polled at the last check. The notice follows.
+        if self.has_news() {
+            return Ok(false);
+        }
         if self.waits.is_for_child() {
             return self.rest_on_children();
         }
-        let timed = self.ready_queue.next_time().is_some() || self.waits.is_sleeping();
-        if let (true, Some(at)) = (timed, wake) {
-            let near = at.since(self.shared.clock.now()) <= self.shared.limits.release_after;
-            if near && !self.shared.is_closing() {
-                return Ok(false);
-            }
+        if wake_of_timer.is_some() {
             self.release("only time moves the run", wake, None)?;
             return Ok(true);
         }
