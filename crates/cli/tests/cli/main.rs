@@ -17,6 +17,7 @@ mod pipelines;
 mod purges;
 mod queues;
 mod read_outputs;
+mod redacted;
 mod schedules;
 mod secrets;
 mod sentences;
