@@ -177,6 +177,7 @@ async fn no_verb_output_steers_terminal() {
         &["graph", "evil.dot", "--format", "mermaid"],
         &["graph", "p"],
         &["graph", "fails"],
+        &["demo", evil],
         &["store", "check"],
         &["store", "keys"],
         &["store", "keys", "--tenant", evil],

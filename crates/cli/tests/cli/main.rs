@@ -3,6 +3,7 @@
 
 mod browser;
 mod control;
+mod demo;
 mod doubts;
 mod envelope;
 mod every_store;
