@@ -3,6 +3,7 @@
 mod blobs;
 mod completions;
 mod demo;
+mod init;
 mod keep;
 mod list;
 mod pipeline;
@@ -22,6 +23,7 @@ use ferrata::{RunKey, TenantId};
 pub(crate) use blobs::{BlobsArgs, BlobsCommand, CollectArgs};
 pub(crate) use completions::CompletionsArgs;
 pub(crate) use demo::DemoArgs;
+pub(crate) use init::InitArgs;
 pub(crate) use keep::{ExportArgs, ImportArgs, Keep, PruneArgs, PurgeArgs, SweepArgs, VerifyArgs};
 pub(crate) use list::{FilterArgs, LsArgs};
 pub(crate) use pipeline::{DrawingFormat, GraphArgs, LintArgs};
@@ -179,6 +181,8 @@ pub(crate) enum CliCommand {
     Lint(LintArgs),
     /// Draw a pipeline, or the path of a run.
     Graph(GraphArgs),
+    /// Create a crate with a durable function and its tests.
+    Init(InitArgs),
     /// Show example runs in a browser: a failed, a waiting, a retrying and a running one.
     Demo(DemoArgs),
     /// Inspect the store itself.

@@ -26,7 +26,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ),
     ("Maintain", &["verify", "export", "import", "prune", "purge", "sweep", "blobs"]),
     ("Pipelines", &["run", "resume", "lint", "graph"]),
-    ("Set up", &["demo", "store", "completions"]),
+    ("Set up", &["init", "demo", "store", "completions"]),
 ];
 
 /// Parses the command line.
