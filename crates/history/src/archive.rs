@@ -35,6 +35,7 @@ use crate::id::{HeadRef, RunKey, Seq};
 use crate::log_reader;
 use crate::record::body::{RecordBody, RecordEvent, Signal, SignalKind};
 use crate::record::{Record, RecordHeader, RunFacts, RunStatus, codec};
+use crate::redact::{LogRedactor, RedactedNumbers};
 use crate::store::{At, CheckpointStore, RunAppend, RunHead};
 use crate::wording::count;
 
@@ -67,15 +68,20 @@ struct ArchiveLine {
 /// The number of attempts to export a run. Several may be needed if the run is purged and started again at the same time.
 const ROUNDS: u32 = 32;
 
-/// Exports all stored records of a run, or only the records before `before`.
+/// Exports all stored records of a run, or only the records before `before`. With `redacted`, the text contains no values of the application.
 ///
 /// # Errors
 ///
 /// Returns [`ErrorKind::NotFound`] if there is no such run, and the errors of the store.
-pub async fn export(store: &dyn CheckpointStore, run: &RunKey, before: Option<Seq>) -> Result<String> {
+pub async fn export(
+    store: &dyn CheckpointStore,
+    run: &RunKey,
+    before: Option<Seq>,
+    redacted: Option<RedactedNumbers>,
+) -> Result<String> {
     let mut head = store.head(run).await?.ok_or_else(|| missing(run))?;
     for _ in 0..ROUNDS {
-        let text = export_as_of(store, run, &head, before).await;
+        let text = export_as_of(store, run, &head, before, redacted).await;
         let now = store.head(run).await?.ok_or_else(|| missing(run))?;
         if now.facts == head.facts {
             return text;
@@ -92,7 +98,13 @@ async fn export_as_of(
     run: &RunKey,
     head: &RunHead,
     before: Option<Seq>,
+    redacted: Option<RedactedNumbers>,
 ) -> Result<String> {
+    let mut redactor = redacted.map(LogRedactor::new);
+    let (key, facts) = match &mut redactor {
+        Some(redactor) => (redactor.run_key(run)?, redactor.facts(&head.facts)?),
+        None => (run.clone(), head.facts.clone()),
+    };
     let to = match before {
         None => head.seq,
         Some(before) => {
@@ -113,6 +125,10 @@ async fn export_as_of(
             }
             last = Some(record.header.head());
             record.verify(run)?;
+            let record = match &mut redactor {
+                Some(redactor) => redactor.record(run, &record)?,
+                None => record,
+            };
             let text = codec::text(run, &record)?;
             let plain = !text.contains(is_control_char);
             let raw = if plain { RawValue::from_string(text.to_owned()).ok() } else { None };
@@ -126,8 +142,7 @@ async fn export_as_of(
     if let Some(before) = before.filter(|_| records == 0) {
         return Err(nothing_before(run, before));
     }
-    let title =
-        ArchiveHeader { file: KIND.into(), v: VERSION, run: run.clone(), facts: head.facts.clone(), records };
+    let title = ArchiveHeader { file: KIND.into(), v: VERSION, run: key, facts, records };
     Ok(format!("{}\n{lines}", escape_controls(&serde_json::to_string(&title).map_err(broken)?)))
 }
 

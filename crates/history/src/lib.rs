@@ -20,6 +20,7 @@ mod phase;
 mod position;
 mod questions;
 mod reason;
+mod redact;
 mod report;
 #[doc(hidden)]
 pub mod retention;
@@ -43,7 +44,8 @@ mod error {
 }
 mod id {
     pub(crate) use ferrata_store::{
-        Epoch, ExecutorId, Fingerprint, HeadRef, NodeName, RecordId, RunId, RunKey, Seq, Visit, WorkflowName,
+        Epoch, ExecutorId, Fingerprint, HeadRef, NodeName, RecordId, RunId, RunKey, Seq, TenantId, Visit,
+        WorkflowName,
     };
 }
 mod store {
@@ -66,6 +68,7 @@ pub use origin::RunOrigin;
 pub use phase::ActivationPhase;
 pub use position::Position;
 pub use reason::{ReasonKind, RunReason};
+pub use redact::RedactedNumbers;
 pub use report::TimelineEntry;
 pub use retention::RetentionPolicy;
 pub use run_tree::OpenQuestions;

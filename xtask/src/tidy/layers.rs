@@ -55,6 +55,7 @@ const FOLDERS: [LayeredFolder; 4] = [
             "report",
             "check",
             "diff",
+            "redact",
             "archive",
             "retention",
             "run_tree",

@@ -22,7 +22,9 @@ pub(crate) struct VerifyArgs {
 
 /// Export a run as JSON lines, as a copy or to move it.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  ferrata export 019a6f2e --to run.jsonl")]
+#[command(
+    after_help = "Examples:\n  ferrata export 019a6f2e --to run.jsonl\n  ferrata export 019a6f2e --redact --to bug.jsonl"
+)]
 pub(crate) struct ExportArgs {
     /// Run.
     #[arg(value_name = "RUN")]
@@ -31,8 +33,14 @@ pub(crate) struct ExportArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) to: Option<PathBuf>,
     /// Export a run that has secret channels: the file contains their values.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "redact")]
     pub(crate) reveal: bool,
+    /// Replace the values of the application by placeholders, for a bug report. Names of nodes, steps, channels and fields stay.
+    #[arg(long)]
+    pub(crate) redact: bool,
+    /// Keep numbers, which are otherwise replaced by 0.
+    #[arg(long, requires = "redact")]
+    pub(crate) keep_numbers: bool,
 }
 
 /// Import a run that was exported from this store or another.

@@ -2,6 +2,8 @@
 
 mod blobs;
 mod completions;
+mod demo;
+mod init;
 mod keep;
 mod list;
 mod pipeline;
@@ -20,6 +22,8 @@ use ferrata::{RunKey, TenantId};
 
 pub(crate) use blobs::{BlobsArgs, BlobsCommand, CollectArgs};
 pub(crate) use completions::CompletionsArgs;
+pub(crate) use demo::DemoArgs;
+pub(crate) use init::InitArgs;
 pub(crate) use keep::{ExportArgs, ImportArgs, Keep, PruneArgs, PurgeArgs, SweepArgs, VerifyArgs};
 pub(crate) use list::{FilterArgs, LsArgs};
 pub(crate) use pipeline::{DrawingFormat, GraphArgs, LintArgs};
@@ -98,6 +102,9 @@ pub(crate) struct GlobalArgs {
     /// Never prompt on the terminal.
     #[arg(long, global = true)]
     pub(crate) no_input: bool,
+    /// Whether `--store` is on the command line.
+    #[arg(skip)]
+    pub(crate) is_store_given: bool,
     /// Run whose directory was given instead of its id.
     #[arg(skip)]
     pub(crate) of_directory: Option<RunKey>,
@@ -174,6 +181,10 @@ pub(crate) enum CliCommand {
     Lint(LintArgs),
     /// Draw a pipeline, or the path of a run.
     Graph(GraphArgs),
+    /// Create a crate with a durable function and its tests.
+    Init(InitArgs),
+    /// Show example runs in a browser: a failed, a waiting, a retrying and a running one.
+    Demo(DemoArgs),
     /// Inspect the store itself.
     Store(StoreArgs),
     /// Print a completion script for a shell.

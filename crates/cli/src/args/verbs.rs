@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use clap::builder::{StyledStr, Styles};
+use clap::parser::ValueSource;
 use clap::{Command, CommandFactory, FromArgMatches};
 
 use super::Cli;
@@ -25,7 +26,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ),
     ("Maintain", &["verify", "export", "import", "prune", "purge", "sweep", "blobs"]),
     ("Pipelines", &["run", "resume", "lint", "graph"]),
-    ("Set up", &["store", "completions"]),
+    ("Set up", &["init", "demo", "store", "completions"]),
 ];
 
 /// Parses the command line.
@@ -34,7 +35,10 @@ pub(crate) fn parse() -> Result<Cli, clap::Error> {
     let help = template(&command, crate::output::room().unwrap_or(WIDEST).min(WIDEST));
     let mut command = command.help_template(help);
     let mut matches = command.try_get_matches_from_mut(std::env::args_os())?;
-    Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+    let source = matches.subcommand().and_then(|(_, verb)| verb.value_source("store"));
+    let mut cli = Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))?;
+    cli.global.is_store_given = source == Some(ValueSource::CommandLine);
+    Ok(cli)
 }
 
 /// Builds the help of the command, which lists the commands in groups.

@@ -4,6 +4,7 @@ mod answer;
 mod blobs;
 mod cancel;
 mod completions;
+mod demo;
 mod diff;
 mod edit;
 mod export;
@@ -12,6 +13,7 @@ mod goto;
 mod graph;
 mod history;
 mod import;
+mod init;
 #[cfg(feature = "envelope")]
 mod keys;
 mod lint;
@@ -84,6 +86,8 @@ pub(crate) async fn run(context: &CommandContext, command: CliCommand) -> Result
         CliCommand::Blobs(args) => blobs::run(context, &args).await,
         CliCommand::Lint(args) => lint::run(context, &args).await,
         CliCommand::Graph(args) => graph::run(context, &args).await,
+        CliCommand::Init(args) => init::run(context, &args),
+        CliCommand::Demo(args) => Box::pin(demo::run(context, &args)).await,
         CliCommand::Store(args) => store::run(context, &args).await,
         CliCommand::Completions(args) => completions::run(context, &args),
     }

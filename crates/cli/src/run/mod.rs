@@ -23,7 +23,7 @@ use ferrata_dot::run_dir::RunDirectory;
 use self::job::{DriveJob, StartKind};
 use self::load::LoadedPipeline;
 use self::location::RunLocation;
-use self::signals::Signals;
+pub(crate) use self::signals::Signals;
 use crate::args::{ResumeArgs, RunArgs};
 use crate::context::CommandContext;
 use crate::exit::ExitReason;

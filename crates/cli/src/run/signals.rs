@@ -6,7 +6,7 @@ use crate::failure::CommandFailure;
 
 /// The signals that ask the command to stop.
 #[derive(Debug)]
-pub(super) struct Signals {
+pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
     hangup: Signal,
@@ -16,7 +16,7 @@ pub(super) struct Signals {
 
 impl Signals {
     /// Starts to listen for the signals.
-    pub(super) fn listen() -> Result<Self, CommandFailure> {
+    pub(crate) fn listen() -> Result<Self, CommandFailure> {
         let listen = |kind| {
             signal(kind).map_err(|error| CommandFailure::internal("cannot listen for signals", &error))
         };
@@ -29,7 +29,7 @@ impl Signals {
     }
 
     /// Waits for the next signal.
-    pub(super) async fn next(&mut self) {
+    pub(crate) async fn next(&mut self) {
         if std::mem::take(&mut self.is_due) {
             return;
         }

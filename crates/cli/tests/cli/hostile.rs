@@ -98,6 +98,7 @@ async fn no_verb_output_steers_terminal() {
 
     let evil = evil.as_str();
     let (pair, marks) = (format!("{evil}={evil}"), format!("{marked}={marked}"));
+    let (other_evil, crate_path) = (format!("{evil}.jsonl"), format!("{evil}/orders"));
     let lines: &[&[&str]] = &[
         &["run", "evil.dot", "--id", "p", "--run-dir", "d"],
         &["run", "evil.dot", "--dry-run"],
@@ -165,6 +166,7 @@ async fn no_verb_output_steers_terminal() {
         &["verify", "fails", "broken.dot"],
         &["export", "fails"],
         &["export", "fails", "--to", evil],
+        &["export", "fails", "--redact", "--to", &other_evil],
         &["import", "evil.jsonl"],
         &["import", evil],
         &["prune", "fails", "--keep-last", "1"],
@@ -177,6 +179,9 @@ async fn no_verb_output_steers_terminal() {
         &["graph", "evil.dot", "--format", "mermaid"],
         &["graph", "p"],
         &["graph", "fails"],
+        &["init", evil],
+        &["init", &crate_path],
+        &["demo", evil],
         &["store", "check"],
         &["store", "keys"],
         &["store", "keys", "--tenant", evil],

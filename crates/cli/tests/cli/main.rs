@@ -3,6 +3,7 @@
 
 mod browser;
 mod control;
+mod demo;
 mod doubts;
 mod envelope;
 mod every_store;
@@ -17,6 +18,7 @@ mod pipelines;
 mod purges;
 mod queues;
 mod read_outputs;
+mod redacted;
 mod schedules;
 mod secrets;
 mod sentences;

@@ -71,6 +71,8 @@ async fn verbs_hide_secrets_by_default() {
     assert!(diff.contains("/password") && diff.contains("/codes") && diff.contains("ann"), "{diff}");
     let refused = place.call(&["export", "in"]);
     assert!(refused.err.contains("codes, password") && refused.err.contains("--reveal"), "{refused:?}");
+    let redacted = place.ok(&["export", "in", "--redact"]);
+    assert!(!redacted.contains(MARK) && redacted.contains("password"), "{redacted}");
     // The value is shown on explicit request.
     for line in [&["show", "in"], &["state", "in"], &["export", "in"]] {
         let said = place.ok(&[&line[..], &["--reveal", "-o", "json"]].concat());

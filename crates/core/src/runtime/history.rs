@@ -14,8 +14,8 @@ use crate::kernel::tasks::finish;
 use crate::past::retention::{self, RetentionPolicy};
 use crate::past::sweep::{SweepLimits, SweepReport};
 use crate::past::{
-    self, Ancestor, CheckedLog, Checkpoint, Diff, LoggedGraph, Position, ReasonCache, RunExplanation,
-    TimelineEntry,
+    self, Ancestor, CheckedLog, Checkpoint, Diff, LoggedGraph, Position, ReasonCache, RedactedNumbers,
+    RunExplanation, TimelineEntry,
 };
 use crate::record::RecordHeader;
 use crate::record::body::SignalKind;
@@ -378,7 +378,51 @@ impl Runtime {
     ///
     /// Cancel safe: the call changes nothing.
     pub async fn export(&self, run: &RunKey) -> Result<String> {
-        past::export(&**self.store(), run, None).await
+        past::export(&**self.store(), run, None, None).await
+    }
+
+    /// Exports a run like [`export`](Self::export), but without the values of the application, for example for a bug report. If you
+    /// [`import`](Self::import) the text, the copy has the same records, nodes, times and status, and the same kinds of failures.
+    ///
+    /// Placeholders replace all texts and, by default, numbers: in the state, outputs, results, questions, answers, messages and failures, in the names
+    /// of users, and in the values of labels. Equal texts have equal placeholders. A placeholder also replaces the id of a run that is not a UUID.
+    ///
+    /// The text keeps names: those of nodes, workflows, versions, steps, questions, children, streams, topics and labels, and those of channels and
+    /// fields that look like identifiers. It also keeps booleans, the times of records, and outcomes of pipeline nodes. Check that no name contains
+    /// data.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`export`](Self::export).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the call changes nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use ferrata_core::graph::Graph;
+    /// # use ferrata_core::runtime::{RedactedNumbers, Runtime};
+    /// # use ferrata_core::state::Context;
+    /// # use ferrata_core::store::MemoryStore;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+    /// # let graph = Graph::<Context>::builder("pay").node("send", async |_cx, s| Ok(s)).entry("send").build()?;
+    /// let mut input = Context::new();
+    /// input.set("card", "4000 0012 3456 7899")?;
+    /// let run = runtime.start(&graph, input).id("order-of-ann").await?;
+    /// run.wait().await?;
+    /// let text = runtime.export_redacted(run.run(), RedactedNumbers::Zero).await?;
+    /// assert!(!text.contains("4000 0012 3456 7899") && !text.contains("order-of-ann"));
+    /// let copy = runtime.import(&text, None).await?;
+    /// assert!(runtime.channels_at(&copy, 0).await?.contains_key("card"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn export_redacted(&self, run: &RunKey, numbers: RedactedNumbers) -> Result<String> {
+        past::export(&**self.store(), run, None, Some(numbers)).await
     }
 
     /// Exports the records of a run that precede the record `before`, like [`export`](Self::export). Use it, for example, to save the records before
@@ -392,7 +436,7 @@ impl Runtime {
     ///
     /// Cancel safe: the call changes nothing.
     pub async fn export_before(&self, run: &RunKey, before: Seq) -> Result<String> {
-        past::export(&**self.store(), run, Some(before)).await
+        past::export(&**self.store(), run, Some(before), None).await
     }
 
     /// Imports an exported run into the store, with its own key or with the key `run`. The import is atomic. If you repeat the import, it returns the

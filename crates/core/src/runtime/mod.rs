@@ -53,8 +53,8 @@ pub use crate::kernel::subscribers::EventSubscription;
 pub use crate::past::{
     ActivationPhase, Ancestor, Change, CheckedLog, Checkpoint, Diagnostic, Diff, LoggedGraph, MemorySnapshot,
     OpenQuestions, PastActivation, PendingActivation, PendingChild, Position, ReasonCache, ReasonKind,
-    ReplanEntry, RetentionPolicy, RunExplanation, RunOrigin, RunReason, SweepLimits, SweepReport,
-    TimelineEntry, Verdict, WaitingToken,
+    RedactedNumbers, ReplanEntry, RetentionPolicy, RunExplanation, RunOrigin, RunReason, SweepLimits,
+    SweepReport, TimelineEntry, Verdict, WaitingToken,
 };
 pub use crate::runtime::signals::edit::EditRequest;
 pub use crate::runtime::signals::send::SendRequest;

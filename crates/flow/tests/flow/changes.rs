@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ferrata_core::runtime::Outcome;
+use ferrata_core::runtime::{Outcome, RedactedNumbers};
 use ferrata_flow::{Flow, FlowCallError, FlowContext, FlowHandle, RuntimeFlowExt, flow};
 use ferrata_testing::World;
 
@@ -227,6 +227,8 @@ async fn check_finds_changed_code() {
     world.pass(handle.result()).await.unwrap();
     let completed = process.export(handle.run()).await.unwrap();
     assert_eq!(effects.take(), ["a", "b", "c"]);
+    let redacted = process.export_redacted(handle.run(), RedactedNumbers::Zero).await.unwrap();
+    old.check(&redacted).await.unwrap();
     for (names, fits_waiting, fits_completed) in [
         (&["a", "sleep:t", "b", "wait", "c"][..], true, true),
         (&["a", "sleep:t", "b", "wait", "c", "d"], true, true),
