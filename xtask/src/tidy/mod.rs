@@ -37,6 +37,7 @@ const CHECKS: &[Check] = &[
     Check { name: "size", find: sizes::large },
     Check { name: "space", find: text::space },
     Check { name: "marker", find: text::markers },
+    Check { name: "conflict", find: text::conflicts },
     Check { name: "machine-path", find: text::machine_paths },
     Check { name: "time", find: text::bare_times },
     Check { name: "ignored-example", find: text::ignored_examples },

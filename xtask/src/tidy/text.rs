@@ -67,6 +67,19 @@ fn bare_marker(text: &str) -> Option<&'static str> {
     })
 }
 
+/// Checks that no file has the marks of an unsolved merge conflict.
+pub(super) fn conflicts(repo: &Repo) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    for (path, text) in repo.under("") {
+        for (index, line) in text.lines().enumerate() {
+            if line.starts_with("<<<<<<< ") || line.starts_with(">>>>>>> ") {
+                faults.push(Fault::line(path, index, "has the mark of a merge conflict; solve it"));
+            }
+        }
+    }
+    faults
+}
+
 /// Times to which code must not add or subtract with an operator, because the operator panics on overflow. Callers may give times of any size, such
 /// as `Duration::MAX` for forever.
 const TIMES: [&str; 4] = ["monotonic() +", "monotonic() -", " now + ", "(now + "];
@@ -146,6 +159,17 @@ mod tests {
 
     fn lines(faults: &[Fault]) -> Vec<(&str, usize)> {
         faults.iter().map(|fault| (fault.path.as_str(), fault.line.unwrap())).collect()
+    }
+
+    #[test]
+    fn unsolved_conflict_is_found() {
+        let repo = Repo::of([
+            ("docs/a.md", "# A\n\n<<<<<<< HEAD\nold\n=======\nnew\n>>>>>>> other\n"),
+            ("docs/b.md", "# B\n\nA `<<<<<<<` begins a conflict.\n"),
+        ]);
+        let found: Vec<String> = conflicts(&repo).iter().map(Fault::to_string).collect();
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].starts_with("docs/a.md:3: "), "{found:?}");
     }
 
     #[test]

@@ -403,7 +403,7 @@ impl Runtime {
     ///
     /// ```
     /// # use ferrata_core::graph::Graph;
-    /// # use ferrata_core::runtime::{RedactedNumbers, Runtime};
+    /// # use ferrata_core::runtime::{Position, RedactedNumbers, Runtime};
     /// # use ferrata_core::state::Context;
     /// # use ferrata_core::store::MemoryStore;
     /// # #[tokio::main(flavor = "current_thread")]
@@ -417,7 +417,7 @@ impl Runtime {
     /// let text = runtime.export_redacted(run.run(), RedactedNumbers::Zero).await?;
     /// assert!(!text.contains("4000 0012 3456 7899") && !text.contains("order-of-ann"));
     /// let copy = runtime.import(&text, None).await?;
-    /// assert!(runtime.channels_at(&copy, 0).await?.contains_key("card"));
+    /// assert!(runtime.channels_at(&copy, Position::Latest).await?.get("card").is_some());
     /// # Ok(())
     /// # }
     /// ```

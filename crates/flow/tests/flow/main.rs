@@ -13,3 +13,4 @@ mod operations;
 mod passes;
 mod replays;
 mod sagas;
+mod watches;
