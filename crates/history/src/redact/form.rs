@@ -89,7 +89,7 @@ pub(super) const UNDELIVERED: RecordForm = Fields(&[
 ]);
 
 pub(super) const MACHINE: RecordForm = Fields(&[
-    ("life", Keep),
+    ("start_id", Keep),
     ("status", Keep),
     ("failure", FAILURE),
     ("cancel", Text),
@@ -130,7 +130,7 @@ pub(super) const START: RecordForm = Fields(&[
     ("base", BASE),
     ("entry", Keep),
     ("graph", Keep),
-    ("life", Keep),
+    ("start_id", Keep),
     ("effects", Keep),
     ("edges", Keep),
     ("gates", Keep),
@@ -199,7 +199,7 @@ pub(super) const SIGNAL: RecordForm = OneOf(&[
     ("unpin", Keep),
     ("pause", REASON),
     ("cancel", REASON),
-    ("letters", Fields(&[("life", Keep), ("change", LETTERS)])),
+    ("letters", Fields(&[("start_id", Keep), ("change", LETTERS)])),
     ("go_to", Fields(&[("nodes", Keep), ("reason", Text)])),
     ("retry", Keep),
 ]);
