@@ -163,5 +163,5 @@ async fn repeatedly_panicking_store_leaves_unknown_outcome() {
     let runtime = Runtime::builder(gate.clone()).store_retries(8, Duration::ZERO).build().await.unwrap();
     let error = runtime.start(&chain(), Context::new()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Indeterminate);
-    assert!(error.to_string().contains("out of order"), "{error}");
+    assert!(error.to_string().contains("injected panic"), "{error}");
 }
