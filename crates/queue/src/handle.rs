@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ferrata_core::record::RunFacts;
 use ferrata_core::runtime::{LeftRun, RunChange, Runtime, WeakRuntime, queue_name};
-use ferrata_core::store::RunHead;
+use ferrata_core::store::{Notices, RunHead};
 use ferrata_core::{Error, ErrorKind, Result, RunKey, Seq, Timestamp};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
@@ -27,7 +27,7 @@ pub(crate) use self::starts::PendingStart;
 use self::starts::StartIds;
 use crate::queue_run::{QUEUE, run_of};
 use crate::settings::check_name;
-use crate::state::{EnqueueUndo, OpResult, QueueOp, RUN, SlotRequest, StartId};
+use crate::state::{EnqueueUndo, FoundRun, OpResult, QueueOp, RUN, SlotRequest, StartId};
 use crate::tasks::spawn;
 
 /// Maximum number of possibly ended runs that are read concurrently.
@@ -43,6 +43,16 @@ pub(crate) struct EnqueueReply {
     pub(crate) tags: Tags,
     /// The changes of this start; `None` if the run was already in the queue.
     pub(crate) entered: Option<Arc<EnqueueUndo>>,
+}
+
+/// How far a run has come in the queue, according to this process's copy of the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    Waits,
+    /// The run has its slot, but is not known to be started. It may be active in another process.
+    Granted,
+    /// The run has begun, or the queue does not know it.
+    Passed,
 }
 
 /// A command to the queue's actor.
@@ -62,8 +72,10 @@ pub(crate) enum QueueCommand {
     FindMissing { held: Vec<RunHead>, reply: oneshot::Sender<Vec<RunHead>> },
     /// Applies an operation to the queue.
     Do { op: QueueOp, reply: Option<oneshot::Sender<Result<OpResult>>> },
-    /// Asks whether the queue still holds the run back.
-    IsHeldBack { id: String, reply: oneshot::Sender<Result<bool>> },
+    /// A held run was started after it got its slot at this time. `run` is its run in the store.
+    Begun { id: String, at: Timestamp, run: Option<FoundRun> },
+    /// Asks how far a run has come in the queue.
+    Progress { id: String, reply: oneshot::Sender<Result<Progress>> },
     /// An actor's task is about to act on a run. The task asks whether the action that was due at the time `at` is still due.
     IsDue { id: String, at: Timestamp, reply: oneshot::Sender<Result<bool>> },
     /// A start asks which tags the queue requires of the processes that may claim the run.
@@ -130,9 +142,9 @@ impl QueueHandle {
         tags.await.map_err(|_| closed_error())?
     }
 
-    pub(crate) async fn is_held_back(&self, id: String) -> Result<bool> {
+    pub(crate) async fn progress(&self, id: String) -> Result<Progress> {
         let (reply, said) = oneshot::channel();
-        self.send(QueueCommand::IsHeldBack { id, reply });
+        self.send(QueueCommand::Progress { id, reply });
         said.await.map_err(|_| closed_error())?
     }
 
@@ -299,4 +311,16 @@ async fn send_if_declared(runtime: &Runtime, name: &str, command: QueueCommand) 
 /// Returns the entry id of a run.
 pub(crate) fn entry_id(run: &RunKey) -> String {
     format!("{RUN}{run}")
+}
+
+/// Waits until the store sends a notice that a run has changed. Waits forever if the store sends no notices.
+pub(crate) async fn wait_for_notice(notices: &mut Option<Notices>, run: &RunKey) {
+    loop {
+        let Some(heard) = notices else { return std::future::pending().await };
+        match heard.next().await {
+            Ok(Some(notice)) if notice.run != *run => {}
+            Ok(_) => return,
+            Err(_) => *notices = None,
+        }
+    }
 }

@@ -14,7 +14,9 @@ use ferrata_core::{Epoch, Error, ErrorKind, Result, RunKey, Timestamp};
 use serde_json::Value;
 
 use crate::acquire::refusal_error;
-use crate::handle::{EnqueueReply, PendingStart, QueueCommand, QueueHandle, entry_id, release_slot};
+use crate::handle::{
+    EnqueueReply, PendingStart, Progress, QueueCommand, QueueHandle, entry_id, release_slot, wait_for_notice,
+};
 use crate::queue_run::{DEADLINE, KEY, NOT_BEFORE, PRIORITY, QUEUE, START_ID};
 use crate::settings::{check_key, to_millis};
 use crate::state::{DebounceOptions, OpResult, QueueOp, SlotKind, SlotRequest, SlotWaiter};
@@ -269,7 +271,9 @@ impl<S: State> QueuedStart<S> {
         };
         // A run in the store entered the line at its own start. Starting the run again replaces no other start.
         if debounce.is_some() && runtime.head(&run).await?.is_some() {
-            if desk.is_held_back(id.clone()).await? || !is_on_hold(&runtime, &run, &queue).await? {
+            if desk.progress(id.clone()).await? != Progress::Passed
+                || !is_on_hold(&runtime, &run, &queue).await?
+            {
                 let handle =
                     request.require_tags(desk.tags().await?).on_hold(queue_pause_reason(&queue)).await?;
                 return Ok(QueuedRun { runtime, desk, run, handle: Some(handle) });
@@ -411,7 +415,7 @@ impl<S: State> QueuedRun<S> {
     ///
     /// Cancel safe: the call only reads.
     pub async fn is_waiting(&self) -> Result<bool> {
-        self.desk.is_held_back(entry_id(&self.run)).await
+        Ok(self.desk.progress(entry_id(&self.run)).await? != Progress::Passed)
     }
 
     /// Waits until the run has its slot, and then until [`RunHandle::wait`] returns.
@@ -447,13 +451,24 @@ impl<S: State> QueuedRun<S> {
             return Err(Error::new(ErrorKind::AlreadyExists, message).with_run(&self.run));
         };
         let mut changed = self.desk.watch_changes();
+        let mut notices = None;
         loop {
             changed.borrow_and_update();
-            if !self.is_waiting().await? {
-                return Ok(handle);
+            match self.desk.progress(entry_id(&self.run)).await? {
+                Progress::Passed => return Ok(handle),
+                // Another process may have started it. The queue records this with its next change.
+                Progress::Granted => {
+                    notices = notices.or_else(|| self.runtime.store().subscribe());
+                    let head = self.runtime.head(&self.run).await?;
+                    if head.is_none_or(|head| head.status != RunStatus::Interrupted) {
+                        return Ok(handle);
+                    }
+                }
+                Progress::Waits => notices = None,
             }
             tokio::select! {
                 _ = changed.changed() => {}
+                () = wait_for_notice(&mut notices, &self.run) => {}
                 () = self.runtime.clock().sleep(self.runtime.poll_intervals().look) => {}
             }
         }

@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{RunKey, WorkflowName};
 use crate::kernel::admission::RunPermit;
 use crate::kernel::read_budget::ReadBudget;
-use crate::store::{RunFilter, RunHead};
+use crate::store::{RunAppend, RunFilter, RunHead};
 
 /// The first and the longest delay after a failed claim.
 const FIRST_REST: Duration = Duration::from_secs(2);
@@ -34,18 +34,22 @@ pub(crate) struct ClaimTarget {
     pub(crate) head: RunHead,
     /// The run in its state at this head, if this process has just written the head.
     pub(crate) tip: Option<Box<RunWriter>>,
+    /// The records before this head that are not yet in the store. The append of the claim also writes them, or writes nothing.
+    pub(crate) unwritten: Option<RunAppend>,
 }
 
 impl From<RunHead> for ClaimTarget {
     fn from(head: RunHead) -> Self {
-        Self { head, tip: None }
+        Self { head, tip: None, unwritten: None }
     }
 }
 
 /// The result of a recovery claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClaimOutcome {
-    /// The run is active in this process, or another action for the run is complete.
+    /// This process has claimed the run and drives it.
+    Driven,
+    /// The run needs no driver in this process, or another action for the run is complete.
     Done,
     /// Another process claimed the run first, or the run has ended.
     Late,

@@ -17,9 +17,12 @@ use crate::graph::{CheckpointPolicy, Graph};
 use crate::id::{RunKey, WorkflowName};
 use crate::kernel::commands::DriverCommand;
 use crate::kernel::inner::RuntimeInner;
+use crate::kernel::tasks::finish;
 use crate::node::NodeContext;
 use crate::runtime::fleet::serve::replace_served;
+use crate::runtime::signals::start_held::start_held;
 use crate::state::State;
+use crate::store::RunHead;
 
 /// The polling intervals of a runtime, and how long waiting runs stay in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +110,21 @@ impl Runtime {
                 return;
             }
         }
+    }
+
+    /// Starts a run that is [on hold](super::StartRequest::on_hold), if `head` is still its last record. `by` is the author of the signal. If this
+    /// process serves the workflow of the run and has capacity, it claims the run in the same append.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`unpause`](Self::unpause), and [`ErrorKind::Conflict`] if the run has changed since `head`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: after the first poll, the request completes even if the caller drops the future.
+    pub async fn start_held(&self, head: &RunHead, by: &str) -> Result<()> {
+        let (shared, head, by) = (Arc::clone(self.shared()), head.clone(), by.to_owned());
+        finish(async move { start_held(&shared, &head, &by).await }).await
     }
 
     /// Returns whether this process serves a workflow, and so claims its runs.

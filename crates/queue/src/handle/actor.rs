@@ -2,7 +2,7 @@
 
 mod polling;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -12,16 +12,15 @@ use ferrata_core::store::Notices;
 use ferrata_core::{Clock, Error, ErrorKind, ExecutorId, Result, Timestamp};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use self::polling::wait_for_notice;
 use super::due_actions::{self, HolderWatch};
 use super::dwell_times::DwellTimes;
 use super::held_scan::HeldScan;
 use super::recorded_starts::RecordedStarts;
 use super::report::QueueReporter;
 use super::starts::LatestStarts;
-use super::{EnqueueReply, QueueCommand, Tags};
+use super::{EnqueueReply, Progress, QueueCommand, Tags, wait_for_notice};
 use crate::queue_run::{BY, load_current, run_of};
-use crate::state::{OpResult, OverStart, QueueOp, QueueState, SlotHolder, SlotKind};
+use crate::state::{FoundRun, OpResult, OverStart, QueueOp, QueueState, SlotHolder, SlotKind};
 use crate::tasks::spawn;
 
 /// Maximum number of operations in one record.
@@ -45,6 +44,12 @@ enum ReplyTarget {
     Node { id: String, reply: oneshot::Sender<Result<OpResult>>, turn: oneshot::Sender<()> },
 }
 
+/// A question about a run to this process's copy of the queue.
+enum Watcher {
+    Progress { id: String, reply: oneshot::Sender<Result<Progress>> },
+    IsDue { id: String, at: Timestamp, reply: oneshot::Sender<Result<bool>> },
+}
+
 pub(super) struct QueueActor {
     name: String,
     cell: StateCell,
@@ -61,6 +66,9 @@ pub(super) struct QueueActor {
     starts: LatestStarts,
     /// Operations without a waiting caller, retried until they succeed.
     pending_ops: Vec<QueueOp>,
+    /// Held runs that were started, by entry id, with the times of their grants. The next record of this process contains them. They need no record
+    /// of their own: if this process dies, another process reads from the run that it was started.
+    begun: BTreeMap<String, (Timestamp, Option<FoundRun>)>,
     /// The time of the next check if nothing happens.
     next_check: Option<Timestamp>,
     /// Entries that this process granted since the last action.
@@ -106,6 +114,7 @@ impl QueueActor {
             local_slots: HashMap::new(),
             starts: LatestStarts::default(),
             pending_ops: Vec::new(),
+            begun: BTreeMap::new(),
             next_check: None,
             granted: HashSet::new(),
             acted_at: HashMap::new(),
@@ -140,7 +149,7 @@ impl QueueActor {
                     }
                     None => return,
                 },
-                () = wait_for_notice(&mut self.notices, &self.cell) => true,
+                () = wait_for_notice(&mut self.notices, self.cell.run()) => true,
                 () = clock.sleep(pause) => true,
             };
             // Yield, so that concurrent starts and ends get into the same record.
@@ -177,7 +186,13 @@ impl QueueActor {
     /// its caller listens for such notices and would query again forever.
     async fn serve_commands(&mut self, runtime: &Runtime, commands: Vec<QueueCommand>, is_look: bool) {
         self.starts.remove_ended();
+        let commands = self.note_begun(commands);
+        if commands.is_empty() && !is_look && self.pending_ops.is_empty() {
+            return;
+        }
         let mut ops = std::mem::take(&mut self.pending_ops);
+        let begun = std::mem::take(&mut self.begun);
+        ops.extend(begun.into_iter().map(|(id, (at, run))| QueueOp::Begun { id, at, run }));
         let (owed, mut replies, mut watchers, mut tags) = (ops.len(), Vec::new(), Vec::new(), Vec::new());
         let mut scans = Vec::new();
         for command in commands {
@@ -214,8 +229,9 @@ impl QueueActor {
                     replies.push(reply.map_or(ReplyTarget::Nobody, ReplyTarget::Caller));
                     ops.push(op);
                 }
-                QueueCommand::IsHeldBack { id, reply } => watchers.push((id, None, reply)),
-                QueueCommand::IsDue { id, at, reply } => watchers.push((id, Some(at), reply)),
+                QueueCommand::Begun { .. } => {}
+                QueueCommand::Progress { id, reply } => watchers.push(Watcher::Progress { id, reply }),
+                QueueCommand::IsDue { id, at, reply } => watchers.push(Watcher::IsDue { id, at, reply }),
                 QueueCommand::Tags(reply) => tags.push(reply),
                 QueueCommand::Held(run) => self.enter_held(runtime, run),
                 QueueCommand::FindMissing { held, reply } => scans.push((held, reply)),
@@ -234,10 +250,12 @@ impl QueueActor {
                 unheard.retain(|id| !self.local_slots.contains_key(id));
                 let leave = |id| QueueOp::LeaveNode { id, executor: self.executor };
                 self.pending_ops.extend(unheard.into_iter().map(leave));
-                for (id, at, reply) in watchers {
-                    let is_so = at.map_or_else(|| self.is_held_back(&id), |at| self.is_due(&id, at));
+                for watcher in watchers {
                     // The caller may be gone.
-                    let _ = reply.send(Ok(is_so));
+                    match watcher {
+                        Watcher::Progress { id, reply } => drop(reply.send(Ok(self.progress(&id)))),
+                        Watcher::IsDue { id, at, reply } => drop(reply.send(Ok(self.is_due(&id, at)))),
+                    }
                 }
                 tags.into_iter().for_each(|reply| drop(reply.send(Ok(self.tags()))));
                 for (held, reply) in scans {
@@ -271,7 +289,7 @@ impl QueueActor {
         ops: Vec<QueueOp>,
         owed: usize,
         replies: Vec<ReplyTarget>,
-        watchers: Vec<(String, Option<Timestamp>, oneshot::Sender<Result<bool>>)>,
+        watchers: Vec<Watcher>,
     ) {
         let is_missing = error.kind() == ErrorKind::NotFound;
         if !self.is_failing && !is_missing {
@@ -292,8 +310,11 @@ impl QueueActor {
                 ReplyTarget::Starter { reply, .. } => drop(reply.send(Err(again()))),
             }
         }
-        for (_, _, reply) in watchers {
-            drop(reply.send(Err(again())));
+        for watcher in watchers {
+            match watcher {
+                Watcher::Progress { reply, .. } => drop(reply.send(Err(again()))),
+                Watcher::IsDue { reply, .. } => drop(reply.send(Err(again()))),
+            }
         }
         if is_missing {
             // The queue was purged, and its slots were removed.
@@ -385,19 +406,48 @@ impl QueueActor {
         self.ledger.as_ref().map(|ledger| ledger.settings.tags.clone()).unwrap_or_default()
     }
 
-    fn is_held_back(&self, id: &str) -> bool {
-        self.ledger.as_ref().is_some_and(|ledger| {
-            ledger.waiting.contains_key(id)
-                || ledger.expired.contains_key(id)
-                || ledger.replaced.contains_key(id)
-                || ledger.held.get(id).is_some_and(|held| held.on_hold)
-        })
+    fn progress(&self, id: &str) -> Progress {
+        let Some(ledger) = &self.ledger else { return Progress::Passed };
+        if ledger.waiting.contains_key(id)
+            || ledger.expired.contains_key(id)
+            || ledger.replaced.contains_key(id)
+        {
+            return Progress::Waits;
+        }
+        match ledger.held.get(id) {
+            Some(held) if held.on_hold && !self.has_begun(id, held.at) => Progress::Granted,
+            _ => Progress::Passed,
+        }
+    }
+
+    /// Returns whether this process has started the held run, and the queue's log does not contain this yet.
+    fn has_begun(&self, id: &str, at: Timestamp) -> bool {
+        self.begun.get(id).is_some_and(|(granted, _)| *granted == at)
+    }
+
+    /// Notes the held runs that were started, and returns the other commands.
+    fn note_begun(&mut self, commands: Vec<QueueCommand>) -> Vec<QueueCommand> {
+        let before = self.begun.len();
+        let rest = commands
+            .into_iter()
+            .filter_map(|command| match command {
+                QueueCommand::Begun { id, at, run } => {
+                    self.begun.insert(id, (at, run));
+                    None
+                }
+                other => Some(other),
+            })
+            .collect();
+        if self.begun.len() > before {
+            self.changes.send_modify(|count| *count = count.wrapping_add(1));
+        }
+        rest
     }
 
     /// Returns whether the action for a run that was due at the time `at` is still due.
     fn is_due(&self, id: &str, at: Timestamp) -> bool {
         self.ledger.as_ref().is_some_and(|ledger| {
-            ledger.held.get(id).is_some_and(|held| held.on_hold && held.at == at)
+            ledger.held.get(id).is_some_and(|held| held.on_hold && held.at == at && !self.has_begun(id, at))
                 || ledger.expired.get(id).is_some_and(|late| late.at == at)
                 || ledger.replaced.get(id).is_some_and(|replaced| replaced.at == at)
         })
@@ -437,7 +487,8 @@ impl QueueActor {
             // The process that granted the slot acts first, and others only if it does not.
             let is_new = |held: &SlotHolder| !self.dwell_times.for_longer(&id, held.at, look);
             let is_others = !self.granted.contains(&id) && ledger.held.get(&id).is_some_and(is_new);
-            if is_others || self.acted_at.contains_key(&id) {
+            let has_begun = ledger.held.get(&id).is_some_and(|held| self.has_begun(&id, held.at));
+            if is_others || has_begun || self.acted_at.contains_key(&id) {
                 continue;
             }
             self.acted_at.insert(id.clone(), now);

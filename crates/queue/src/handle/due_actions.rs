@@ -93,7 +93,9 @@ impl DueAction {
             Self::Begin { held } => {
                 let recorded = watch.recorded_starts(&id, &held);
                 match start_granted_run(runtime, &id, &held, commands).await {
-                    Ok(BeginResult::Begun(run)) => note(QueueOp::Begun { id, at: held.at, run }),
+                    Ok(BeginResult::Begun(run)) => {
+                        drop(commands.send(QueueCommand::Begun { id, at: held.at, run }));
+                    }
                     Ok(BeginResult::Ended { start_id, ended_at }) => {
                         drop(commands.send(QueueCommand::Ended { id, start_id, ended_at }));
                     }
@@ -174,7 +176,7 @@ async fn start_granted_run(
             return Ok(BeginResult::Begun(FoundRun::of(&head)));
         }
     }
-    runtime.unpause(&held.run).by(BY).at(head.head()).await?;
+    runtime.start_held(&head, BY).await?;
     Ok(BeginResult::Begun(FoundRun::of(&head)))
 }
 

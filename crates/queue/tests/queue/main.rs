@@ -2,6 +2,7 @@
 
 mod abandoned_slots;
 mod chaos;
+mod costs;
 mod crashes;
 mod full_queue;
 mod interruptions;

@@ -336,8 +336,12 @@ impl RecoverySweeper {
             spawn(async move {
                 let _claiming = claiming;
                 match claim_one(shared, claimer, head.into(), permit, filter).await {
-                    Some(ClaimOutcome::Late) => drop(late.fetch_add(1, Ordering::Relaxed)),
-                    Some(ClaimOutcome::Done) => drop(won.fetch_add(1, Ordering::Relaxed)),
+                    Some(ClaimOutcome::Late) => {
+                        late.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Some(ClaimOutcome::Driven | ClaimOutcome::Done) => {
+                        won.fetch_add(1, Ordering::Relaxed);
+                    }
                     None => {}
                 }
                 drop(turn);

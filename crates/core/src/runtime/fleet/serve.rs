@@ -81,6 +81,7 @@ fn add_served<S: State>(
 fn outcome<S: State>(resumed: Result<RunHandle<S>>) -> Result<ClaimOutcome> {
     use ErrorKind::{Closed, Conflict, Fenced, NotFound, WrongStatus};
     match resumed {
+        Ok(handle) if handle.is_driven_here() => Ok(ClaimOutcome::Driven),
         Ok(_) => Ok(ClaimOutcome::Done),
         Err(error) if matches!(error.kind(), Conflict | WrongStatus | NotFound | Closed | Fenced) => {
             Ok(ClaimOutcome::Late)

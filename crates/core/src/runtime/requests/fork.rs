@@ -185,7 +185,8 @@ impl ForkRequest {
             shared.registry.publish(held);
         }
         let head = RunHead::after(run.clone(), Seq::new(0), &folded.last, false, facts);
-        Ok(ClaimTarget { head, tip: Some(Box::new(RunWriter::after_start(folded, log))) })
+        let tip = Some(Box::new(RunWriter::after_start(folded, log)));
+        Ok(ClaimTarget { head, tip, unwritten: None })
     }
 
     /// Moves the new run to its first nodes, and checks that the graph contains these nodes.

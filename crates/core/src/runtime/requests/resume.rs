@@ -176,7 +176,7 @@ enum ClaimResult<S: State> {
 async fn claim<S: State>(
     shared: &Arc<RuntimeInner>,
     graph: &Graph<S>,
-    ClaimTarget { head, tip }: ClaimTarget,
+    ClaimTarget { head, tip, unwritten }: ClaimTarget,
     policy: CheckpointPolicy,
     terms: &ClaimOptions,
     permit: &mut Option<RunPermit>,
@@ -301,7 +301,11 @@ async fn claim<S: State>(
     if tip.may_lack(graph) {
         tip.migrate(graph, Channels::from_json(state.to_channels_json()?.get())?);
     }
-    let append = tip.record(&events).map_err(|error| error.with_run(run))?;
+    let mut append = tip.record(&events).map_err(|error| error.with_run(run))?;
+    if let Some(mut first) = unwritten {
+        first.records.append(&mut append.records);
+        append = first;
+    }
     let RunWriter { folded, log, .. } = tip;
     let claim = ClaimId { start_id: folded.machine.start_id(), epoch: log.epoch };
     let (registration, durable) = match registration.claim(append, claim).await {

@@ -3,3 +3,4 @@
 pub(crate) mod edit;
 pub(crate) mod send;
 pub(crate) mod signal;
+pub(crate) mod start_held;

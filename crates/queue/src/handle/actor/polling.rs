@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ferrata_core::runtime::{Runtime, StateCell};
-use ferrata_core::store::{Notices, RunHead};
+use ferrata_core::runtime::Runtime;
+use ferrata_core::store::RunHead;
 use ferrata_core::{ExecutorId, RunKey};
 
 use super::{HolderWatch, LocalSlot, QueueActor};
@@ -150,17 +150,5 @@ impl QueueActor {
             }
         });
         held
-    }
-}
-
-/// Waits until the store sends a notice that the queue has changed. Waits forever if the store sends no notices.
-pub(super) async fn wait_for_notice(notices: &mut Option<Notices>, cell: &StateCell) {
-    loop {
-        let Some(heard) = notices else { return std::future::pending().await };
-        match heard.next().await {
-            Ok(Some(notice)) if notice.run != *cell.run() => {}
-            Ok(_) => return,
-            Err(_) => *notices = None,
-        }
     }
 }
