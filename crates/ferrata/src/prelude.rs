@@ -2,7 +2,7 @@
 
 pub use crate::flow::{Flow, FlowContext, FlowError, GraphFlowExt, RuntimeFlowExt, flow};
 #[cfg(feature = "queue")]
-pub use crate::queue::{GraphQueueExt, NodeQueueExt, RuntimeQueueExt, StartQueueExt};
+pub use crate::queue::{ChildQueueExt, GraphQueueExt, NodeQueueExt, RuntimeQueueExt, StartQueueExt};
 #[cfg(feature = "schedule")]
 pub use crate::schedule::{CatchUp, Overlap, RuntimeScheduleExt};
 pub use crate::state::IntoUpdate as _;

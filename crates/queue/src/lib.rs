@@ -37,6 +37,7 @@
 //! - If processes declare different settings, the settings with the highest version apply.
 
 mod acquire;
+mod child;
 mod handle;
 mod limit;
 mod overview;
@@ -50,6 +51,7 @@ mod state;
 mod tasks;
 
 pub use acquire::{AcquireRequest, NodeQueueExt, QueueSlot};
+pub use child::{ChildQueueExt, QueuedChild};
 pub use limit::GraphQueueExt;
 pub use overview::{QueueMembership, QueueOverview, UnreadableQueue};
 pub use queue::{Queue, QueueRequest, QueueStatus, RuntimeQueueExt};

@@ -322,7 +322,7 @@ impl<S: State> QueuedStart<S> {
                 // The slot may have been granted before the run was recorded. A run of an earlier start may have ended.
                 desk.send(QueueCommand::Look);
                 let is_driven_here = handle.is_driven_here();
-                match is_driven_here && entered.is_some() {
+                match (is_driven_here || handle.is_recorded_on_hold()) && entered.is_some() {
                     true => starting.confirm_recorded(),
                     false => starting.assign_found(&runtime, &run, entered).await,
                 }

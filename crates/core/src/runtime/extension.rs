@@ -117,7 +117,8 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`unpause`](Self::unpause), and [`ErrorKind::Conflict`] if the run has changed since `head`.
+    /// Returns the errors of [`unpause`](Self::unpause), and [`ErrorKind::Conflict`] if the run has changed since `head` or its
+    /// parent is paused.
     ///
     /// # Cancel safety
     ///

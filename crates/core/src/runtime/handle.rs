@@ -124,6 +124,12 @@ impl<S: State> RunHandle<S> {
         }
     }
 
+    /// Returns whether the start that returned this handle recorded the run on hold. If not, the run existed before, or it is not on hold.
+    #[doc(hidden)]
+    pub fn is_recorded_on_hold(&self) -> bool {
+        self.start_id.is_some() && matches!(self.link, OutcomeSource::Elsewhere)
+    }
+
     /// Returns whether the run is recorded but waits in this process until the [`RunLimits`](super::RunLimits) allow another active run.
     ///
     /// If another process finishes the run during this wait, this process removes the run from its line when it learns of the end. This happens on a

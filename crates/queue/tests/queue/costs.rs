@@ -86,3 +86,48 @@ async fn run_of_changed_graph_is_unpaused_and_reported() {
     process.replace_served(&build("send")).unwrap();
     assert!(matches!(world.pass(run.wait()).await.unwrap(), Outcome::Completed(_)));
 }
+
+/// Guarantees: QUEUE-1.
+#[tokio::test]
+async fn many_starts_share_appends_of_queue() {
+    const RUNS: u64 = 1_200;
+    let world = World::new();
+    let others = process(&world).await;
+    let (process, asked) = Deaf::process(&world, &others).await;
+    let graph =
+        Graph::<Context>::builder("mail").node("send", async |_cx, s| Ok(s)).entry("send").build().unwrap();
+    let mail = process.queue("mail").at_once(1).declare().await.unwrap();
+    mail.pause("for the test").await.unwrap();
+    world.pass_for(20 * MOMENT).await;
+    let requests = || {
+        (0..RUNS).map(|n| {
+            process
+                .start(&graph, Context::new())
+                .id(format!("{n:04}"))
+                .queue("mail")
+                .key(format!("{}", n % 7))
+        })
+    };
+    appends(&asked);
+    let started = world.pass(process.start_many(requests())).await;
+    let appends = appends(&asked);
+    assert!(appends <= RUNS + 10, "{appends} appends: one for each run, and few for the queue");
+    let ids: Vec<_> = started.iter().map(|one| one.as_ref().unwrap().run().run.to_string()).collect();
+    assert_eq!(ids, (0..RUNS).map(|n| format!("{n:04}")).collect::<Vec<_>>(), "in the order of the requests");
+    assert_eq!(mail.status().await.unwrap().waiting, RUNS as usize);
+    let again = world.pass(process.start_many(requests())).await;
+    assert!(again.iter().all(Result::is_ok));
+    assert_eq!(mail.status().await.unwrap().waiting, RUNS as usize, "a repeated start returns its run");
+}
+
+#[tokio::test]
+async fn many_starts_fail_on_their_own() {
+    let world = World::new();
+    let process = process(&world).await;
+    let graph =
+        Graph::<Context>::builder("mail").node("send", async |_cx, s| Ok(s)).entry("send").build().unwrap();
+    let requests = ["a", "b/c", "d"].map(|id| process.start(&graph, Context::new()).id(id));
+    let started = world.pass(process.start_many(requests)).await;
+    let kinds: Vec<_> = started.iter().map(|one| one.as_ref().err().map(|error| error.kind())).collect();
+    assert_eq!(kinds, [None, Some(ErrorKind::Invalid), None]);
+}

@@ -2,6 +2,7 @@
 
 mod abandoned_slots;
 mod chaos;
+mod children;
 mod costs;
 mod crashes;
 mod full_queue;

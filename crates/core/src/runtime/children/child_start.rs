@@ -21,6 +21,7 @@ use crate::runtime::child_control::orphan::check_parent_after_start;
 use crate::runtime::requests::resume::{ClaimOptions, resume};
 use crate::runtime::requests::start::StartRequest;
 use crate::runtime::requests::start_extras::StartExtras;
+use crate::runtime::writes::system_runs::{QUEUE_NAME, QUEUE_START, new_queue_start, queue_pause_reason};
 use crate::state::State;
 use crate::store::RunHead;
 
@@ -35,13 +36,15 @@ pub(super) struct ChildSpec<S: State> {
     pub(super) given: StartExtras,
     pub(super) bond: ParentBond,
     pub(super) deadline: Option<Duration>,
+    /// The queue through which the run starts, if any.
+    pub(super) queue: Option<String>,
 }
 
 impl<S: State> ChildSpec<S> {
     pub(super) fn new(cx: &NodeContext, graph: &Graph<S>, input: S, bond: ParentBond) -> Self {
         let (cx, graph) = (cx.clone(), graph.clone());
         let (labels, given) = (Vec::new(), StartExtras::default());
-        Self { cx, graph, input, name: None, id: None, labels, given, bond, deadline: None }
+        Self { cx, graph, input, name: None, id: None, labels, given, bond, deadline: None, queue: None }
     }
 
     /// Starts the run once, even across crashes.
@@ -260,6 +263,11 @@ impl<S: State> ChildSpec<S> {
             .parent_labels(labels.map(|(key, value)| (key.to_owned(), value)));
         for (key, value) in &self.labels {
             request = request.label(key, value);
+        }
+        if let Some(queue) = &self.queue {
+            let start = new_queue_start(shared, shared.clock.now());
+            request =
+                request.label(QUEUE_NAME, queue).label(QUEUE_START, start).on_hold(queue_pause_reason(queue));
         }
         let (at, run) = (Arc::clone(shared), run.clone());
         let starting = at.registry.starts.begin(&run);

@@ -84,6 +84,18 @@ impl<S: State> ChildRequest<S> {
         self
     }
 
+    /// Records the child on hold until its [queue](crate::runtime::queue_name) starts it. This is for the library that implements the queue.
+    #[must_use]
+    pub fn hold_for_queue(mut self, queue: impl Into<String>) -> Self {
+        self.0.queue = Some(queue.into());
+        self
+    }
+
+    /// Returns the context of the node that starts the child.
+    pub fn context(&self) -> &NodeContext {
+        &self.0.cx
+    }
+
     /// Sets the maximum duration of the child, from its recorded start. By default there is no limit. If the child has not ended after this time and
     /// the parent still waits for it, the child is cancelled, and the parent receives [`ChildError::Cancelled`].
     pub fn deadline(mut self, after: Duration) -> Self {
@@ -155,6 +167,18 @@ impl<S: State> SpawnRequest<S> {
     pub fn config(mut self, config: impl Serialize) -> Self {
         self.0.given.configure(&config);
         self
+    }
+
+    /// Records the run on hold until its queue starts it, like [`ChildRequest::hold_for_queue`].
+    #[must_use]
+    pub fn hold_for_queue(mut self, queue: impl Into<String>) -> Self {
+        self.0.queue = Some(queue.into());
+        self
+    }
+
+    /// Returns the context of the node that starts the run.
+    pub fn context(&self) -> &NodeContext {
+        &self.0.cx
     }
 }
 

@@ -10,9 +10,12 @@ use crate::error::{ErrorKind, Result};
 use crate::id::{Epoch, RunId, RunKey};
 use crate::kernel::event::Event as RunEventKind;
 use crate::kernel::log::RecordOptions;
+use crate::kernel::run_change::RunChange;
+use crate::record::parent_link::PARENT;
 use crate::runtime::handle::{OutcomeSource, RunHandle};
 use crate::runtime::runtime::Runtime;
 use crate::runtime::writes::pause_events::paused;
+use crate::runtime::writes::system_runs::queue_name;
 use crate::state::State;
 
 impl<S: State> StartRequest<S> {
@@ -101,16 +104,21 @@ impl<S: State> ValidatedStart<S> {
             let options = RecordOptions { release: true, ..RecordOptions::default() };
             append.records.push(log.record(&event, options, &machine, || Ok(text.clone()))?);
         }
-        match shared.committer.append(append, None).await {
-            Ok(_) => {}
+        let head = match shared.committer.append(append, None).await {
+            Ok(head) => head,
             Err(error) if error.kind() == ErrorKind::Conflict => {
                 self.hold = Some(reason);
                 return self.again().await;
             }
             Err(error) => return Err(error),
-        }
+        };
         shared.telemetry().of(Some(&facts.workflow)).started();
         shared.emit(run, || RunEventKind::Started);
+        if facts.labels.get(PARENT).is_some() && queue_name(facts).is_some() {
+            // Only the queue can start the child. The start of any other run asks the queue first.
+            let (facts, head) = (Arc::new(facts.clone()), head);
+            shared.registry.publish(|| RunChange::Held { run: run.clone(), facts: Arc::clone(&facts), head });
+        }
         let handle = RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), OutcomeSource::Elsewhere);
         Ok(ControlFlow::Break(handle.of_start_id(start_id)))
     }

@@ -11,6 +11,7 @@ pub(crate) mod runs;
 mod same_input;
 pub(crate) mod start;
 pub(crate) mod start_extras;
+mod start_many;
 pub(crate) mod state_cell;
 pub(crate) mod transactional_start;
 pub(crate) mod waiting_runs;

@@ -71,10 +71,10 @@ impl SignalRequest {
 }
 
 /// The precondition that the head of a run is unchanged.
-struct IsAt<'a> {
-    shared: &'a RuntimeInner,
-    run: &'a RunKey,
-    head: HeadRef,
+pub(super) struct IsAt<'a> {
+    pub(super) shared: &'a RuntimeInner,
+    pub(super) run: &'a RunKey,
+    pub(super) head: HeadRef,
 }
 
 #[async_trait]

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
+
 use crate::engine::fold::check_signal;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Epoch;
@@ -9,7 +11,8 @@ use crate::kernel::inner::RuntimeInner;
 use crate::kernel::run_writer::RunWriter;
 use crate::record::body::{RecordEvent, Signal, SignalKind};
 use crate::runtime::claims::prompt_claim::claim_with;
-use crate::runtime::signals::signal::SignalRequest;
+use crate::runtime::signals::signal::{IsAt, send_if};
+use crate::runtime::writes::run_writer::WritePrecondition;
 use crate::store::RunHead;
 
 /// Ends the pause of a run whose head is still `head`. If no process has claimed the run before, and this process can drive it now, the same append
@@ -17,30 +20,51 @@ use crate::store::RunHead;
 ///
 /// # Errors
 ///
-/// Returns the errors of [`SignalRequest`].
+/// Returns the errors of a [`SignalRequest`](super::signal::SignalRequest). Returns [`ErrorKind::Conflict`] if the run has changed since `head`, or
+/// if its parent is paused: the child would otherwise run while its parent is paused.
 pub(crate) async fn start_held(shared: &Arc<RuntimeInner>, head: &RunHead, by: &str) -> Result<()> {
-    if head.epoch == Epoch::NEVER && claim_held(shared, head, by).await? {
-        return Ok(());
+    let run = &head.run;
+    let at = shared.clock.now();
+    let signal = Signal { what: SignalKind::Unpause, by: Some(by.to_owned()), at, of_parent: false };
+    let condition = MayStart(IsAt { shared, run, head: head.head() });
+    let may_claim = head.epoch == Epoch::NEVER && shared.recovery.serves(&head.facts.workflow);
+    if may_claim && shared.driver(run).is_none() {
+        let tip = RunWriter::load(shared, run, None).await?;
+        condition.check(Some(&tip)).await?;
+        if claim_held(shared, head, tip, &signal).await? {
+            return Ok(());
+        }
     }
-    SignalRequest::new(shared, &head.run, Ok(SignalKind::Unpause)).by(by).at(head.head()).await
+    send_if(shared, run, signal, Some(&condition)).await
+}
+
+/// The precondition that the run is unchanged, and not paused with its parent.
+struct MayStart<'a>(IsAt<'a>);
+
+#[async_trait]
+impl WritePrecondition for MayStart<'_> {
+    async fn check(&self, seen: Option<&RunWriter>) -> Result<()> {
+        self.0.check(seen).await?;
+        if seen.is_some_and(|seen| seen.folded.machine.is_paused_by(true)) {
+            let message = "its parent is paused; the run starts after the parent is unpaused";
+            return Err(Error::new(ErrorKind::Conflict, message).with_run(self.0.run));
+        }
+        Ok(())
+    }
 }
 
 /// Returns whether this process has claimed the run. If it has not, nothing was written.
-async fn claim_held(shared: &Arc<RuntimeInner>, head: &RunHead, by: &str) -> Result<bool> {
+async fn claim_held(
+    shared: &Arc<RuntimeInner>,
+    head: &RunHead,
+    mut tip: RunWriter,
+    signal: &Signal,
+) -> Result<bool> {
     let run = &head.run;
-    if !shared.recovery.serves(&head.facts.workflow) || shared.driver(run).is_some() {
-        return Ok(false);
-    }
-    let mut tip = RunWriter::load(shared, run, None).await?;
-    if tip.folded.last.head() != head.head() {
-        let message = "the run has changed since the caller read it; read it again";
-        return Err(Error::new(ErrorKind::Conflict, message).with_run(run));
-    }
-    let at = shared.clock.now();
-    let signal = Signal { what: SignalKind::Unpause, by: Some(by.into()), at, of_parent: false };
-    check_signal(&tip.folded.machine, &signal, at).map_err(|error| error.with_run(run))?;
+    check_signal(&tip.folded.machine, signal, signal.at).map_err(|error| error.with_run(run))?;
     let (before, since) = (tip.folded.last.status, tip.folded.last.at);
-    let unwritten = tip.record(&[RecordEvent::Signal(signal)]).map_err(|error| error.with_run(run))?;
+    let unwritten =
+        tip.record(&[RecordEvent::Signal(signal.clone())]).map_err(|error| error.with_run(run))?;
     let is_claimed = claim_with(shared, head.facts.clone(), tip, unwritten).await;
     if is_claimed {
         shared.telemetry().rested(before, shared.clock.now().since(since));

@@ -258,7 +258,7 @@ impl Machine {
     }
 
     /// Returns whether the run is paused by its parent, if `parent` is true, or by itself, if `parent` is false.
-    pub(crate) fn is_paused_by(&self, parent: bool) -> bool {
+    pub fn is_paused_by(&self, parent: bool) -> bool {
         let said =
             |pauses: &PauseReasons| if parent { pauses.of_parent.is_some() } else { pauses.own.is_some() };
         self.standing.pauses().is_some_and(said)
