@@ -106,6 +106,29 @@ impl QueueRequest {
         self
     }
 
+    /// Sets the weight of a key: in each of its turns, the key gets `slots` slots in a row instead of one. The empty key stands for the
+    /// requests without a key. At most 100 keys can have a weight, each from 1 to 1,000.
+    ///
+    /// # Examples
+    ///
+    /// Of the slots of this queue, the key `gold` gets three for each slot of another key, as long as all keys have waiting requests.
+    ///
+    /// ```
+    /// # use ferrata_core::runtime::Runtime;
+    /// # use ferrata_core::store::MemoryStore;
+    /// # use ferrata_queue::RuntimeQueueExt;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+    /// runtime.queue("mail").at_once(10).weight("gold", 3).declare().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn weight(mut self, key: impl Into<String>, slots: u32) -> Self {
+        self.settings.weights.insert(key.into(), slots);
+        self
+    }
+
     /// Restricts the queue's runs to processes that have all of these [tags](ferrata_core::runtime::RuntimeBuilder::tags). By default any process may
     /// claim them. A run that is already in the queue keeps the tags of its start. Nodes are not restricted: a node gets its slot in any process.
     pub fn tags(mut self, tags: impl IntoIterator<Item = impl Into<String>>) -> Self {

@@ -1,6 +1,6 @@
 //! Settings of a queue: concurrency, rate and maximum line length. Code declares them, and an operator may override them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use ferrata_core::{Error, ErrorKind, Result};
@@ -14,6 +14,10 @@ const LONGEST: usize = 64;
 
 /// Maximum length of a key in bytes.
 pub(crate) const LONGEST_KEY: usize = 256;
+/// Maximum number of keys with a weight, and maximum weight. The settings are a part of each copy of the queue's state.
+const MOST_WEIGHTS: usize = 100;
+const MOST_WEIGHT: u32 = 1_000;
+
 /// Maximum length of a pause reason in bytes.
 const LONGEST_REASON: usize = 1_000;
 
@@ -92,6 +96,9 @@ pub struct QueueSettings {
     pub max_waiting: u32,
     /// The waiting time after which the priority of a request rises by one, in milliseconds.
     pub ageing_ms: u64,
+    /// The number of slots that a key gets in each of its turns, if it is not one.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub weights: BTreeMap<String, u32>,
     /// Tags that a process must have to claim runs from the queue.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub tags: BTreeSet<String>,
@@ -107,8 +114,14 @@ impl QueueSettings {
             rate_per_key: None,
             max_waiting: WAITING,
             ageing_ms: 60_000,
+            weights: BTreeMap::new(),
             tags: BTreeSet::new(),
         }
+    }
+
+    /// Returns the number of slots that a key gets in each of its turns.
+    pub(crate) fn weight(&self, key: &str) -> u32 {
+        self.weights.get(key).copied().unwrap_or(1)
     }
 
     /// Validates the settings.
@@ -127,6 +140,15 @@ impl QueueSettings {
         if self.ageing_ms == 0 {
             return refuse("the time in which priorities age cannot be 0; use at least 1 ms");
         }
+        if self.weights.len() > MOST_WEIGHTS
+            || self.weights.values().any(|weight| !(1..=MOST_WEIGHT).contains(weight))
+        {
+            let message = format!(
+                "the queue has too many weights or an invalid one; use at most {MOST_WEIGHTS} keys with weights, each from 1 to {MOST_WEIGHT}"
+            );
+            return refuse(&message);
+        }
+        self.weights.keys().try_for_each(|key| check_key(key))?;
         let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         if self.tags.len() > 8
             || self.tags.iter().any(|tag| !(1..=24).contains(&tag.len()) || !tag.chars().all(fits))
@@ -147,6 +169,7 @@ impl QueueSettings {
             ("rate per key", self.rate_per_key != other.rate_per_key),
             ("number of waiters", self.max_waiting != other.max_waiting),
             ("ageing", self.ageing_ms != other.ageing_ms),
+            ("set of weights", self.weights != other.weights),
             ("set of tags", self.tags != other.tags),
         ]
         .into_iter()

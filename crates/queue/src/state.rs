@@ -36,7 +36,7 @@ use self::wait_queue::WaitQueue;
 pub(crate) use self::wait_queue::{NODE, RUN};
 use crate::settings::{QueueOverrides, QueueSettings};
 
-/// Maximum number of bytes that the settings, names and counters of a queue take.
+/// Maximum number of bytes that the settings without the weights, the names and the counters of a queue take.
 const FIXED: usize = 2_048;
 
 /// The progress of the queue's grants.
@@ -279,7 +279,13 @@ impl QueueState {
     pub(crate) fn bytes(&self) -> usize {
         let entries = [self.held.bytes(), self.waiting.bytes(), self.expired.bytes(), self.replaced.bytes()];
         let paused = self.overrides.paused.as_ref().map_or(0, |reason| text(reason));
-        entries.iter().sum::<usize>() + self.keys.bytes() + self.once_entries.bytes() + paused + FIXED
+        let weights = self.settings.weights.keys().map(|key| text(key) + 8).sum::<usize>();
+        entries.iter().sum::<usize>()
+            + weights
+            + self.keys.bytes()
+            + self.once_entries.bytes()
+            + paused
+            + FIXED
     }
 
     /// Applies an operation to the queue. [`grant`](Self::grant) then grants the free slots.

@@ -190,7 +190,7 @@ impl StoredSize for OnceEntry {
 
 impl StoredSize for KeyNote {
     fn bytes(&self) -> usize {
-        64
+        80
     }
 }
 

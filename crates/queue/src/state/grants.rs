@@ -174,7 +174,7 @@ impl QueueState {
             self.dirty.pulse = true;
         }
         if is_noted {
-            self.keys.record_turn(&key, self.grants.turn, |next| {
+            self.keys.record_turn(&key, self.grants.turn, settings.weight(&key), |next| {
                 next_opening_after(settings.rate_per_key, next, now)
             });
         }

@@ -16,6 +16,14 @@ pub(crate) struct KeyNote {
     /// Next allowed grant at the key's rate, in microseconds.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(super) next: i64,
+    /// Number of grants since that turn. A key with a weight keeps its turn for as many grants.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub(super) used: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_none(used: &u32) -> bool {
+    *used == 0
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
@@ -92,7 +100,7 @@ impl KeyTable {
             let keyless = self.loads.contains_key("").then_some("");
             for key in keyless.into_iter().chain([key]) {
                 if !self.notes.contains_key(key) {
-                    self.notes.insert(key, KeyNote { turn, next: 0 });
+                    self.notes.insert(key, KeyNote { turn, ..KeyNote::default() });
                 }
             }
         }
@@ -112,10 +120,15 @@ impl KeyTable {
         }
     }
 
-    /// Records a grant to a key, and the time of its next allowed grant.
-    pub(super) fn record_turn(&mut self, key: &str, turn: u64, next: impl FnOnce(i64) -> i64) {
-        let before = self.notes.get(key).map_or(0, |note| note.next);
-        self.notes.insert(key, KeyNote { turn, next: next(before) });
+    /// Records a grant to a key at this turn, and the time of its next allowed grant. The key keeps its earlier turn, and so remains first, until it
+    /// was granted as many slots as its weight.
+    pub(super) fn record_turn(&mut self, key: &str, turn: u64, weight: u32, next: impl FnOnce(i64) -> i64) {
+        let before = self.notes.get(key).cloned().unwrap_or_default();
+        let (turn, used) = match before.used.saturating_add(1) {
+            used if used < weight => (before.turn, used),
+            _ => (turn, 0),
+        };
+        self.notes.insert(key, KeyNote { turn, next: next(before.next), used });
     }
 
     /// Records that an entry with this key was removed and released this number of slots.

@@ -437,6 +437,37 @@ fn nobody_is_passed_for_ever() {
     panic!("a hundred other waiters passed it");
 }
 
+/// As long as all keys have waiters, each key gets slots in proportion to its weight. A key that leaves in the middle of its turn saves nothing.
+///
+/// Guarantees: QUEUE-3.
+#[test]
+fn keys_get_slots_by_weight() {
+    let mut settings = QueueSettings::new();
+    settings.at_once = Some(1);
+    settings.weights = [("gold".to_owned(), 3), ("silver".to_owned(), 2)].into();
+    let (mut ledger, me) = (QueueState::new(settings), executor());
+    let now = Timestamp::from_unix_ms(START);
+    let mut keys = BTreeMap::new();
+    for who in 0..60_u8 {
+        let key = ["gold", "silver", "plain"][usize::from(who) % 3];
+        keys.insert(format!("run:default/run-{who:03}"), key);
+        ledger.apply(ask(who, me, key, 0, 1, now), now);
+        ledger.grant(now);
+    }
+    let mut came = Vec::new();
+    for _ in 0..31 {
+        let inside = ledger.held.keys().next().cloned().unwrap();
+        came.push(keys[&inside]);
+        ledger.apply(leave(inside), now);
+        ledger.grant(now);
+        // Another process continues from the stored state.
+        let patch = ledger.take_patch().unwrap();
+        assert!(!patch.is_empty());
+    }
+    let count = |key| came[1..].iter().filter(|came| **came == key).count();
+    assert_eq!((count("gold"), count("silver"), count("plain")), (15, 10, 5), "{came:?}");
+}
+
 #[test]
 fn once_key_is_not_started_again_within_window() {
     let (mut ledger, me) = (QueueState::new(QueueSettings::new()), executor());
