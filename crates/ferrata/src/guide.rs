@@ -1,6 +1,7 @@
 //! A guide in pages, from the first function to the operation of a service. The tests compile and run the programs of each page.
 //!
-//! Ferrata is not on crates.io yet. Add it from its Git repository: `cargo add ferrata --git https://github.com/ferrata-rs/ferrata`.
+//! Add the crate with `cargo add ferrata`. Until the first release is on crates.io, add its Git tag:
+//! `cargo add ferrata --git https://github.com/ferrata-rs/ferrata --tag v0.1.0`.
 //!
 //! | page | for |
 //! |---|---|
@@ -17,7 +18,7 @@
 //! | [`changing`] | new code for old runs |
 //! | [`deploying`] | processes, stores and rolling updates |
 //! | [`operating`] | an alert at night |
-//! | [`limits`] | sizes and counts, and errors beyond them |
+//! | [`limits`] | what is missing, slow or unproven; sizes and counts |
 //! | [`coming_from`] | the terms of LangGraph, Temporal, DBOS and Restate, translated into Ferrata's |
 
 macro_rules! pages {

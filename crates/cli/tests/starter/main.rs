@@ -41,7 +41,7 @@ fn init_writes_renamed_template() {
     assert!(manifest.starts_with("[package]\nname = \"my-orders\"\n"), "{manifest}");
     let readme =
         std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md")).unwrap();
-    let source = readme.split("cargo add ferrata --git ").nth(1).unwrap().split(['`', '\n']).next().unwrap();
+    let source = readme.split("cargo add ferrata --git ").nth(1).unwrap().split(['`', ' ']).next().unwrap();
     assert!(manifest.contains(&format!("git = \"{source}\"")), "{manifest}");
     let crash = read("tests/crash.rs");
     assert_eq!(crash.replace("my_orders", "starter"), include_str!("../../template/tests/crash.rs"));
