@@ -105,6 +105,7 @@ fn queue(one: &QueueStatus, viewer: &Viewer, hides: &Redaction) -> Value {
         "rate": limits.rate,
         "rate_per_key": limits.rate_per_key,
         "max_waiting": limits.max_waiting,
+        "weights": limits.weights,
         "set_by_operator": set,
         "held": one.held.iter().map(|held| u64::from(held.places)).sum::<u64>(),
         "waiting": one.waiting,

@@ -174,6 +174,18 @@ fn format_queue(context: &CommandContext, one: &QueueStatus) -> String {
         ("key rate", rate(limits.rate_per_key) + is_set(one.overrides.rate_per_key.is_some())),
         ("held", one.held.iter().map(|held| u64::from(held.places)).sum::<u64>().to_string()),
         ("waiting", format!("{} of at most {}", one.waiting, limits.max_waiting)),
+        (
+            "weights",
+            match limits.weights.is_empty() {
+                true => "each key gets one slot in its turn".to_owned(),
+                false => limits
+                    .weights
+                    .iter()
+                    .map(|(key, slots)| format!("{key}={slots}"))
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            },
+        ),
     ] {
         // Writing to a string never fails.
         let _ = writeln!(text, "{key:9} {}", clean(&value));

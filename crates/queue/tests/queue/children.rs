@@ -59,6 +59,8 @@ async fn children_never_exceed_slots_and_all_run() {
 }
 
 /// The process of the parent dies while its children wait. Another process continues both, and starts each child once.
+///
+/// Guarantees: QUEUE-12.
 #[tokio::test]
 async fn children_of_dead_parent_run_once() {
     let (world, witness) = (World::new(), Witness::default());
@@ -85,6 +87,8 @@ async fn children_of_dead_parent_run_once() {
 }
 
 /// A slot that is granted during the pause of the parent does not start the child.
+///
+/// Guarantees: QUEUE-12.
 #[tokio::test]
 async fn child_of_paused_parent_starts_after_pause() {
     let (world, witness) = (World::new(), Witness::default());
