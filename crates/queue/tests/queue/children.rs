@@ -190,3 +190,19 @@ async fn detached_run_waits_in_queue() {
     empty(&world, &web).await;
     assert_eq!(witness.came(), ["detached"]);
 }
+
+/// A full queue refuses no child: the child enters the queue once there is room.
+#[tokio::test]
+async fn children_of_full_queue_run_later() {
+    let (world, witness) = (World::new(), Witness::default());
+    let page = slow(&witness, MOMENT);
+    let site = site(&page, 5);
+    let process = process(&world).await;
+    process.serve(&page).unwrap();
+    process.serve(&site).unwrap();
+    let web = process.queue("web").at_once(1).max_waiting(1).declare().await.unwrap();
+    let run = world.pass(process.start(&site, Context::new()).id("site")).await.unwrap();
+    assert!(matches!(world.pass(run.wait()).await.unwrap(), Outcome::Completed(_)));
+    assert_eq!((witness.most(), witness.came().len()), (1, 5), "{:?}", witness.came());
+    empty(&world, &web).await;
+}
