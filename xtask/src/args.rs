@@ -1,6 +1,8 @@
 //! The command line of `cargo xtask`, and its help.
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+
+use crate::release::ReleaseVersion;
 
 /// The help text.
 pub(crate) const USAGE: &str = "\
@@ -13,6 +15,7 @@ Commands:
   ci [--skip-tests]               The gate, which changes no file: format, tidy, clippy, tests, docs, licences and sources
   bench [OPTIONS] [PART...]       Measure what Ferrata costs beside bare references, in turn; see docs/how-to/performance.md
   chaos [OPTIONS]                 The long forms of the tests of many processes on one store
+  release VERSION [OPTIONS]       Check, build and tag a release, and print the commands that publish it
   tidy [--write | --sizes]        Only the checks that lints cannot hold; or write what is made from the repository; or list large files
   ui [--check]                    Build the page of the inspector into the crate, with Node 20 or later; or hold the two together
   ui --large [--release]          Show the inspector 100,000 runs, 10,000 records and 1,000 children, and say what that takes
@@ -40,6 +43,11 @@ Options of `chaos`:
   --seeds N           Simulate so many fresh seeds; 20,000 unless set
   --minutes M         Then play rounds of killed, stopped and cut off processes for so long; 10 unless set
 
+Options of `release`:
+  --dry-run           Change nothing: fold no fragments, and stop before the tag
+  --skip-gate         The gate has just passed for this commit
+  --skip-packages     Do not build the crates from their packages; only with --dry-run
+
 What follows `--` after `test` goes to the test programs: a part of a test's name, or an option such as `--nocapture`.
 ";
 
@@ -59,6 +67,8 @@ pub(crate) enum Command {
     },
     /// Runs the long forms of the tests with many processes.
     Chaos(ChaosOptions),
+    /// Prepares a release.
+    Release(ReleaseOptions),
     /// Applies all corrections that need no person.
     Fix,
     /// Runs only the tidy checks.
@@ -120,6 +130,16 @@ impl Default for ChaosOptions {
     }
 }
 
+/// The version to release, and which steps to skip.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ReleaseOptions {
+    pub(crate) version: ReleaseVersion,
+    /// Whether to change nothing and stop before the tag.
+    pub(crate) is_dry_run: bool,
+    pub(crate) skips_gate: bool,
+    pub(crate) skips_packages: bool,
+}
+
 /// Where the servers for the tests come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Services {
@@ -152,6 +172,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Comma
         ["test", ..] => parse_test(&arguments[1..]).map(Command::Test),
         ["bench", ..] => parse_bench(&arguments[1..]).map(Command::Bench),
         ["chaos", ..] => parse_chaos(&arguments[1..]).map(Command::Chaos),
+        ["release", ..] => parse_release(&arguments[1..]).map(Command::Release),
         ["ci"] => Ok(Command::Ci { tests: Tests::Run }),
         ["ci", "--skip-tests"] => Ok(Command::Ci { tests: Tests::Skip }),
         ["fix"] => Ok(Command::Fix),
@@ -212,6 +233,25 @@ fn parse_chaos(arguments: &[String]) -> Result<ChaosOptions> {
         }
     }
     Ok(options)
+}
+
+fn parse_release(arguments: &[String]) -> Result<ReleaseOptions> {
+    let (version, options) =
+        arguments.split_first().context("`release` takes a version, such as `cargo xtask release 0.1.0`")?;
+    let version = ReleaseVersion::parse(version)?;
+    let mut parsed = ReleaseOptions { version, is_dry_run: false, skips_gate: false, skips_packages: false };
+    for option in options {
+        match option.as_str() {
+            "--dry-run" => parsed.is_dry_run = true,
+            "--skip-gate" => parsed.skips_gate = true,
+            "--skip-packages" => parsed.skips_packages = true,
+            other => bail!("`release` does not take `{other}`"),
+        }
+    }
+    if parsed.skips_packages && !parsed.is_dry_run {
+        bail!("a release builds the crates from their packages; `--skip-packages` needs `--dry-run`");
+    }
+    Ok(parsed)
 }
 
 fn parse_bench(arguments: &[String]) -> Result<BenchOptions> {
@@ -279,6 +319,10 @@ mod tests {
         assert_eq!(parsed("chaos").unwrap(), Command::Chaos(ChaosOptions::default()));
         let options = ChaosOptions { seeds: 5, minutes: 1 };
         assert_eq!(parsed("chaos --minutes 1 --seeds 5").unwrap(), Command::Chaos(options));
+        let version = ReleaseVersion::parse("0.1.0").unwrap();
+        let options = ReleaseOptions { version, is_dry_run: true, skips_gate: true, skips_packages: true };
+        let line = "release 0.1.0 --dry-run --skip-gate --skip-packages";
+        assert_eq!(parsed(line).unwrap(), Command::Release(options));
         assert_eq!(parsed("fix").unwrap(), Command::Fix);
         assert_eq!(parsed("tidy").unwrap(), Command::Tidy);
         assert_eq!(parsed("tidy --write").unwrap(), Command::TidyWrite);
@@ -301,6 +345,9 @@ mod tests {
         );
         assert!(parsed("bench --fast").unwrap_err().to_string().contains("`--fast`"));
         assert!(parsed("chaos --seeds many").unwrap_err().to_string().contains("a number"));
+        assert!(parsed("release").unwrap_err().to_string().contains("takes a version"));
+        assert!(parsed("release v1").unwrap_err().to_string().contains("`v1` is no version"));
+        assert!(parsed("release 0.1.0 --skip-packages").unwrap_err().to_string().contains("--dry-run"));
         assert!(parsed("deploy").unwrap_err().to_string().contains("cargo xtask help"));
     }
 }
