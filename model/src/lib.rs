@@ -13,7 +13,7 @@
 //! - Retention purges an ended run unless it has a record that the sweep did not read. An operator purges the run in any state.
 //!
 //! The default explorations combine two signals of callers with one mishap (a crash, a missed heartbeat, a release and a failing node, a purge), and one
-//! signal with several mishaps. `cargo xtask chaos` combines two signals with several mishaps.
+//! signal with several mishaps. `cargo xtask prove` combines two signals with several mishaps.
 //!
 //! The delivery of outbox messages has a separate [model](letters): two processes, which may die, deliver two or three messages of one run to one topic.
 //! The sink may accept, accept and fail, fail, or reject for good. An operator may retry rejected messages.

@@ -69,9 +69,9 @@ fn promises_hold_with_one_signal_several_mishaps() {
     holds(Budget { signals: 1, crashes: 1, releases: 1, purges: 1, ..CALM });
 }
 
-/// Visits some millions of states. `cargo xtask chaos` runs this test.
+/// Visits some millions of states. `cargo xtask prove` runs this test.
 #[test]
-#[ignore = "takes minutes; `cargo xtask chaos` runs it"]
+#[ignore = "takes minutes; `cargo xtask prove` runs it"]
 fn promises_hold_with_two_signals_several_mishaps() {
     holds(Budget { crashes: 1, lapses: 1, failures: 1, ..CALM });
     holds(Budget { lapses: 1, releases: 1, purges: 1, ..CALM });
@@ -151,7 +151,7 @@ fn letters_come_at_least_once_and_in_order() {
 }
 
 #[test]
-#[ignore = "takes seconds; `cargo xtask chaos` runs it"]
+#[ignore = "takes seconds; `cargo xtask prove` runs it"]
 fn several_outbox_messages_arrive_in_order() {
     delivers(Postage { claims: 1, retries: 1, ..POSTAGE });
     delivers(Postage { letters: 3, claims: 1, ..POSTAGE });

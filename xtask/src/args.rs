@@ -1,6 +1,10 @@
 //! The command line of `cargo xtask`, and its help.
 
-use anyhow::{Result, bail};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::release::ReleaseVersion;
 
 /// The help text.
 pub(crate) const USAGE: &str = "\
@@ -12,7 +16,8 @@ Commands:
   test [OPTIONS] [-- FILTER...]   Build and run every test and documentation example, and build the example programs
   ci [--skip-tests]               The gate, which changes no file: format, tidy, clippy, tests, docs, licences and sources
   bench [OPTIONS] [PART...]       Measure what Ferrata costs beside bare references, in turn; see docs/how-to/performance.md
-  chaos [OPTIONS]                 The long forms of the tests of many processes on one store
+  prove [OPTIONS] [PROOF...]      Run the long form of each proof with new seeds, and write a page with the results
+  release VERSION [OPTIONS]       Check, build and tag a release, and print the commands that publish it
   tidy [--write | --sizes]        Only the checks that lints cannot hold; or write what is made from the repository; or list large files
   ui [--check]                    Build the page of the inspector into the crate, with Node 20 or later; or hold the two together
   ui --large [--release]          Show the inspector 100,000 runs, 10,000 records and 1,000 children, and say what that takes
@@ -36,9 +41,15 @@ Options of `bench`:
   --real-s3           Only the rows of S3, on a private Ceph object gateway instead of moto, as for `test`
   PART                Only rows whose name contains it, such as `core/` or `postgres/runs-64`
 
-Options of `chaos`:
-  --seeds N           Simulate so many fresh seeds; 20,000 unless set
-  --minutes M         Then play rounds of killed, stopped and cut off processes for so long; 10 unless set
+Options of `prove`:
+  --hours N           Run for about this time, such as 0.5; by default 1. From 1 on, also run the tests that take minutes each
+  --write FILE        Write the page to this file, such as docs/reference/proof.md, instead of stdout
+  PROOF               Only this proof: model, runs, queues, races, functions, operations, pipelines, stores or kills
+
+Options of `release`:
+  --dry-run           Change nothing: fold no fragments, and stop before the tag
+  --skip-gate         The gate has just passed for this commit
+  --skip-packages     Do not build the crates from their packages; only with --dry-run
 
 What follows `--` after `test` goes to the test programs: a part of a test's name, or an option such as `--nocapture`.
 ";
@@ -57,8 +68,10 @@ pub(crate) enum Command {
         /// Whether the gate runs the tests.
         tests: Tests,
     },
-    /// Runs the long forms of the tests with many processes.
-    Chaos(ChaosOptions),
+    /// Runs the long form of each proof.
+    Prove(ProveOptions),
+    /// Prepares a release.
+    Release(ReleaseOptions),
     /// Applies all corrections that need no person.
     Fix,
     /// Runs only the tidy checks.
@@ -105,19 +118,31 @@ pub(crate) struct BenchOptions {
     pub(crate) parts: Vec<String>,
 }
 
-/// The length of the long tests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ChaosOptions {
-    /// The number of seeds to simulate.
-    pub(crate) seeds: u64,
-    /// The time in minutes for which processes and servers are killed. A round that has begun is completed.
-    pub(crate) minutes: u64,
+/// Which proofs to run, and for how long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ProveOptions {
+    /// The time for all proofs. A round that has begun is completed.
+    pub(crate) time: Duration,
+    /// The file for the page.
+    pub(crate) write: Option<String>,
+    /// The names of the proofs. An empty list selects all proofs.
+    pub(crate) parts: Vec<String>,
 }
 
-impl Default for ChaosOptions {
+impl Default for ProveOptions {
     fn default() -> Self {
-        Self { seeds: 20_000, minutes: 10 }
+        Self { time: Duration::from_secs(3_600), write: None, parts: Vec::new() }
     }
+}
+
+/// The version to release, and which steps to skip.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ReleaseOptions {
+    pub(crate) version: ReleaseVersion,
+    /// Whether to change nothing and stop before the tag.
+    pub(crate) is_dry_run: bool,
+    pub(crate) skips_gate: bool,
+    pub(crate) skips_packages: bool,
 }
 
 /// Where the servers for the tests come from.
@@ -151,7 +176,8 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Comma
         [] | ["help" | "--help" | "-h"] => Ok(Command::Help),
         ["test", ..] => parse_test(&arguments[1..]).map(Command::Test),
         ["bench", ..] => parse_bench(&arguments[1..]).map(Command::Bench),
-        ["chaos", ..] => parse_chaos(&arguments[1..]).map(Command::Chaos),
+        ["prove", ..] => parse_prove(&arguments[1..]).map(Command::Prove),
+        ["release", ..] => parse_release(&arguments[1..]).map(Command::Release),
         ["ci"] => Ok(Command::Ci { tests: Tests::Run }),
         ["ci", "--skip-tests"] => Ok(Command::Ci { tests: Tests::Skip }),
         ["fix"] => Ok(Command::Fix),
@@ -197,21 +223,42 @@ fn parse_test(arguments: &[String]) -> Result<TestOptions> {
     Ok(options)
 }
 
-fn parse_chaos(arguments: &[String]) -> Result<ChaosOptions> {
-    let mut options = ChaosOptions::default();
+fn parse_prove(arguments: &[String]) -> Result<ProveOptions> {
+    let mut options = ProveOptions::default();
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
-        let number = match argument.as_str() {
-            "--seeds" => &mut options.seeds,
-            "--minutes" => &mut options.minutes,
-            other => bail!("`chaos` does not take `{other}`"),
-        };
-        match rest.next().map(|value| value.parse()) {
-            Some(Ok(value)) => *number = value,
-            _ => bail!("`{argument}` takes a number"),
+        match argument.as_str() {
+            "--hours" => {
+                let hours = rest.next().and_then(|hours| hours.parse::<f64>().ok());
+                let time = hours.and_then(|hours| Duration::try_from_secs_f64(hours * 3_600.0).ok());
+                let time = time.filter(|time| !time.is_zero());
+                options.time = time.context("`--hours` takes a number above 0, such as 0.5")?;
+            }
+            "--write" => options.write = Some(rest.next().context("`--write` takes a file")?.clone()),
+            option if option.starts_with('-') => bail!("`prove` does not take `{option}`"),
+            _ => options.parts.push(argument.clone()),
         }
     }
     Ok(options)
+}
+
+fn parse_release(arguments: &[String]) -> Result<ReleaseOptions> {
+    let (version, options) =
+        arguments.split_first().context("`release` takes a version, such as `cargo xtask release 0.1.0`")?;
+    let version = ReleaseVersion::parse(version)?;
+    let mut parsed = ReleaseOptions { version, is_dry_run: false, skips_gate: false, skips_packages: false };
+    for option in options {
+        match option.as_str() {
+            "--dry-run" => parsed.is_dry_run = true,
+            "--skip-gate" => parsed.skips_gate = true,
+            "--skip-packages" => parsed.skips_packages = true,
+            other => bail!("`release` does not take `{other}`"),
+        }
+    }
+    if parsed.skips_packages && !parsed.is_dry_run {
+        bail!("a release builds the crates from their packages; `--skip-packages` needs `--dry-run`");
+    }
+    Ok(parsed)
 }
 
 fn parse_bench(arguments: &[String]) -> Result<BenchOptions> {
@@ -276,9 +323,17 @@ mod tests {
         assert_eq!(parsed(line).unwrap(), Command::Bench(options));
         let options = BenchOptions { real_s3: true, ..BenchOptions::default() };
         assert_eq!(parsed("bench --real-s3").unwrap(), Command::Bench(options));
-        assert_eq!(parsed("chaos").unwrap(), Command::Chaos(ChaosOptions::default()));
-        let options = ChaosOptions { seeds: 5, minutes: 1 };
-        assert_eq!(parsed("chaos --minutes 1 --seeds 5").unwrap(), Command::Chaos(options));
+        assert_eq!(parsed("prove").unwrap(), Command::Prove(ProveOptions::default()));
+        let options = ProveOptions {
+            time: Duration::from_secs(180),
+            write: Some("proof.md".to_owned()),
+            parts: vec!["runs".to_owned()],
+        };
+        assert_eq!(parsed("prove --hours 0.05 --write proof.md runs").unwrap(), Command::Prove(options));
+        let version = ReleaseVersion::parse("0.1.0").unwrap();
+        let options = ReleaseOptions { version, is_dry_run: true, skips_gate: true, skips_packages: true };
+        let line = "release 0.1.0 --dry-run --skip-gate --skip-packages";
+        assert_eq!(parsed(line).unwrap(), Command::Release(options));
         assert_eq!(parsed("fix").unwrap(), Command::Fix);
         assert_eq!(parsed("tidy").unwrap(), Command::Tidy);
         assert_eq!(parsed("tidy --write").unwrap(), Command::TidyWrite);
@@ -300,7 +355,14 @@ mod tests {
             parsed("bench --real-s3 --store file:a").unwrap_err().to_string().contains("leave `--store`")
         );
         assert!(parsed("bench --fast").unwrap_err().to_string().contains("`--fast`"));
-        assert!(parsed("chaos --seeds many").unwrap_err().to_string().contains("a number"));
+        for hours in ["many", "0", "-1", "nan", "inf"] {
+            let error = parsed(&format!("prove --hours {hours}")).unwrap_err().to_string();
+            assert!(error.contains("a number above 0"), "{hours}: {error}");
+        }
+        assert!(parsed("prove --seeds 5").unwrap_err().to_string().contains("`--seeds`"));
+        assert!(parsed("release").unwrap_err().to_string().contains("takes a version"));
+        assert!(parsed("release v1").unwrap_err().to_string().contains("`v1` is no version"));
+        assert!(parsed("release 0.1.0 --skip-packages").unwrap_err().to_string().contains("--dry-run"));
         assert!(parsed("deploy").unwrap_err().to_string().contains("cargo xtask help"));
     }
 }

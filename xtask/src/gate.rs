@@ -37,24 +37,30 @@ fn plan(root: &Path, tests: Tests) -> Vec<Step> {
     ]
 }
 
+/// The packages that are not published.
+const UNPUBLISHED: [&str; 9] = [
+    "ferrata-benches",
+    "ferrata-example-redb-store",
+    "ferrata-example-service",
+    "ferrata-examples",
+    "ferrata-mistakes",
+    "ferrata-model",
+    "ferrata-test-servers",
+    "ferrata-tests",
+    "xtask",
+];
+
+/// Returns the arguments that select the published crates.
+pub(crate) fn published() -> String {
+    UNPUBLISHED.iter().fold("--workspace".to_owned(), |line, name| format!("{line} --exclude {name}"))
+}
+
 /// Assembles the packages that would be published, in the form for the registry, without any request to the registry.
 ///
 /// The crates are not built from their packages, because that takes as long as a build of the whole workspace. Such a build would only find files
-/// that a package leaves out. The release finds them with `cargo publish --workspace --dry-run`.
+/// that a package leaves out. `cargo xtask release` does it.
 fn package() -> Step {
-    const INNER: [&str; 9] = [
-        "ferrata-benches",
-        "ferrata-example-redb-store",
-        "ferrata-example-service",
-        "ferrata-examples",
-        "ferrata-mistakes",
-        "ferrata-model",
-        "ferrata-test-servers",
-        "ferrata-tests",
-        "xtask",
-    ];
-    let inner: String = INNER.iter().map(|name| format!(" --exclude {name}")).collect();
-    let call = format!("package --workspace{inner} --no-verify --allow-dirty --locked --offline --quiet");
+    let call = format!("package {} --no-verify --allow-dirty --locked --offline --quiet", published());
     Step::cargo("package", Cargo::new(&call))
 }
 

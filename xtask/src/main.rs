@@ -8,10 +8,12 @@
 mod args;
 mod bench;
 mod cargo;
-mod chaos;
 mod fix;
 mod gate;
+mod prove;
+mod release;
 mod servers;
+mod shell;
 mod steps;
 mod testing;
 mod tidy;
@@ -44,7 +46,8 @@ fn run() -> Result<()> {
         }
         Command::Test(options) => testing::run(root, &options),
         Command::Bench(options) => bench::run(root, &options),
-        Command::Chaos(options) => chaos::run(root, &options),
+        Command::Prove(options) => prove::run(root, &options),
+        Command::Release(options) => release::run(root, &options),
         Command::Ci { tests } => gate::run(root, tests),
         Command::Fix => fix::run(root),
         Command::Tidy => tidy::run(root),

@@ -162,7 +162,7 @@ mod places {
     }
 
     #[tokio::test]
-    #[ignore = "takes minutes; `cargo xtask chaos` runs it"]
+    #[ignore = "takes minutes; `cargo xtask prove` runs it"]
     async fn slots_survive_long_chaos_on_every_store() {
         for kind in [StoreKind::Files, StoreKind::Sqlite] {
             play(kind, queues::more).await;

@@ -12,7 +12,8 @@ use crate::args::{Services, TestOptions};
 use crate::cargo::Cargo;
 use crate::servers::{self, Servers};
 pub(crate) use crate::testing::programs::Programs;
-pub(crate) use crate::testing::report::Report;
+use crate::testing::report::Report;
+pub(crate) use crate::testing::report::Row;
 
 /// The call that builds every test, and every program that a test runs.
 ///

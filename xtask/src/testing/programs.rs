@@ -107,8 +107,26 @@ impl Programs {
         self.0.retain(|program| !names.contains(&program.name.as_str()));
     }
 
+    /// Returns the programs with these names, in this order.
+    pub(crate) fn select<'a>(&self, names: impl Iterator<Item = &'a str>) -> Result<Self> {
+        let select = |name: &str| {
+            let program = self.0.iter().find(|program| program.name == name).cloned();
+            program.with_context(|| format!("the build has no test program `{name}`"))
+        };
+        Ok(Self(names.map(select).collect::<Result<_>>()?))
+    }
+
+    /// Runs the programs one after another, with `variables` set and with `arguments`. Returns the end of each.
+    pub(crate) fn run_in_turn(
+        &self,
+        variables: &[(&'static str, String)],
+        arguments: &[String],
+    ) -> Result<Vec<Row>> {
+        self.0.iter().map(|program| program.run(variables, arguments)).collect()
+    }
+
     /// Runs the programs with `variables` set, and with `filter` as their arguments. Failures go to `report`.
-    pub(crate) fn run(
+    pub(super) fn run(
         mut self,
         variables: &[(&'static str, String)],
         filter: &[String],

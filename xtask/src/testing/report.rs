@@ -14,14 +14,21 @@ const WORTH_A_LINE: Duration = Duration::from_secs(1);
 
 /// The end of one test program.
 #[derive(Debug)]
-pub(super) struct Row {
-    pub(super) name: String,
+pub(crate) struct Row {
+    pub(crate) name: String,
     /// The duration by the clock.
-    pub(super) took: Duration,
+    pub(crate) took: Duration,
     /// The processor time of the program, and of the processes that it started and waited for.
-    pub(super) processor: Duration,
-    pub(super) status: ExitStatus,
-    pub(super) output: String,
+    pub(crate) processor: Duration,
+    pub(crate) status: ExitStatus,
+    pub(crate) output: String,
+}
+
+impl Row {
+    /// Returns the number of passed tests.
+    pub(crate) fn passed(&self) -> u64 {
+        u64::try_from(Counts::read(&self.output).passed).unwrap_or(u64::MAX)
+    }
 }
 
 /// The state of one test run.

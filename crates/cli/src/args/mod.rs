@@ -6,6 +6,7 @@ mod demo;
 mod init;
 mod keep;
 mod list;
+mod man;
 mod pipeline;
 mod queue;
 mod read;
@@ -26,6 +27,7 @@ pub(crate) use demo::DemoArgs;
 pub(crate) use init::InitArgs;
 pub(crate) use keep::{ExportArgs, ImportArgs, Keep, PruneArgs, PurgeArgs, SweepArgs, VerifyArgs};
 pub(crate) use list::{FilterArgs, LsArgs};
+pub(crate) use man::ManArgs;
 pub(crate) use pipeline::{DrawingFormat, GraphArgs, LintArgs};
 pub(crate) use queue::{LimitArgs, QueueArgs, QueueName, QueueSubcommand};
 pub(crate) use read::{
@@ -189,6 +191,8 @@ pub(crate) enum CliCommand {
     Store(StoreArgs),
     /// Print a completion script for a shell.
     Completions(CompletionsArgs),
+    /// Print the manual page, or write the pages of all verbs into a folder.
+    Man(ManArgs),
 }
 
 fn tenant(text: &str) -> Result<TenantId, String> {

@@ -26,7 +26,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ),
     ("Maintain", &["verify", "export", "import", "prune", "purge", "sweep", "blobs"]),
     ("Pipelines", &["run", "resume", "lint", "graph"]),
-    ("Set up", &["init", "demo", "store", "completions"]),
+    ("Set up", &["init", "demo", "store", "completions", "man"]),
 ];
 
 /// Parses the command line.

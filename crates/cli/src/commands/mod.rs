@@ -19,6 +19,7 @@ mod keys;
 mod lint;
 mod logs;
 pub(crate) mod ls;
+mod man;
 mod newest;
 mod node;
 mod outbox;
@@ -90,5 +91,6 @@ pub(crate) async fn run(context: &CommandContext, command: CliCommand) -> Result
         CliCommand::Demo(args) => Box::pin(demo::run(context, &args)).await,
         CliCommand::Store(args) => store::run(context, &args).await,
         CliCommand::Completions(args) => completions::run(context, &args),
+        CliCommand::Man(args) => man::run(context, &args),
     }
 }

@@ -106,3 +106,29 @@ fn every_shell_has_its_completions() {
     }
     assert_eq!(place.call(&["completions", "cmd"]).code, 2);
 }
+
+/// Guarantees: CLI-1.
+#[test]
+fn each_verb_has_its_manual_page() {
+    let place = Place::new();
+    let folder = place.folder.path().join("man/man1");
+    let said = place.call(&["man", "--to", folder.to_str().unwrap()]);
+    assert_eq!((said.code, said.out.as_str()), (0, ""), "{said:?}");
+    for verb in verbs(&place.ok(&["--help"])) {
+        let page = std::fs::read_to_string(folder.join(format!("ferrata-{verb}.1"))).unwrap();
+        assert!(page.contains(&format!("ferrata {verb}")), "the page of {verb} has no example: {page}");
+        // A hyphen of a name is escaped, so that it is searched and copied as it is.
+        assert!(page.contains(r"\-\-store"), "the page of {verb} lacks the global options: {page}");
+    }
+    let main = std::fs::read_to_string(folder.join("ferrata.1")).unwrap();
+    assert_eq!(place.ok(&["man"]), main);
+    assert!(folder.join("ferrata-store-check.1").is_file());
+    for part in [".TH ferrata 1", "SYNOPSIS", "FERRATA_STORE", "ferrata\\-store(1)", "Exit codes:"] {
+        assert!(main.contains(part), "{part}: {main}");
+    }
+    // Its directory is a file.
+    let file = place.write("taken", "");
+    let said = place.call(&["man", "--to", file.join("man1").to_str().unwrap()]);
+    assert_eq!(said.code, 70, "{said:?}");
+    assert!(said.err.contains("cannot write the manual pages"), "{said:?}");
+}

@@ -1,7 +1,7 @@
 //! Races: all operations on a run, made by several concurrent callers in two processes, in an order from a seed.
 //!
-//! `FERRATA_RACES` sets the number of seeds, and `FERRATA_RACE_SEED` runs only one seed and prints its events. Everything runs in one thread, and
-//! every store call yields a random number of times from the seed, so a seed always gives the same log.
+//! `FERRATA_RACES` sets the number of seeds, and `FERRATA_RACE_FIRST` the first seed. `FERRATA_RACE_SEED` runs only one seed and prints its events.
+//! Everything runs in one thread, and every store call yields a random number of times from the seed, so a seed always gives the same log.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a race that fails shows its seed and its log")]
@@ -23,7 +23,10 @@ fn seeds() -> std::ops::Range<u64> {
     };
     match number("FERRATA_RACE_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("FERRATA_RACES").unwrap_or(450),
+        None => {
+            let first = number("FERRATA_RACE_FIRST").unwrap_or(0);
+            first..first + number("FERRATA_RACES").unwrap_or(450)
+        }
     }
 }
 

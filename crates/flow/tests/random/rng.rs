@@ -30,6 +30,9 @@ pub(crate) fn seeds(count: u64) -> Vec<u64> {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
     match number("FERRATA_FLOW_SEED") {
         Some(seed) => vec![seed],
-        None => (0..number("FERRATA_FLOW_CASES").unwrap_or(count)).collect(),
+        None => {
+            let first = number("FERRATA_FLOW_FIRST").unwrap_or(0);
+            (first..first + number("FERRATA_FLOW_CASES").unwrap_or(count)).collect()
+        }
     }
 }
