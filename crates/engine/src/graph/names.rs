@@ -8,9 +8,22 @@
     label = "expected a name or a list of names",
     note = "write \"a\", [\"a\", \"b\"], or a `Vec` of names"
 )]
-pub trait NodeNames {
+pub trait NodeNames: sealed::Sealed {
     /// Returns the names in order.
+    #[doc(hidden)]
     fn into_names(self) -> Vec<String>;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for &str {}
+    impl Sealed for String {}
+    impl Sealed for &String {}
+    impl<T, const N: usize> Sealed for [T; N] {}
+    impl<T> Sealed for Vec<T> {}
+    impl<T> Sealed for &[T] {}
+    impl<T, const N: usize> Sealed for &[T; N] {}
+    impl<T> Sealed for &Vec<T> {}
 }
 
 impl NodeNames for &str {
