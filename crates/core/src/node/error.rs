@@ -151,11 +151,11 @@ impl fmt::Debug for NodeError {
 }
 
 mod sealed {
-    pub trait Sealed {}
+    pub trait SealedResult {}
 }
 
 /// Extends `Result` with a method that marks its error as fatal, so that no further attempt follows.
-pub trait FatalExt<T>: sealed::Sealed {
+pub trait FatalExt<T>: sealed::SealedResult {
     /// Turns an error into a fatal [`NodeError`].
     ///
     /// # Errors
@@ -164,7 +164,7 @@ pub trait FatalExt<T>: sealed::Sealed {
     fn fatal(self) -> Result<T, NodeError>;
 }
 
-impl<T, E> sealed::Sealed for Result<T, E> {}
+impl<T, E> sealed::SealedResult for Result<T, E> {}
 
 impl<T, E: Into<NodeError>> FatalExt<T> for Result<T, E> {
     fn fatal(self) -> Result<T, NodeError> {

@@ -19,7 +19,7 @@ const NAME: &str = "gate";
     label = "expected `()`, or a `Result` of `()`",
     note = "end the function with `;`, `Ok(())`, or a call such as `s.set(..)` that returns `Result<(), _>`"
 )]
-pub trait GateResult: sealed::Sealed {
+pub trait GateResult: sealed::SealedReturn {
     /// Converts the return value of the gate's function to a result.
     ///
     /// # Errors
@@ -30,9 +30,9 @@ pub trait GateResult: sealed::Sealed {
 }
 
 mod sealed {
-    pub trait Sealed {}
-    impl Sealed for () {}
-    impl<E> Sealed for Result<(), E> {}
+    pub trait SealedReturn {}
+    impl SealedReturn for () {}
+    impl<E> SealedReturn for Result<(), E> {}
 }
 
 impl GateResult for () {
