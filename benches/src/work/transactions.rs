@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail, ensure};
 use ferrata::graph::{Effect, Graph};
-use ferrata::{Draft, Fatal as _, NodeContext, Outcome, Postgres, Runtime, Update};
+use ferrata::{Draft, FatalExt as _, NodeContext, Outcome, Postgres, Runtime, Update};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 use tokio::task::JoinSet;
 

@@ -55,5 +55,5 @@ pub use blobs::Blobs;
 pub use collect::{CollectOptions, CollectionReport};
 pub use object_store::ObjectStore;
 #[cfg(feature = "envelope")]
-pub use rekey::BlobsRekeyed;
+pub use rekey::BlobRekeyReport;
 pub use usage::BlobUsage;

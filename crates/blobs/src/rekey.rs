@@ -16,7 +16,7 @@ use crate::upload::{self, BlobUpload, PART};
 /// The result of [`Blobs::rekey`]. With `dry_run`, the result that the call would have had.
 #[derive(Debug, Default)]
 #[non_exhaustive]
-pub struct BlobsRekeyed {
+pub struct BlobRekeyReport {
     /// The number of values that were checked.
     pub values: u64,
     /// The number of values that were encrypted again with the current key of their tenant.
@@ -40,7 +40,7 @@ impl Blobs {
     ///
     /// # Errors
     ///
-    /// If one value fails, it is listed in [`failed`](BlobsRekeyed::failed), and the call continues with the other values. The call itself fails with
+    /// If one value fails, it is listed in [`failed`](BlobRekeyReport::failed), and the call continues with the other values. The call itself fails with
     /// [`ErrorKind::Invalid`] if no keys are set, and with [`ErrorKind::Unavailable`] if the values cannot be listed.
     ///
     /// # Cancel safety
@@ -50,8 +50,8 @@ impl Blobs {
         &self,
         tenant: Option<&TenantId>,
         dry_run: bool,
-        mut told: impl FnMut(&BlobsRekeyed) + Send,
-    ) -> Result<BlobsRekeyed> {
+        mut told: impl FnMut(&BlobRekeyReport) + Send,
+    ) -> Result<BlobRekeyReport> {
         if !self.has_keys() {
             return Err(Error::new(
                 ErrorKind::Invalid,
@@ -59,7 +59,7 @@ impl Blobs {
             ));
         }
         let found = self.list_objects().await?;
-        let mut done = BlobsRekeyed::default();
+        let mut done = BlobRekeyReport::default();
         for ((of, id), kept) in found.values {
             if tenant.is_some_and(|tenant| *tenant != of) {
                 continue;

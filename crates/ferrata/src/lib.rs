@@ -27,8 +27,7 @@
 //! ```
 //! use std::collections::BTreeMap;
 //!
-//! use ferrata::state::PatchWriter;
-//! use ferrata::{State, Update};
+//! use ferrata::prelude::*;
 //! use serde::{Deserialize, Serialize};
 //!
 //! #[derive(Clone, Debug, Default, Serialize, Deserialize, State)]
@@ -42,17 +41,24 @@
 //!     attempts: u32,
 //! }
 //!
-//! let mut state = Review::default();
-//! let mut patch = PatchWriter::recording();
-//! let update: Update<Review> = Review::update().notes(["checked"]).attempts(2).into();
-//! update.apply(&mut state, &mut patch)?;
-//!
-//! assert_eq!(state.notes, ["checked"]);
-//! assert_eq!(
-//!     serde_json::to_string(&patch.finish().patch).unwrap(),
-//!     r#"[{"append":["notes",["checked"]]},{"set":["attempts",2]}]"#,
-//! );
-//! # Ok::<(), ferrata::Error>(())
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // `ann` and `bob` run concurrently. The rules combine their updates.
+//! let graph = Graph::<Review>::builder("review")
+//!     .node("write", async |_cx, mut s| {
+//!         s.draft = "hello".into();
+//!         Ok(s)
+//!     })
+//!     .node("ann", async |_cx, _s| Ok(Review::update().notes(["short"]).attempts(2)))
+//!     .node("bob", async |_cx, _s| Ok(Review::update().notes(["clear"]).attempts(1)))
+//!     .entry("write")
+//!     .edge("write", ["ann", "bob"])
+//!     .build()?;
+//! let runtime = Runtime::builder_with(ferrata::connect("memory:")?).build().await?;
+//! let state = runtime.start(&graph, Review::default()).await?.completed().await?;
+//! assert_eq!((state.notes.len(), state.attempts), (2, 2));
+//! # Ok(())
+//! # }
 //! ```
 //!
 //! # Stores
@@ -118,7 +124,7 @@ pub use ferrata_core::graph::{
     RetryPolicy, Route,
 };
 pub use ferrata_core::metrics;
-pub use ferrata_core::node::{self, Conversation, Fatal, Node, NodeContext, NodeError, NodeResult};
+pub use ferrata_core::node::{self, Conversation, FatalExt, Node, NodeContext, NodeError, NodeResult};
 pub use ferrata_core::record::{self, RunStatus};
 pub use ferrata_core::runtime::{self, Event, Outcome, Position, RetentionPolicy, RunHandle, Runtime};
 pub use ferrata_core::state::{self, Context, Draft, Patch, State, Update};

@@ -7,7 +7,7 @@ pub use crate::queue::{ChildQueueExt, GraphQueueExt, NodeQueueExt, RuntimeQueueE
 pub use crate::schedule::{CatchUp, Overlap, RuntimeScheduleExt};
 pub use crate::state::IntoUpdate as _;
 pub use crate::{
-    Answer, AnswerShape, Ask, CheckpointPolicy, Context, Conversation, Draft, Effect, Fatal, Graph,
+    Answer, AnswerShape, Ask, CheckpointPolicy, Context, Conversation, Draft, Effect, FatalExt, Graph,
     GraphError, Join, Lens, Node, NodeContext, NodeError, NodeResult, Outcome, RetryPolicy, Route, RunHandle,
     Runtime, State, Update,
 };

@@ -18,6 +18,7 @@ use crate::again::FlowEnd;
 use crate::context::FlowContext;
 use crate::error::FlowError;
 use crate::runner::{FlowFn, FlowRunner};
+use crate::sealed::SealedType;
 
 /// The only node of the graph of a flow.
 pub(crate) const NODE: &str = "main";
@@ -58,8 +59,8 @@ pub fn flow<I, O, F, Fut>(name: impl Into<String>, function: F) -> Flow<I, O>
 where
     I: Serialize + DeserializeOwned + Send + 'static,
     O: Serialize + DeserializeOwned + Send + 'static,
-    F: Fn(FlowContext, I) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<O, FlowError>> + Send + 'static,
+    F: Fn(FlowContext, I) -> Fut + Send + Sync + 'static, // async closures cannot capture: use `cx.resource()`
+    Fut: Future<Output = Result<O, FlowError>> + Send + 'static, // drop each `Rc` and lock guard before an `.await`
 {
     let function: Arc<FlowFn<I, O>> = Arc::new(move |cx, input| Box::pin(function(cx, input)));
     let settings = FlowSettings { version: None, retry: RetryPolicy::none(), deadline: None };
@@ -259,7 +260,7 @@ where
 }
 
 /// Flows as nodes of graphs.
-pub trait GraphFlowExt<S: State>: Sized {
+pub trait GraphFlowExt<S: State>: SealedType + Sized {
     /// Adds a node that calls a flow as a child run, like [`GraphBuilder::child`]. `input` computes the input of the flow from the state, and
     /// `update` applies the result of the flow to the state.
     ///

@@ -33,26 +33,33 @@
 //!   waits.
 //! - No new operation starts before the function has requested every recorded operation that has an effect.
 
+// The documentation shows the methods of `FlowContext` in the order of these groups.
+mod context;
+
+mod step;
+
+mod wait;
+
+mod child;
+mod map;
+
+mod saga;
+
+mod transaction;
+
 mod again;
 mod change;
 mod check;
-mod child;
-mod context;
 mod entry;
 mod error;
 mod flow;
 mod gate;
 mod gate_state;
-mod map;
 mod names;
 mod recorded;
 mod runner;
-mod saga;
 mod start;
-mod step;
 mod ticket;
-mod transaction;
-mod wait;
 
 pub use change::CodeChange;
 pub use check::FlowCheckError;
@@ -63,3 +70,11 @@ pub use flow::{Flow, GraphFlowExt, flow};
 pub use start::{FlowCall, FlowCallError, FlowHandle, RuntimeFlowExt};
 pub use step::{StepOutcome, StepRequest};
 pub use wait::FlowFuture;
+
+/// Only Ferrata implements the extension traits, so a new method breaks no application.
+mod sealed {
+    pub trait SealedType {}
+
+    impl SealedType for ferrata_core::runtime::Runtime {}
+    impl<S: ferrata_core::state::State> SealedType for ferrata_core::graph::GraphBuilder<S> {}
+}

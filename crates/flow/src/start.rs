@@ -15,9 +15,10 @@ use serde::de::DeserializeOwned;
 
 use crate::change;
 use crate::flow::{Flow, read_output};
+use crate::sealed::SealedType;
 
 /// Calls of flows by a [`Runtime`].
-pub trait RuntimeFlowExt {
+pub trait RuntimeFlowExt: SealedType {
     /// Calls a flow: `.await` starts a run and waits for its result.
     ///
     /// If an [`id`](FlowCall::id) is set, a call with the same input joins the existing run of that id, in any process, while it is active or after

@@ -13,6 +13,7 @@ use crate::state::{HIDDEN, Secrets};
 /// patch (RFC 6902) whose operations also contain the previous value.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
+#[non_exhaustive]
 pub struct Diff {
     /// The changes, in the order in which they apply.
     pub changes: Vec<Change>,

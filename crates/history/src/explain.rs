@@ -29,6 +29,7 @@ const LEVELS: usize = 6;
 /// The reasons why a run has its status, and the questions of its children.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
+#[doc(hidden)]
 pub struct RunExplanation {
     /// The reasons, with the most urgent reason first. Empty for a completed run.
     pub reasons: Vec<RunReason>,
@@ -40,6 +41,7 @@ pub struct RunExplanation {
 ///
 /// If a caller explains the same runs repeatedly, a log is loaded again only after the run has changed.
 #[derive(Default)]
+#[doc(hidden)]
 pub struct ReasonCache(Mutex<VecDeque<KnownRun>>);
 
 struct KnownRun {

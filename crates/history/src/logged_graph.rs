@@ -10,6 +10,7 @@ use crate::record::node_data::ByNode;
 /// The graph of a run, as far as the stored records describe it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
+#[doc(hidden)]
 pub struct LoggedGraph {
     /// The nodes of the graph that last drove the run, including nodes that never ran.
     pub nodes: Vec<NodeName>,

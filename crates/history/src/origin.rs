@@ -23,9 +23,11 @@ pub struct RunOrigin {
 
 impl RunOrigin {
     /// The label that contains the parent's id. A listing with this label returns the child runs of a run.
+    #[doc(hidden)]
     pub const PARENT_LABEL: &str = PARENT;
 
     /// The label that contains the id of the root of a run tree. A listing with this label returns all descendants of the root.
+    #[doc(hidden)]
     pub const ROOT_LABEL: &str = ROOT;
 
     /// Returns the origin of a run, or `None` if no node started it.

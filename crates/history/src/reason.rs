@@ -73,12 +73,14 @@ pub enum ReasonKind {
 
 impl RunReason {
     /// Creates a reason. `text` is a sentence about the run without its subject.
+    #[doc(hidden)]
     pub fn new(kind: ReasonKind, text: impl Into<String>) -> Self {
         Self { kind, text: text.into(), until: None, run: None, question: None }
     }
 
     /// Sets the time until which the reason holds, which is shown at the end of the sentence.
     #[must_use]
+    #[doc(hidden)]
     pub fn until(mut self, until: Option<Timestamp>) -> Self {
         self.until = until;
         self

@@ -179,6 +179,7 @@ pub async fn check_purge(
 /// The open questions of a run and its descendants.
 #[derive(Debug, Default)]
 #[non_exhaustive]
+#[doc(hidden)]
 pub struct OpenQuestions {
     /// The questions. The run's own questions come first.
     pub questions: Vec<Question>,

@@ -52,6 +52,7 @@ impl Default for SweepLimits {
 
 impl SweepLimits {
     /// The highest allowed value of [`nice_ratio`](Self::nice_ratio).
+    #[doc(hidden)]
     pub const MAX_NICE_RATIO: f64 = 100.0;
 
     /// Returns limits for the sweep of a store that has active runs at the same time. The sweep processes one run at a time. After each page of a

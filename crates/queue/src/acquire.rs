@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 
 use crate::handle::{AttemptRequestGuard, QueueCommand, QueueHandle, closed_error};
+use crate::sealed::SealedType;
 use crate::settings::check_key;
 use crate::state::{LONGEST_CLOSED, NODE, OpResult, QueueOp, SlotKind, SlotRequest, SlotWaiter};
 
@@ -32,7 +33,7 @@ const TURN: &str = "queue.turn";
 const LONGEST: usize = 32;
 
 /// Queue methods of [`NodeContext`].
-pub trait NodeQueueExt {
+pub trait NodeQueueExt: SealedType {
     /// Requests slots of a queue; `.await` waits until the queue grants the slots. Dropping the returned [`QueueSlot`] releases them.
     ///
     /// The node's timeout does not count the wait: the full timeout starts when the node has the slot.

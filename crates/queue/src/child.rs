@@ -10,10 +10,11 @@ use ferrata_core::state::State;
 use ferrata_core::{Error, ErrorKind, Result, RunKey};
 
 use crate::queue_run::{KEY, PRIORITY, run_of, undeclared_error};
+use crate::sealed::SealedType;
 use crate::settings::check_key;
 
 /// Queue methods of [`ChildRequest`] and [`SpawnRequest`].
-pub trait ChildQueueExt: Sized {
+pub trait ChildQueueExt: SealedType + Sized {
     /// Starts the run through a queue. The run waits for a slot and holds the slot until the run has ended. It ignores the tags of the queue.
     ///
     /// Some process must [serve](Runtime::serve) the workflow of the run, because a process that serves it starts the run after the wait.
@@ -58,6 +59,8 @@ pub trait ChildQueueExt: Sized {
     }
 }
 
+impl<S: State> SealedType for ChildRequest<S> {}
+impl<S: State> SealedType for SpawnRequest<S> {}
 impl<S: State> ChildQueueExt for ChildRequest<S> {}
 impl<S: State> ChildQueueExt for SpawnRequest<S> {}
 

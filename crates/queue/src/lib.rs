@@ -60,3 +60,13 @@ pub use reason::explain_memberships;
 pub use settings::{QueueOverrides, QueueSettings, RateLimit};
 pub use start::{QueuedRun, QueuedStart, StartQueueExt};
 pub use state::{DebounceGroup, SlotHolder, SlotKind, SlotWaiter};
+
+/// Only Ferrata implements the extension traits, so a new method breaks no application.
+mod sealed {
+    pub trait SealedType {}
+
+    impl SealedType for ferrata_core::runtime::Runtime {}
+    impl SealedType for ferrata_core::node::NodeContext {}
+    impl<S: ferrata_core::state::State> SealedType for ferrata_core::graph::GraphBuilder<S> {}
+    impl<S: ferrata_core::state::State> SealedType for ferrata_core::runtime::StartRequest<S> {}
+}

@@ -7,9 +7,10 @@ use ferrata_core::node::NodeError;
 use ferrata_core::state::State;
 
 use crate::acquire::{AcquireRequest, NodeQueueExt as _};
+use crate::sealed::SealedType;
 
 /// Queue methods of [`GraphBuilder`].
-pub trait GraphQueueExt<S: State>: Sized {
+pub trait GraphQueueExt<S: State>: SealedType + Sized {
     /// Makes each attempt of the last added node acquire a slot of a queue before it begins, and release the slot when it returns. If an attempt
     /// fails with an error that asks for a retry [after a time](NodeError::retry_after), the queue grants no slot for that time. So other attempts do
     /// not run into the same error.

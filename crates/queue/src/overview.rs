@@ -31,6 +31,7 @@ use crate::state::{QueueState, SlotKind};
 /// # }
 /// ```
 #[derive(Debug, Default)]
+#[doc(hidden)]
 pub struct QueueOverview {
     known: BTreeMap<String, CachedQueue>,
 }
@@ -45,6 +46,7 @@ struct CachedQueue {
 /// A listed queue that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
+#[doc(hidden)]
 pub struct UnreadableQueue {
     /// The name of the queue.
     pub name: String,
@@ -57,6 +59,7 @@ pub struct UnreadableQueue {
 /// The membership of a run in a queue: the slots that it holds or waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
+#[doc(hidden)]
 pub struct QueueMembership {
     /// The name of the queue.
     pub queue: String,

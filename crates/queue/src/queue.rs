@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::handle::QueueHandle;
 use crate::queue_run::{BY, LEDGER, QUEUE, ROLE, WORKFLOW, change_queue, declare, read_queue, run_of};
+use crate::sealed::SealedType;
 use crate::settings::{QueueOverrides, QueueSettings, RateLimit, check_name, to_millis};
 use crate::state::{QueueOp, QueueState, SlotHolder, SlotWaiter};
 
@@ -19,7 +20,7 @@ use crate::state::{QueueOp, QueueState, SlotHolder, SlotWaiter};
 const SHOWN: usize = 100;
 
 /// Queue methods of [`Runtime`].
-pub trait RuntimeQueueExt {
+pub trait RuntimeQueueExt: SealedType {
     /// Creates a request that declares or finds the queue `name`.
     ///
     /// # Examples

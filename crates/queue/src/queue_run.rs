@@ -9,6 +9,7 @@ use crate::settings::{QueueSettings, check_name};
 use crate::state::{OpResult, QueueOp, QueueState};
 
 /// The label that contains the name of a queue. Runs in the queue have it, and so does the run that stores the queue.
+#[doc(hidden)]
 pub const QUEUE: &str = "queue";
 /// The label that distinguishes the run that stores the queue from the runs that go through it.
 pub(crate) const ROLE: &str = "queue.role";

@@ -11,6 +11,7 @@ impl QueueMembership {
     /// Returns the reason why the run waits, or `None` if it does not wait. `status` contains the queue's limits, if the caller may see them.
     /// `is_paused` is whether the run is paused. If a waiting run is not paused, a person has unpaused it before it got its slot.
     #[must_use]
+    #[doc(hidden)]
     pub fn reason(&self, status: Option<&QueueStatus>, is_paused: bool) -> Option<RunReason> {
         let before = self.before?;
         let queue = &self.queue;
@@ -62,6 +63,7 @@ impl QueueMembership {
 
 /// Adds the queues' reasons to the reasons of a run. The queues' reasons replace the reasons from the log for the same wait: the initial pause of a
 /// queued run, and the question that a grant answers. `status` returns the status of a queue, if the caller may see it.
+#[doc(hidden)]
 pub fn explain_memberships(
     reasons: &mut Vec<RunReason>,
     standings: &[QueueMembership],

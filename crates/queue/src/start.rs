@@ -18,12 +18,13 @@ use crate::handle::{
     EnqueueReply, PendingStart, Progress, QueueCommand, QueueHandle, entry_id, release_slot, wait_for_notice,
 };
 use crate::queue_run::{DEADLINE, KEY, NOT_BEFORE, PRIORITY, QUEUE, START_ID};
+use crate::sealed::SealedType;
 use crate::settings::{check_key, to_millis};
 use crate::state::{DebounceOptions, OpResult, QueueOp, SlotKind, SlotRequest, SlotWaiter};
 use crate::tasks::spawn;
 
 /// Queue methods of [`StartRequest`].
-pub trait StartQueueExt<S: State> {
+pub trait StartQueueExt<S: State>: SealedType {
     /// Starts the run through a queue. The run waits for a slot and holds the slot until the run has ended.
     ///
     /// Some process must [serve](Runtime::serve) the workflow, because a process that serves it starts the run after the wait.

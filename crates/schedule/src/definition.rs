@@ -18,7 +18,7 @@ const LONGEST: usize = 64;
 /// The stored definition of a schedule.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Definition {
+pub struct ScheduleDefinition {
     /// The name of the schedule.
     pub name: String,
     /// The version. If processes declare different definitions, the definition with the highest version applies.
@@ -41,7 +41,7 @@ pub struct Definition {
     pub input: Value,
 }
 
-impl Definition {
+impl ScheduleDefinition {
     /// Validates the definition, and returns the calendar of its ticks.
     ///
     /// # Errors

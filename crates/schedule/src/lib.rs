@@ -37,9 +37,16 @@ mod schedule;
 mod schedule_nodes;
 mod times;
 
-pub use definition::Definition;
+pub use definition::ScheduleDefinition;
 pub use policy::{CatchUp, Overlap};
-pub use progress::{Progress, TickEnd, TickResult};
+pub use progress::{ScheduleProgress, TickEnd, TickResult};
 pub use request::{RuntimeScheduleExt, ScheduleRequest};
 pub use schedule::{ActiveTick, Schedule, ScheduleStatus};
 pub use times::Times;
+
+/// Only Ferrata implements the extension traits, so a new method breaks no application.
+mod sealed {
+    pub trait SealedType {}
+
+    impl SealedType for ferrata_core::runtime::Runtime {}
+}

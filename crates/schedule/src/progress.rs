@@ -6,7 +6,7 @@ use std::fmt;
 use ferrata_core::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::definition::Definition;
+use crate::definition::ScheduleDefinition;
 use crate::policy::{CatchUp, MOST, Overlap};
 use crate::times::Times;
 
@@ -16,7 +16,7 @@ const RECENT: usize = 16;
 /// The progress of a schedule: the ticks that wait, the counts of past ticks, and the latest results.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Progress {
+pub struct ScheduleProgress {
     /// The time up to which the schedule has decided on all ticks; `None` before the first decision.
     pub decided: Option<Timestamp>,
     /// The ticks whose runs are to start, one after the other.
@@ -111,12 +111,12 @@ impl fmt::Display for TickResult {
     }
 }
 
-impl Progress {
+impl ScheduleProgress {
     /// Decides on the ticks that are due at `now`, and adds the ticks that start runs to `due`. `planned` counts as due even if the clock was set
     /// back.
     pub(crate) fn add_due(
         &mut self,
-        definition: &Definition,
+        definition: &ScheduleDefinition,
         times: &Times,
         planned: Timestamp,
         now: Timestamp,
@@ -137,7 +137,13 @@ impl Progress {
     }
 
     /// Records the result of the first due tick's run, and decides on the ticks that came until the run ended.
-    pub(crate) fn record_end(&mut self, definition: &Definition, times: &Times, end: TickEnd, span: RunSpan) {
+    pub(crate) fn record_end(
+        &mut self,
+        definition: &ScheduleDefinition,
+        times: &Times,
+        end: TickEnd,
+        span: RunSpan,
+    ) {
         let Some(tick) = self.due.pop_front() else { return };
         self.ticks = self.ticks.saturating_add(1);
         if !matches!(end, TickEnd::Refused(_)) {
@@ -151,7 +157,12 @@ impl Progress {
     /// decided.
     ///
     /// No decision on a tick depends on a later tick. So [`record_end`](Self::record_end) later makes the same decisions.
-    pub(crate) fn with_active_run(&self, definition: &Definition, times: &Times, span: RunSpan) -> Self {
+    pub(crate) fn with_active_run(
+        &self,
+        definition: &ScheduleDefinition,
+        times: &Times,
+        span: RunSpan,
+    ) -> Self {
         let mut progress = self.clone();
         if progress.due.pop_front().is_some() {
             progress.started += 1;
@@ -161,7 +172,7 @@ impl Progress {
     }
 
     /// Decides on the ticks that came before a late run began, and on the ticks that came while it was active.
-    fn decide_during(&mut self, definition: &Definition, times: &Times, span: RunSpan) {
+    fn decide_during(&mut self, definition: &ScheduleDefinition, times: &Times, span: RunSpan) {
         let room = match definition.overlap {
             Overlap::Skip => 0,
             Overlap::Queue(most) => (most as usize).saturating_sub(self.due.len()),
@@ -180,7 +191,7 @@ impl Progress {
     /// Returns the late ticks that start runs, according to the catch-up policy. The other late ticks count as missed.
     fn catch_up(
         &mut self,
-        definition: &Definition,
+        definition: &ScheduleDefinition,
         mut late: Vec<Timestamp>,
         is_alone: bool,
     ) -> Vec<Timestamp> {
@@ -203,7 +214,7 @@ impl Progress {
     /// first. Together they have at most the last [`MOST`] ticks.
     fn take_ticks(
         &mut self,
-        definition: &Definition,
+        definition: &ScheduleDefinition,
         times: &Times,
         until: Timestamp,
         now: Timestamp,

@@ -11,17 +11,18 @@ use ferrata_core::state::{Context, State};
 use ferrata_core::{Error, ErrorKind, Result, TenantId};
 use serde_json::json;
 
-use crate::definition::{Definition, check_name};
+use crate::definition::{ScheduleDefinition, check_name};
 use crate::policy::{CatchUp, Overlap};
-use crate::progress::Progress;
+use crate::progress::ScheduleProgress;
 use crate::schedule::Schedule;
 use crate::schedule_nodes::{self, CLOCK, ROLE, SCHEDULE, ScheduleNodes};
+use crate::sealed::SealedType;
 
 /// Maximum number of retries if other processes start the schedule or change its definition at the same moment.
 const LOOKS: u32 = 32;
 
 /// Schedule methods of [`Runtime`].
-pub trait RuntimeScheduleExt {
+pub trait RuntimeScheduleExt: SealedType {
     /// Creates a request that starts or finds the schedule `name`.
     ///
     /// # Examples
@@ -189,7 +190,7 @@ impl ScheduleRequest {
         Ok(schedule.find_status().await?.map(|_| schedule))
     }
 
-    fn define<S: State>(&self, graph: &Graph<S>, input: &S) -> Result<Definition> {
+    fn define<S: State>(&self, graph: &Graph<S>, input: &S) -> Result<ScheduleDefinition> {
         let refuse = |message: &str| Error::new(ErrorKind::Invalid, message);
         check_name(&self.name)?;
         let cron = self
@@ -200,7 +201,7 @@ impl ScheduleRequest {
             .map_err(|source| refuse("cannot encode the input as JSON").with_source(source))?;
         let ms =
             |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX).min(i64::MAX.unsigned_abs());
-        Ok(Definition {
+        Ok(ScheduleDefinition {
             name: self.name.clone(),
             version: self.version,
             cron,
@@ -234,7 +235,11 @@ fn ensure_served<S: State>(runtime: &Runtime, graph: &Graph<S>) -> Result<()> {
 
 /// Starts the schedule, or updates it to this definition. From then on this process serves the schedule. Exceptions: the schedule has a newer
 /// definition, or it has ended.
-async fn start_or_update(schedule: &Schedule, definition: &Definition, graph: &Graph<Context>) -> Result<()> {
+async fn start_or_update(
+    schedule: &Schedule,
+    definition: &ScheduleDefinition,
+    graph: &Graph<Context>,
+) -> Result<()> {
     let runtime = schedule.runtime();
     for _ in 0..LOOKS {
         let found = match schedule.find_current().await? {
@@ -242,7 +247,7 @@ async fn start_or_update(schedule: &Schedule, definition: &Definition, graph: &G
             Err(generation) => {
                 let state = schedule_nodes::initial_state(
                     definition,
-                    &Progress { generation, ..Progress::default() },
+                    &ScheduleProgress { generation, ..ScheduleProgress::default() },
                 )?;
                 let started = runtime
                     .start(graph, state)
@@ -299,7 +304,7 @@ fn is_race(kind: ErrorKind) -> bool {
     matches!(kind, AlreadyExists | Conflict | Fenced | GraphChanged | NotFound | WrongStatus)
 }
 
-fn conflict_error(stored: &Definition, ours: &Definition) -> Error {
+fn conflict_error(stored: &ScheduleDefinition, ours: &ScheduleDefinition) -> Error {
     let fields = [
         ("cron", stored.cron != ours.cron),
         ("time zone", stored.timezone != ours.timezone),

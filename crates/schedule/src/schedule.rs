@@ -10,8 +10,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::definition::{Definition, check_name};
-use crate::progress::{Progress, RunSpan};
+use crate::definition::{ScheduleDefinition, check_name};
+use crate::progress::{RunSpan, ScheduleProgress};
 use crate::schedule_nodes::{CLOCK, DEFINITION, PROGRESS, ROLE, SCHEDULE, TICK, run_id};
 use crate::times::Times;
 
@@ -39,9 +39,9 @@ pub struct ScheduleStatus {
     /// the pause.
     pub is_paused: bool,
     /// The definition of the schedule.
-    pub definition: Definition,
+    pub definition: ScheduleDefinition,
     /// The progress of the schedule. The run of the active tick counts as started, and the ticks that have come since are decided.
-    pub progress: Progress,
+    pub progress: ScheduleProgress,
     /// The tick whose run the schedule waits for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub active: Option<ActiveTick>,

@@ -14,10 +14,10 @@ use ferrata_core::{Error, ErrorKind, Result, RunKey, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::definition::Definition;
+use crate::definition::ScheduleDefinition;
 use crate::opaque_state::{self, OpaqueState};
 use crate::policy::Overlap;
-use crate::progress::{Progress, RunSpan, TickEnd};
+use crate::progress::{RunSpan, ScheduleProgress, TickEnd};
 use crate::times::{Times, name_of};
 
 /// The channels of a schedule's state.
@@ -37,7 +37,7 @@ const TICKS_OF_A_LOG: u32 = 250;
 
 /// Shared data of a schedule's nodes.
 pub(crate) struct ScheduleNodes<S: State> {
-    pub(crate) definition: Definition,
+    pub(crate) definition: ScheduleDefinition,
     pub(crate) times: Times,
     pub(crate) workflow: String,
     pub(crate) graph: Graph<S>,
@@ -81,7 +81,7 @@ pub(crate) fn graph<S: State>(work: &Arc<ScheduleNodes<S>>) -> Result<Graph<Cont
         .entry("wait")
         .edge("tick", "wait")
         .route("wait", ["wait", "tick", "moved"], |s: &Context, _| {
-            let progress = s.get::<Progress>(PROGRESS).ok().flatten().unwrap_or_default();
+            let progress = s.get::<ScheduleProgress>(PROGRESS).ok().flatten().unwrap_or_default();
             match progress.due.is_empty() {
                 _ if s.contains_key(SUCCESSOR) => "moved",
                 false => "tick",
@@ -109,7 +109,7 @@ pub(crate) fn graph<S: State>(work: &Arc<ScheduleNodes<S>>) -> Result<Graph<Cont
 }
 
 /// Returns the initial state of a log.
-pub(crate) fn initial_state(definition: &Definition, progress: &Progress) -> Result<Context> {
+pub(crate) fn initial_state(definition: &ScheduleDefinition, progress: &ScheduleProgress) -> Result<Context> {
     let mut state = Context::new();
     state.set(DEFINITION, definition)?;
     state.set(PROGRESS, progress)?;
@@ -122,7 +122,7 @@ async fn wait_for_tick<S: State>(
     cx: &NodeContext,
     mut state: Draft<Context>,
 ) -> Result<ferrata_core::state::Update<Context>, NodeError> {
-    let mut progress = state.get::<Progress>(PROGRESS)?.unwrap_or_default();
+    let mut progress = state.get::<ScheduleProgress>(PROGRESS)?.unwrap_or_default();
     // Do this first: the list of due ticks may never become empty. The new log then starts their runs.
     if progress.ticks >= TICKS_OF_A_LOG {
         move_on(work, cx, &progress).await?;
@@ -172,9 +172,9 @@ async fn wait_for_tick<S: State>(
 async fn move_on<S: State>(
     work: &Arc<ScheduleNodes<S>>,
     cx: &NodeContext,
-    progress: &Progress,
+    progress: &ScheduleProgress,
 ) -> Result<(), NodeError> {
-    let next = Progress { generation: progress.generation + 1, ticks: 0, ..progress.clone() };
+    let next = ScheduleProgress { generation: progress.generation + 1, ticks: 0, ..progress.clone() };
     let state = initial_state(&work.definition, &next)?;
     let graph = graph(work)?;
     cx.spawn(&graph, state)
@@ -198,7 +198,7 @@ async fn run_tick<S: State>(
     cx: &NodeContext,
     mut state: Draft<Context>,
 ) -> Result<ferrata_core::state::Update<Context>, NodeError> {
-    let mut progress = state.get::<Progress>(PROGRESS)?.unwrap_or_default();
+    let mut progress = state.get::<ScheduleProgress>(PROGRESS)?.unwrap_or_default();
     let Some(&tick) = progress.due.front() else { return Ok(state.into()) };
     let decided = match progress.decided {
         Some(decided) => decided,
@@ -236,14 +236,14 @@ async fn start_tick<S: State>(
     cx: &NodeContext,
     tick: Timestamp,
     decided: Timestamp,
-) -> Result<(Definition, EndedTick), NodeError> {
+) -> Result<(ScheduleDefinition, EndedTick), NodeError> {
     let definition = &work.definition;
     let mut round = 0;
     loop {
         let ours = TickOptions { overlap: definition.overlap, workflow: definition.workflow.clone() };
         let step = round_name("began", round);
         let terms = cx.step(step, async || Ok::<_, NodeError>(ours)).await?;
-        let by = Definition { overlap: terms.overlap, ..definition.clone() };
+        let by = ScheduleDefinition { overlap: terms.overlap, ..definition.clone() };
         let start = TickStart { by: &by, times: &work.times, cx, tick, decided, round };
         if terms.workflow == definition.workflow {
             let ended = start.execute(&work.graph, &work.input).await?;
@@ -264,7 +264,7 @@ fn round_name(name: &str, round: u32) -> String {
 
 /// The start of the run of a tick.
 struct TickStart<'a> {
-    by: &'a Definition,
+    by: &'a ScheduleDefinition,
     times: &'a Times,
     cx: &'a NodeContext,
     tick: Timestamp,

@@ -38,6 +38,7 @@ use jiff::{ToSpan, Zoned};
 /// # Ok::<(), ferrata_core::Error>(())
 /// ```
 #[derive(Clone)]
+#[doc(hidden)]
 pub struct Times {
     cron: Cron,
     zone: TimeZone,

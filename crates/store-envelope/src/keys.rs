@@ -111,6 +111,7 @@ pub(crate) fn wipe_stack() {
 
 /// A key for blobs, derived from a key of the ring. `ferrata-blobs` derives its own keys from it. No output shows it.
 #[derive(Clone)]
+#[doc(hidden)]
 pub struct BlobKey(Zeroizing<[u8; 32]>);
 
 impl BlobKey {
@@ -196,6 +197,7 @@ impl Keyring {
     }
 
     /// Returns the key for blobs that is derived from the key of this name. Returns `None` if the ring has no such key.
+    #[doc(hidden)]
     pub fn blob_key(&self, name: &str) -> Option<&BlobKey> {
         self.find(name.as_bytes()).map(|key| &key.blobs)
     }

@@ -43,7 +43,8 @@ impl FsInner {
             let stamp = self.stamp(query.tenant.as_ref())?;
             let mut alive = HashMap::new();
             let after = after.clone();
-            let mut best = TopHeads { order: page.order, after, limit: page.len() + 1, heads: Vec::new() };
+            let mut best =
+                TopHeads { order: page.order, after, limit: page.max_items() + 1, heads: Vec::new() };
             self.for_each_log(query, |run| {
                 if let Some(head) = self.readable_head(run, query, &best, &mut alive, begun)?
                     && query.matches(&head, now)

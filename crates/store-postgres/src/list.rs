@@ -80,7 +80,7 @@ pub(crate) async fn run(
     let after = listing.after(page).map_err(|error| error.with_operation(OPERATION))?;
     let after =
         after.map(|place| (place.created.unix_ms(), place.run.tenant.to_string(), place.run.run.to_string()));
-    let wanted = page.len();
+    let wanted = page.max_items();
     let Some((sql, values)) = statement(asked, page.order, after, wanted + 1) else {
         return Ok(Paged { items: Vec::new(), next: None });
     };

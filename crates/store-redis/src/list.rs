@@ -56,7 +56,7 @@ impl RedisInner {
                 &range,
             )
         };
-        let wanted = page.len();
+        let wanted = page.max_items();
         let mut items: Vec<RunHead> = Vec::new();
         let (mut repairs, mut unborn) = (Vec::new(), Vec::new());
         // One run more than requested shows whether another page follows.

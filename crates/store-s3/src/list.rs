@@ -113,7 +113,7 @@ impl S3Inner {
         let listing = Listing::of_runs(query, page.order);
         let after = listing.after(page).map_err(|_| S3StoreError::Cursor)?;
         let mut inquiry = ListInquiry { query, alive: Mutex::default(), refused: None, is_any_read: false };
-        let wanted = page.len() + 1;
+        let wanted = page.max_items() + 1;
         let items = match page.order {
             Order::NewestFirst | Order::Any => self.newest(&mut inquiry, after, wanted).await?,
             Order::OldestFirst => self.oldest(&mut inquiry, after, wanted).await?,

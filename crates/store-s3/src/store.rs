@@ -77,6 +77,7 @@ impl S3Store {
     }
 
     /// Returns the number of requests that this store has made, without the SDK's retries. Providers charge for requests.
+    #[doc(hidden)]
     pub fn requests(&self) -> u64 {
         self.inner.bucket.requests()
     }

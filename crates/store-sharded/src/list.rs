@@ -46,7 +46,7 @@ impl ShardedStore {
         }
         // All shards must use the same order. Newest first is cheap in every store.
         let order = if page.order == Order::Any { Order::NewestFirst } else { page.order };
-        let wanted = page.len();
+        let wanted = page.max_items();
         // Request twice an even share of the page, so that one page of each shard is mostly enough. Request one more run to learn whether more
         // follow.
         let share = (wanted * 2).div_ceil(self.shards.len()).min(wanted) + 1;

@@ -33,7 +33,7 @@ pub(crate) async fn run(
 ) -> Result<Paged<RunHead>> {
     let listing = Listing::of_runs(asked, page.order);
     let after = listing.after(page).map_err(|error| error.with_operation(OPERATION))?;
-    let wanted = page.len();
+    let wanted = page.max_items();
     let statement = |columns: ListColumns| {
         statement(columns, asked, page.order, after.as_ref(), wanted + 1, now.unix_ms())
     };

@@ -112,6 +112,7 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 /// assert_eq!(within(&clock, Duration::from_millis(1), std::future::pending::<()>()).await, None);
 /// # });
 /// ```
+#[doc(hidden)]
 pub async fn within<F: Future>(clock: &dyn Clock, bound: Duration, future: F) -> Option<F::Output> {
     let (mut future, mut timer) = (pin!(future), None);
     poll_fn(|cx| {

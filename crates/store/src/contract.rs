@@ -36,6 +36,7 @@ impl RunAppend {
     ///
     /// Stores treat the runs of these records like other finished runs. A store with retention must keep them forever: without its signpost, a run
     /// could be started a second time in another shard.
+    #[doc(hidden)]
     pub fn is_mark(&self) -> bool {
         let is_map = self.run.tenant == TenantId::default() && self.run.run.as_str() == SHARD_MAP;
         is_map || self.facts.as_ref().is_some_and(|facts| facts.workflow.is_reserved())
@@ -43,6 +44,7 @@ impl RunAppend {
 }
 
 /// The id of the run in which a sharded store keeps its map. The run is in the default tenant, and its workflow has the same name.
+#[doc(hidden)]
 pub const SHARD_MAP: &str = "ferrata:shards";
 
 /// Makes the checks that every store must make before it writes. The append must have records, with dense numbers, chained by `prev`, and sealed.
@@ -107,6 +109,7 @@ pub struct PruneCut {
 
 /// Returns whether `records`, a result of [`load_since`](CheckpointStore::load_since), are only the records after `known`. If not, they are the
 /// result of a complete load.
+#[doc(hidden)]
 pub fn is_news(known: HeadRef, records: &[Record]) -> bool {
     records
         .first()

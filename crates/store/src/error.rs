@@ -171,6 +171,7 @@ impl Error {
 
     /// Puts `place` before the message, such as the part of a store with several parts.
     #[must_use]
+    #[doc(hidden)]
     pub fn with_place(mut self, place: impl fmt::Display) -> Self {
         self.inner.message = format!("{place}: {}", self.inner.message);
         self

@@ -23,6 +23,7 @@ pub struct Listing(Fingerprint);
 
 impl Listing {
     /// Returns the listing of the history of a run.
+    #[doc(hidden)]
     pub fn of_history(run: &RunKey, order: Order) -> Self {
         Self(Fingerprint::of(format!("history {run} {order:?}").as_bytes()))
     }
@@ -58,15 +59,16 @@ impl Listing {
     }
 
     /// Creates a page from the runs after the page's position, in the page's order. If more runs exist, `heads` must have at least one more than
-    /// [`Page::len`]: the extra run shows that another page follows.
+    /// [`Page::max_items`]: the extra run shows that another page follows.
     pub fn cut(self, page: &Page, mut heads: Vec<RunHead>) -> Paged<RunHead> {
-        let is_more = heads.len() > page.len();
-        heads.truncate(page.len());
+        let is_more = heads.len() > page.max_items();
+        heads.truncate(page.max_items());
         let next = heads.last().filter(|_| is_more).map(|last| RunPlace::of(last).cursor(self));
         Paged { items: heads, next }
     }
 
     /// Returns the error for a cursor of another listing.
+    #[doc(hidden)]
     pub fn foreign() -> Error {
         Error::new(ErrorKind::Invalid, "the cursor belongs to another listing; start at the first page")
     }

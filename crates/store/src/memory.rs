@@ -86,11 +86,13 @@ impl MemoryStore {
     /// Changes the stored records of a run like a failing disk would, without any check. Returns whether the run exists.
     ///
     /// For tests of code that uses a store: change a body, remove a record or give it a newer format. Reads then fail as in any other store.
+    #[doc(hidden)]
     pub fn tamper(&self, run: &RunKey, change: impl FnOnce(&mut Vec<Record>)) -> bool {
         self.content().runs.get_mut(run).map(|log| log.tamper(change)).is_some()
     }
 
     /// Returns the executors whose heartbeats have not expired, in order. Tests use it to find out which executors could still write.
+    #[doc(hidden)]
     pub fn executors(&self) -> Vec<ExecutorId> {
         let now = self.shared.clock.monotonic();
         let mut alive: Vec<_> =
@@ -198,7 +200,7 @@ impl CheckpointStore for MemoryStore {
                 }
             }
         };
-        let wanted = page.len();
+        let wanted = page.max_items();
         let from = |place| match place {
             Some(place) => Bound::Excluded(place),
             None => Bound::Unbounded,

@@ -163,6 +163,7 @@ impl RunQuery {
     }
 
     /// Returns whether a run with these immutable facts may match the query.
+    #[doc(hidden)]
     pub fn meets_facts(&self, run: &RunKey, facts: &RunFacts) -> bool {
         self.tenant.as_ref().is_none_or(|tenant| *tenant == run.tenant)
             && self.workflow.as_ref().is_none_or(|workflow| *workflow == facts.workflow)
@@ -178,6 +179,7 @@ impl RunQuery {
 
     /// Returns whether a run with these head fields may match the query at the store's time `now`. Checks only the conditions that the fields of
     /// the last record decide.
+    #[doc(hidden)]
     pub fn meets_standing(&self, standing: &RunStanding, owner_alive: bool, now: Timestamp) -> bool {
         let RunStanding { status, owner, wake_at } = *standing;
         (self.statuses.is_empty() || self.statuses.contains(&status))
@@ -244,13 +246,8 @@ impl Page {
     }
 
     /// Returns the maximum number of entries that a store returns.
-    pub fn len(&self) -> usize {
+    pub fn max_items(&self) -> usize {
         self.limit.get().min(Self::MAX) as usize
-    }
-
-    /// Returns false: a page holds at least one entry.
-    pub fn is_empty(&self) -> bool {
-        false
     }
 }
 

@@ -40,6 +40,7 @@ use crate::{At, CheckpointStore, ErrorKind, Record, Result, RunHead, Seq};
 /// # Ok(())
 /// # }
 /// ```
+#[doc(hidden)]
 pub async fn for_each_record(
     store: &dyn CheckpointStore,
     head: &RunHead,

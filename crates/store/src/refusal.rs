@@ -5,12 +5,15 @@ use crate::id::{HeadRef, RunKey, Seq};
 use crate::query::At;
 
 /// Message for an operation on a run that does not exist.
+#[doc(hidden)]
 pub const NO_RUN: &str = "the run does not exist; it was purged, or never started";
 
 /// Message for the second entry of a run in a batch.
+#[doc(hidden)]
 pub const DOUBLED: &str = "the batch has two entries for the run; join its records into one entry";
 
 /// Describes the expected head and the actual head; `None` means that the run does not exist.
+#[doc(hidden)]
 pub fn differs(expected: Option<HeadRef>, actual: Option<HeadRef>) -> String {
     let found = match (expected, actual) {
         (Some(expected), Some(actual)) => format!("the run's head is {actual}, not {expected}"),

@@ -84,6 +84,7 @@ pub trait Transactions: Send + Sync {
 }
 
 /// Iterates over an error and its causes, for [`Transactions::is_transient`].
+#[doc(hidden)]
 pub fn causes<'e>(error: &'e (dyn StdError + 'static)) -> impl Iterator<Item = &'e (dyn StdError + 'static)> {
     let mut next = Some(error);
     std::iter::from_fn(move || {

@@ -11,6 +11,7 @@ use ferrata_store::{CheckpointStore, HeaderRange, RecordHeader, Result, RunKey};
 /// # Cancel safety
 ///
 /// Cancel safe: the call changes nothing.
+#[doc(hidden)]
 pub async fn every_header(store: &dyn CheckpointStore, run: &RunKey) -> Result<Vec<RecordHeader>> {
     let (mut all, mut range) = (Vec::new(), Some(HeaderRange::oldest(HeaderRange::MAX)));
     while let Some(asked) = range {

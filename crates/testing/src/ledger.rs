@@ -71,6 +71,7 @@ impl LedgerStore {
     }
 
     /// Creates an empty store with this number of connections. A call or a transaction needs a connection; further callers wait.
+    #[doc(hidden)]
     pub fn with_connections(connections: usize) -> Self {
         Self {
             runs: MemoryStore::new(),
@@ -83,22 +84,26 @@ impl LedgerStore {
 
     /// Refuses a commit that would leave a row below `minimum`. It simulates a constraint that a database checks at the commit.
     #[must_use]
+    #[doc(hidden)]
     pub fn with_minimum(self, minimum: i64) -> Self {
         Self { minimum, ..self }
     }
 
     /// Keeps the runs in the given store.
     #[must_use]
+    #[doc(hidden)]
     pub fn with_runs(self, runs: MemoryStore) -> Self {
         Self { runs, ..self }
     }
 
     /// Refuses the next `times` transactions that nodes begin, as a database does that cannot be reached.
+    #[doc(hidden)]
     pub fn reject_begins(&self, times: u32) {
         self.refused.store(times, Ordering::SeqCst);
     }
 
     /// Returns the store of the runs. Tests can read it without a connection.
+    #[doc(hidden)]
     pub fn runs(&self) -> &MemoryStore {
         &self.runs
     }
@@ -121,6 +126,7 @@ impl LedgerStore {
     /// # Cancel safety
     ///
     /// Cancel safe.
+    #[doc(hidden)]
     pub async fn transaction(&self) -> Result<LedgerTransaction> {
         let connection = self.connect().await?;
         let before = self.rows.lock().await.clone();
@@ -148,6 +154,7 @@ impl LedgerStore {
     /// # Cancel safety
     ///
     /// Cancel safe: the transaction is either committed or rolled back.
+    #[doc(hidden)]
     pub async fn finish(&self, transaction: LedgerTransaction) -> Result<()> {
         let LedgerRows { seen, changes, appends, marks, is_over, .. } = transaction.rows;
         let refuse = |message: &str| Err(Error::new(ErrorKind::Invalid, message));
@@ -228,16 +235,19 @@ impl LedgerRows {
     }
 
     /// Sets a mark at the current state of the rows, like `SAVEPOINT`.
+    #[doc(hidden)]
     pub fn mark(&mut self) {
         self.marks.push(self.changes.clone());
     }
 
     /// Removes the last mark, and keeps the changes made after it.
+    #[doc(hidden)]
     pub fn keep_since_mark(&mut self) {
         self.marks.pop();
     }
 
     /// Removes the last mark, and undoes the changes made after it.
+    #[doc(hidden)]
     pub fn undo_since_mark(&mut self) {
         if let Some(changes) = self.marks.pop() {
             self.changes = changes;
@@ -246,6 +256,7 @@ impl LedgerRows {
 
     /// Rolls the transaction back, so that its commit fails. It simulates a statement that ends the transaction, or a database that ends it by
     /// itself.
+    #[doc(hidden)]
     pub fn roll_back(&mut self) {
         self.is_over = true;
     }
@@ -259,6 +270,7 @@ impl LedgerRows {
 
 /// A transaction of a [`LedgerStore`]. Dropping it rolls it back.
 #[derive(Debug)]
+#[doc(hidden)]
 pub struct LedgerTransaction {
     rows: LedgerRows,
     _connection: OwnedSemaphorePermit,

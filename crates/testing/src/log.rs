@@ -81,6 +81,7 @@ impl Log {
     }
 
     /// Returns the number of the oldest stored record.
+    #[doc(hidden)]
     pub fn first(&self) -> u64 {
         self.records.first().map_or(0, |record| record.header.seq.get())
     }
@@ -90,6 +91,7 @@ impl Log {
         clippy::missing_panics_doc,
         reason = "a test that asks this of a log without records is at fault"
     )]
+    #[doc(hidden)]
     pub fn run_head(&self) -> RunHead {
         let last = self.records.last().expect("the log holds records");
         RunHead::after(self.key.clone(), Seq::new(self.first()), &last.header, false, self.facts.clone())
@@ -106,6 +108,7 @@ impl Log {
     }
 
     /// Creates `count` records with this body. `shape` may change their headers.
+    #[doc(hidden)]
     pub fn next_as(
         &self,
         count: usize,
@@ -213,6 +216,7 @@ impl Log {
     }
 
     /// Returns the headers, oldest first.
+    #[doc(hidden)]
     pub fn headers(&self) -> Vec<RecordHeader> {
         self.records.iter().map(|record| record.header.clone()).collect()
     }
@@ -222,6 +226,7 @@ impl Log {
         clippy::missing_panics_doc,
         reason = "a test that asks for a record that is not kept is at fault"
     )]
+    #[doc(hidden)]
     pub fn as_base(&self, seq: u64) -> Record {
         let header = RecordHeader { base: true, ..self.records[self.place(seq)].header.clone() };
         let body = format!("{{\"base\":{seq},\"of\":\"{}\"}}", self.key);
@@ -229,6 +234,7 @@ impl Log {
     }
 
     /// Removes the records before `seq` from the log, after the test has pruned them. If the record at `seq` is no base, `base` replaces it.
+    #[doc(hidden)]
     pub fn note_pruned(&mut self, seq: u64, base: Option<Record>) {
         self.records.drain(..self.place(seq));
         if let Some(base) = base.filter(|_| !self.records[0].header.base) {

@@ -5,6 +5,7 @@ use ferrata_store::{FORMAT, NodeName, RecordHeader, RecordKind, RunStatus, Times
 use uuid::Uuid;
 
 /// Returns headers that differ from a typical header in one field. They include each value of the field that a layout may handle wrongly.
+#[doc(hidden)]
 pub fn headers_by_field() -> Vec<(Field, RecordHeader)> {
     let one = |field: Field, value: &Option<Value>| {
         let read = |other: Field| if other == field { value.clone() } else { usual(other) };
@@ -15,6 +16,7 @@ pub fn headers_by_field() -> Vec<(Field, RecordHeader)> {
 }
 
 /// Returns headers that cover the values of each field. The same seed returns the same headers.
+#[doc(hidden)]
 pub fn any_headers(seed: u64, count: usize) -> Vec<RecordHeader> {
     let mut state = seed;
     let mut next = move || {

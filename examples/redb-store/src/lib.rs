@@ -312,7 +312,7 @@ impl Reader {
         let mut entries = self.index.range((Bound::Excluded(begin), Bound::Excluded(end)))?;
         let mut heads = Vec::new();
         // Stop after one run more than the page holds: it shows that another page follows.
-        while (list != CREATED || heads.len() <= asked.len())
+        while (list != CREATED || heads.len() <= asked.max_items())
             && let Some(entry) = if is_reverse { entries.next_back() } else { entries.next() }
         {
             heads.extend(find(entry?.0.value())?.filter(|head| query.matches(head, now)));

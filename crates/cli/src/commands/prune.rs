@@ -18,10 +18,11 @@ pub(super) async fn run(context: &CommandContext, args: &PruneArgs) -> Result<Ex
         let message = "the command does not state what to keep; add --keep-last, --keep-for or --keep-bytes";
         return Err(CommandFailure::usage(message, format!("ferrata prune {name} --keep-last 100")));
     };
-    let (records, bytes) = match args.yes {
+    let removed = match args.yes {
         true => runtime.apply_retention(&run, &policy).await?,
         false => runtime.preview_retention(&run, &policy).await?,
     };
+    let (records, bytes) = (removed.records, removed.bytes);
     let value = json!({ "run": run, "records": records, "bytes": bytes, "dry_run": !args.yes });
     let did = if args.yes { "dropped" } else { "would drop" };
     context.out.one(

@@ -55,7 +55,7 @@ pub(super) async fn run(context: &CommandContext, args: &RekeyArgs) -> Result<Ex
     for place in places {
         let place = place.with_keys(keys.clone()).accept_plain(args.accept_plain);
         let before = done.values;
-        let tick = |told: &ferrata::blobs::BlobsRekeyed| {
+        let tick = |told: &ferrata::blobs::BlobRekeyReport| {
             progress.set_message(format!("read {}", count(before + told.values, "value")));
             progress.tick();
         };

@@ -92,37 +92,10 @@ impl<S: State> GraphBuilder<S> {
     pub fn node<F, Fut, R>(self, name: impl Into<String>, work: F) -> Self
     where
         F: Fn(NodeContext, Draft<S>) -> Fut + Send + Sync + 'static, // async closures cannot capture: use `cx.resource()`
-        Fut: Future<Output = Result<R, NodeError>> + Send + 'static,
+        Fut: Future<Output = Result<R, NodeError>> + Send + 'static, // drop each `Rc` and lock guard before an `.await`
         R: IntoUpdate<S>,
     {
         self.push(name, Arc::new(FnNode(work)))
-    }
-
-    /// Adds a node whose work is a value of a type that implements [`Node`].
-    pub fn add(self, name: impl Into<String>, node: impl Node<S>) -> Self {
-        self.push(name, Arc::new(TypedNode(node)))
-    }
-
-    /// Adds a node whose activations always wait for an answer, a message or a child.
-    pub(crate) fn add_waiting(self, name: impl Into<String>, node: impl Node<S>) -> Self {
-        let mut graph = self.add(name, node);
-        if let Some(node) = graph.outline.nodes.last_mut() {
-            node.waits = true;
-        }
-        graph
-    }
-
-    fn push(mut self, name: impl Into<String>, node: Arc<dyn StartWork<S>>) -> Self {
-        self.outline.nodes.push(NodeOutline { name: name.into(), ..NodeOutline::default() });
-        self.nodes.push(NodeFunctions { node, goal: None, route: None });
-        self.last_edges = None;
-        self
-    }
-
-    /// Sets the node where a run starts.
-    pub fn entry(mut self, name: impl Into<String>) -> Self {
-        self.outline.entries.push(name.into());
-        self
     }
 
     /// Declares an edge from each of the `from` nodes to each of the `to` nodes.
@@ -144,6 +117,12 @@ impl<S: State> GraphBuilder<S> {
         }
         self.calls += 1;
         self.last_edges = Some(first..self.outline.edges.len());
+        self
+    }
+
+    /// Sets the node where a run starts.
+    pub fn entry(mut self, name: impl Into<String>) -> Self {
+        self.outline.entries.push(name.into());
         self
     }
 
@@ -181,6 +160,11 @@ impl<S: State> GraphBuilder<S> {
         self
     }
 
+    /// Adds a node whose work is a value of a type that implements [`Node`].
+    pub fn add(self, name: impl Into<String>, node: impl Node<S>) -> Self {
+        self.push(name, Arc::new(TypedNode(node)))
+    }
+
     /// Checks the declarations and creates the graph.
     ///
     /// # Errors
@@ -203,6 +187,22 @@ impl<S: State> GraphBuilder<S> {
             }
         }
         Ok(Graph::new((whole.outline, plan), whole.nodes, whole.predicates, migrations))
+    }
+
+    /// Adds a node whose activations always wait for an answer, a message or a child.
+    pub(crate) fn add_waiting(self, name: impl Into<String>, node: impl Node<S>) -> Self {
+        let mut graph = self.add(name, node);
+        if let Some(node) = graph.outline.nodes.last_mut() {
+            node.waits = true;
+        }
+        graph
+    }
+
+    fn push(mut self, name: impl Into<String>, node: Arc<dyn StartWork<S>>) -> Self {
+        self.outline.nodes.push(NodeOutline { name: name.into(), ..NodeOutline::default() });
+        self.nodes.push(NodeFunctions { node, goal: None, route: None });
+        self.last_edges = None;
+        self
     }
 
     fn push_edges(&mut self, from: &str, to: &[String], kind: EdgeKind) {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 /// Values that nodes share, at most one per type.
 #[derive(Clone, Default)]
+#[doc(hidden)]
 pub struct Resources {
     by_type: HashMap<TypeId, (&'static str, Arc<dyn Any + Send + Sync>)>,
 }

@@ -8,6 +8,7 @@ use crate::record::RunFacts;
 /// A run that this process has stopped driving.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
+#[doc(hidden)]
 pub struct LeftRun {
     /// The key of the run.
     pub run: RunKey,
@@ -21,6 +22,7 @@ pub struct LeftRun {
 /// A change of a run by this process, for libraries that track runs.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
+#[doc(hidden)]
 pub enum RunChange {
     /// This process has stopped driving the run.
     Left(LeftRun),

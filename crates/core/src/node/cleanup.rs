@@ -43,12 +43,14 @@ impl NodeContext {
 
     /// Sets whether this activation currently needs a cleanup. By default it does. If no activation of an idle run needs a cleanup, the run can be
     /// cancelled without a process that serves its workflow.
+    #[doc(hidden)]
     pub fn set_cleanup(&self, is_needed: bool) {
         self.scope.cleanup.is_needless.store(!is_needed, Ordering::SeqCst);
     }
 
     /// Returns whether the run was cancelled while this attempt was running. If the node requires a cleanup, the cleanup begins after this attempt
     /// has ended, with any result.
+    #[doc(hidden)]
     pub fn is_cleanup_due(&self) -> bool {
         self.scope.cleanup.is_due.load(Ordering::SeqCst)
     }

@@ -237,37 +237,96 @@ pub struct NodeContext {
 }
 
 impl NodeContext {
-    pub(crate) fn new(scope: Arc<NodeScope>) -> Self {
-        Self { scope, is_grouped: false }
-    }
-
-    /// Whether the work of the node may begin now.
-    pub(crate) fn may_begin(&self) -> bool {
-        self.scope.may_begin()
-    }
-
     /// Returns the key of the run.
     pub fn run(&self) -> &RunKey {
         &self.scope.run.key
     }
 
-    /// Returns the workflow of the run.
-    pub fn workflow(&self) -> &WorkflowName {
-        &self.scope.run.facts.workflow
-    }
-
-    /// Returns the labels that were set when the run was started. A [child](Self::child) has the labels of its own start, and does not inherit labels
-    /// of its parent.
+    /// Returns the application's resource of this type.
     ///
-    /// Ferrata and its command-line tool set labels with keys that begin with `ferrata.`, for example to record who started the run. Do not use such
-    /// keys. A start with a label that Ferrata itself reads is rejected.
-    pub fn labels(&self) -> &Labels {
-        &self.scope.run.facts.labels
+    /// # Panics
+    ///
+    /// Panics if no resource of this type is registered. The runtime catches the panic and fails the activation at once, without further attempts.
+    /// The error lists the registered types and the line of the call. For an [`External`](crate::graph::Effect::External) node, the run asks for the
+    /// outcome, as after any panic. [`NodeContext::try_resource`] does not panic.
+    #[track_caller]
+    pub fn resource<T: Send + Sync + 'static>(&self) -> &T {
+        match self.try_resource() {
+            Some(resource) => resource,
+            None => {
+                self.scope.lacks_resource.store(true, Ordering::Relaxed);
+                panic!(
+                    "cannot find a resource of type `{}`, used at {}, among: {}; add it with `Runtime::builder(..).resource(..)`",
+                    type_name::<T>(),
+                    Location::caller(),
+                    self.scope.run.resources.names(),
+                )
+            }
+        }
     }
 
-    /// Returns the user for whom the run was [started](crate::runtime::StartRequest::user), if the start named one. A child has no user.
-    pub fn user(&self) -> Option<&str> {
-        self.scope.run.facts.user.as_deref()
+    /// Returns a key that stays the same whenever this activation runs again.
+    ///
+    /// Every activation has its own key, even if a later run reuses the run id after a purge. Send the key with every request that must not take
+    /// effect twice.
+    ///
+    /// The key has the form `{start id}:{node}:{visit}` and at most 176 bytes. The start id is a UUID; each start of the run id has another one.
+    pub fn idempotency_key(&self) -> String {
+        format!("{}:{}:{}", self.scope.run.claim.start_id, self.scope.node, self.scope.visit)
+    }
+
+    /// Returns the number of this attempt of the activation, counted from 1. The count continues after a crash.
+    pub fn attempt(&self) -> u32 {
+        self.scope.attempt
+    }
+
+    /// Returns the visit of this activation: the number of the node's activations in the run so far, counted from 1.
+    pub fn visit(&self) -> Visit {
+        self.scope.visit
+    }
+
+    /// Decodes the item for which [`Route::each`](crate::graph::Route::each) created this activation.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ErrorKind::NotFound`] if an edge, and not [`Route::each`](crate::graph::Route::each), created the activation, and
+    /// [`ErrorKind::Invalid`] if the item is not of type `T`.
+    pub fn item<T: DeserializeOwned>(&self) -> Result<T> {
+        let text = self.scope.item.as_ref().ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, "the activation has no item; choose the node with `Route::each`")
+                .with_node(self.node())
+        })?;
+        read(text, "item").map_err(|error| error.with_node(self.node()))
+    }
+
+    /// Returns the inputs of the activation: one for each fired edge that the node joined. They are ordered by the declaration of the edges, and
+    /// within one edge by item.
+    pub fn inputs(&self) -> &[Input] {
+        match &self.scope.inputs {
+            Inputs::One(input) => input,
+            Inputs::Many(inputs) => inputs,
+        }
+    }
+
+    /// Returns whether the run is being cancelled or released. If so, the node should stop soon, because its result may be dropped.
+    pub fn is_cancelled(&self) -> bool {
+        self.scope.run.cancelled.get().is_some()
+    }
+
+    /// Waits until the run is cancelled or released.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub async fn cancelled(&self) {
+        // The channel closes only when the driver is gone, which also ends the attempt.
+        let _ = self.scope.run.cancelled.recv().await;
+    }
+
+    /// Returns the current time of the runtime's clock, which a test may set. The time differs each time the activation runs. If the time must stay
+    /// the same, read it in a [`step`](Self::step).
+    pub fn now(&self) -> Timestamp {
+        self.scope.run.clock.now()
     }
 
     /// Decodes the [configuration](crate::runtime::StartRequest::config) of the run. It is the same in every activation, after every restart and
@@ -317,155 +376,18 @@ impl NodeContext {
         read(&text.0, "configuration").map_err(|error| error.with_node(self.node()))
     }
 
-    /// Returns the current time of the runtime's clock, which a test may set. The time differs each time the activation runs. If the time must stay
-    /// the same, read it in a [`step`](Self::step).
-    pub fn now(&self) -> Timestamp {
-        self.scope.run.clock.now()
-    }
-
-    /// Returns the clock of the runtime, for local timing such as a pause between two requests. Waits on this clock are not stored: they start from
-    /// the beginning each time the activation runs. For a stored wait, use [`sleep`](Self::sleep).
+    /// Returns the labels that were set when the run was started. A [child](Self::child) has the labels of its own start, and does not inherit labels
+    /// of its parent.
     ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use ferrata_core::node::{NodeContext, NodeError};
-    /// # async fn page() -> String { String::new() }
-    /// # async fn node(cx: NodeContext) -> Result<String, NodeError> {
-    /// tokio::select! {
-    ///     page = page() => Ok(page),
-    ///     () = cx.clock().sleep(Duration::from_secs(30)) => Err(NodeError::new("the page did not come").not_done()),
-    /// }
-    /// # }
-    /// ```
-    pub fn clock(&self) -> &Arc<dyn Clock> {
-        &self.scope.run.clock
+    /// Ferrata and its command-line tool set labels with keys that begin with `ferrata.`, for example to record who started the run. Do not use such
+    /// keys. A start with a label that Ferrata itself reads is rejected.
+    pub fn labels(&self) -> &Labels {
+        &self.scope.run.facts.labels
     }
 
-    /// Returns the name of this node.
-    pub fn node(&self) -> &NodeName {
-        &self.scope.node
-    }
-
-    /// Returns the visit of this activation: the number of the node's activations in the run so far, counted from 1.
-    pub fn visit(&self) -> Visit {
-        self.scope.visit
-    }
-
-    /// Returns the number of this attempt of the activation, counted from 1. The count continues after a crash.
-    pub fn attempt(&self) -> u32 {
-        self.scope.attempt
-    }
-
-    /// Returns the epoch of the run in which the attempt began. Each process that claims the run begins a new epoch. If attempts of two processes
-    /// overlap in time, the attempt with the lower epoch is obsolete.
-    pub fn epoch(&self) -> Epoch {
-        self.scope.run.claim.epoch
-    }
-
-    /// Returns whether the attempt has outputs other than its return value.
-    pub(crate) fn leaves_anything(&self) -> bool {
-        self.scope.lock_outputs().leavings.is_some()
-    }
-
-    /// Returns the timeout of one attempt.
-    pub(crate) fn time_limit(&self) -> Option<Duration> {
-        self.scope.time_limit
-    }
-
-    /// Returns a key that stays the same whenever this activation runs again.
-    ///
-    /// Every activation has its own key, even if a later run reuses the run id after a purge. Send the key with every request that must not take
-    /// effect twice.
-    ///
-    /// The key has the form `{start id}:{node}:{visit}` and at most 176 bytes. The start id is a UUID; each start of the run id has another one.
-    pub fn idempotency_key(&self) -> String {
-        format!("{}:{}:{}", self.scope.run.claim.start_id, self.scope.node, self.scope.visit)
-    }
-
-    /// Decodes the item for which [`Route::each`](crate::graph::Route::each) created this activation.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`ErrorKind::NotFound`] if an edge, and not [`Route::each`](crate::graph::Route::each), created the activation, and
-    /// [`ErrorKind::Invalid`] if the item is not of type `T`.
-    pub fn item<T: DeserializeOwned>(&self) -> Result<T> {
-        let text = self.scope.item.as_ref().ok_or_else(|| {
-            Error::new(ErrorKind::NotFound, "the activation has no item; choose the node with `Route::each`")
-                .with_node(self.node())
-        })?;
-        read(text, "item").map_err(|error| error.with_node(self.node()))
-    }
-
-    /// Returns the inputs of the activation: one for each fired edge that the node joined. They are ordered by the declaration of the edges, and
-    /// within one edge by item.
-    pub fn inputs(&self) -> &[Input] {
-        match &self.scope.inputs {
-            Inputs::One(input) => input,
-            Inputs::Many(inputs) => inputs,
-        }
-    }
-
-    /// Returns the application's resource of this type.
-    ///
-    /// # Panics
-    ///
-    /// Panics if no resource of this type is registered. The runtime catches the panic and fails the activation at once, without further attempts.
-    /// The error lists the registered types and the line of the call. For an [`External`](crate::graph::Effect::External) node, the run asks for the
-    /// outcome, as after any panic. [`NodeContext::try_resource`] does not panic.
-    #[track_caller]
-    pub fn resource<T: Send + Sync + 'static>(&self) -> &T {
-        match self.try_resource() {
-            Some(resource) => resource,
-            None => {
-                self.scope.lacks_resource.store(true, Ordering::Relaxed);
-                panic!(
-                    "cannot find a resource of type `{}`, used at {}, among: {}; add it with `Runtime::builder(..).resource(..)`",
-                    type_name::<T>(),
-                    Location::caller(),
-                    self.scope.run.resources.names(),
-                )
-            }
-        }
-    }
-
-    /// Returns the application's resource of this type, if it is registered.
-    pub fn try_resource<T: Send + Sync + 'static>(&self) -> Option<&T> {
-        self.scope.run.resources.get()
-    }
-
-    /// Returns whether the run is being cancelled or released. If so, the node should stop soon, because its result may be dropped.
-    pub fn is_cancelled(&self) -> bool {
-        self.scope.run.cancelled.get().is_some()
-    }
-
-    /// Waits until the run is cancelled or released.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe.
-    pub async fn cancelled(&self) {
-        // The channel closes only when the driver is gone, which also ends the attempt.
-        let _ = self.scope.run.cancelled.recv().await;
-    }
-
-    /// Waits until the results of all finished nodes and steps of the run are durable, even if the checkpoint policy would write them later.
-    ///
-    /// # Errors
-    ///
-    /// - [`ErrorKind::Invalid`]: the node has an open [transaction](Self::transaction).
-    /// - [`ErrorKind::TooLarge`]: the checkpoint policy is `Disabled` and the state does not fit into a record. The run has failed, and remains at
-    ///   its last checkpoint.
-    /// - Any error of the store. The runtime then stops the run.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe: the records are written even if the future is dropped.
-    pub async fn checkpoint(&self) -> Result<()> {
-        self.check_no_transaction()?;
-        let (reply, answer) = oneshot::channel();
-        let gone = || self.driver_gone_error();
-        self.scope.run.commands.send(DriverRequest::Checkpoint(reply)).map_err(|_| gone())?;
-        answer.await.map_err(|_| gone())?
+    /// Returns the user for whom the run was [started](crate::runtime::StartRequest::user), if the start named one. A child has no user.
+    pub fn user(&self) -> Option<&str> {
+        self.scope.run.facts.user.as_deref()
     }
 
     /// Sends an outbox message if this attempt succeeds. A failed attempt sends none.
@@ -479,20 +401,6 @@ impl NodeContext {
     pub fn send_out(&self, topic: impl AsRef<str>, payload: impl serde::Serialize) -> Result<()> {
         let letter = SentOut::new(topic.as_ref(), &payload).map_err(|error| error.with_node(self.node()))?;
         self.add_output(|left| left.sent.push(letter))
-    }
-
-    fn add_output(&self, add: impl FnOnce(&mut AttemptOutputs)) -> Result<()> {
-        if self.scope.add_output(add) { Ok(()) } else { Err(self.ended_error()) }
-    }
-
-    /// Returns an error if the attempt has ended.
-    pub(crate) fn check_not_over(&self) -> Result<()> {
-        if self.scope.has_ended() { Err(self.ended_error()) } else { Ok(()) }
-    }
-
-    fn ended_error(&self) -> Error {
-        let message = "the attempt has ended, so this call records nothing; in the node, wait for the tasks that it spawns";
-        Error::new(ErrorKind::Closed, message).with_run(self.run()).with_node(self.node())
     }
 
     /// Records a reference to an artifact that the node created outside of Ferrata, for example a file. If this attempt succeeds, later
@@ -529,6 +437,98 @@ impl NodeContext {
             None => return self.add_output(|left| left.noted.reads.push(read)),
         };
         Err(Error::new(ErrorKind::Invalid, fault).with_node(self.node()))
+    }
+
+    /// Waits until the results of all finished nodes and steps of the run are durable, even if the checkpoint policy would write them later.
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::Invalid`]: the node has an open [transaction](Self::transaction).
+    /// - [`ErrorKind::TooLarge`]: the checkpoint policy is `Disabled` and the state does not fit into a record. The run has failed, and remains at
+    ///   its last checkpoint.
+    /// - Any error of the store. The runtime then stops the run.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the records are written even if the future is dropped.
+    pub async fn checkpoint(&self) -> Result<()> {
+        self.check_no_transaction()?;
+        let (reply, answer) = oneshot::channel();
+        let gone = || self.driver_gone_error();
+        self.scope.run.commands.send(DriverRequest::Checkpoint(reply)).map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())?
+    }
+
+    /// Returns the application's resource of this type, if it is registered.
+    pub fn try_resource<T: Send + Sync + 'static>(&self) -> Option<&T> {
+        self.scope.run.resources.get()
+    }
+
+    /// Returns the name of this node.
+    pub fn node(&self) -> &NodeName {
+        &self.scope.node
+    }
+
+    /// Returns the workflow of the run.
+    pub fn workflow(&self) -> &WorkflowName {
+        &self.scope.run.facts.workflow
+    }
+
+    /// Returns the epoch of the run in which the attempt began. Each process that claims the run begins a new epoch. If attempts of two processes
+    /// overlap in time, the attempt with the lower epoch is obsolete.
+    pub fn epoch(&self) -> Epoch {
+        self.scope.run.claim.epoch
+    }
+
+    /// Returns the clock of the runtime, for local timing such as a pause between two requests. Waits on this clock are not stored: they start from
+    /// the beginning each time the activation runs. For a stored wait, use [`sleep`](Self::sleep).
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use ferrata_core::node::{NodeContext, NodeError};
+    /// # async fn page() -> String { String::new() }
+    /// # async fn node(cx: NodeContext) -> Result<String, NodeError> {
+    /// tokio::select! {
+    ///     page = page() => Ok(page),
+    ///     () = cx.clock().sleep(Duration::from_secs(30)) => Err(NodeError::new("the page did not come").not_done()),
+    /// }
+    /// # }
+    /// ```
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.scope.run.clock
+    }
+
+    pub(crate) fn new(scope: Arc<NodeScope>) -> Self {
+        Self { scope, is_grouped: false }
+    }
+
+    /// Whether the work of the node may begin now.
+    pub(crate) fn may_begin(&self) -> bool {
+        self.scope.may_begin()
+    }
+
+    /// Returns whether the attempt has outputs other than its return value.
+    pub(crate) fn leaves_anything(&self) -> bool {
+        self.scope.lock_outputs().leavings.is_some()
+    }
+
+    /// Returns the timeout of one attempt.
+    pub(crate) fn time_limit(&self) -> Option<Duration> {
+        self.scope.time_limit
+    }
+
+    fn add_output(&self, add: impl FnOnce(&mut AttemptOutputs)) -> Result<()> {
+        if self.scope.add_output(add) { Ok(()) } else { Err(self.ended_error()) }
+    }
+
+    /// Returns an error if the attempt has ended.
+    pub(crate) fn check_not_over(&self) -> Result<()> {
+        if self.scope.has_ended() { Err(self.ended_error()) } else { Ok(()) }
+    }
+
+    fn ended_error(&self) -> Error {
+        let message = "the attempt has ended, so this call records nothing; in the node, wait for the tasks that it spawns";
+        Error::new(ErrorKind::Closed, message).with_run(self.run()).with_node(self.node())
     }
 
     pub(super) fn driver_gone_error(&self) -> Error {

@@ -12,7 +12,7 @@ use std::time::Duration;
 /// # Examples
 ///
 /// ```
-/// use ferrata_core::node::{Fatal, NodeError};
+/// use ferrata_core::node::{FatalExt, NodeError};
 ///
 /// fn parse(text: &str) -> Result<u32, NodeError> {
 ///     Ok(text.parse::<u32>().fatal()?) // trying again would not help
@@ -99,12 +99,14 @@ impl NodeError {
     /// # let _ = poll;
     /// ```
     #[must_use]
+    #[doc(hidden)]
     pub fn unfinished(mut self) -> Self {
         self.unfinished = true;
         self
     }
 
     /// Returns whether the error is marked [`unfinished`](Self::unfinished).
+    #[doc(hidden)]
     pub fn is_unfinished(&self) -> bool {
         self.unfinished
     }
@@ -148,8 +150,12 @@ impl fmt::Debug for NodeError {
     }
 }
 
+mod sealed {
+    pub trait SealedResult {}
+}
+
 /// Extends `Result` with a method that marks its error as fatal, so that no further attempt follows.
-pub trait Fatal<T> {
+pub trait FatalExt<T>: sealed::SealedResult {
     /// Turns an error into a fatal [`NodeError`].
     ///
     /// # Errors
@@ -158,7 +164,9 @@ pub trait Fatal<T> {
     fn fatal(self) -> Result<T, NodeError>;
 }
 
-impl<T, E: Into<NodeError>> Fatal<T> for Result<T, E> {
+impl<T, E> sealed::SealedResult for Result<T, E> {}
+
+impl<T, E: Into<NodeError>> FatalExt<T> for Result<T, E> {
     fn fatal(self) -> Result<T, NodeError> {
         self.map_err(|error| error.into().fatal())
     }

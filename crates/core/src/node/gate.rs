@@ -14,13 +14,25 @@ use crate::state::{Draft, State};
 const NAME: &str = "gate";
 
 /// The result of a gate's function: it accepted the answer, or it returns the reason why it rejects the answer.
-pub trait GateResult {
+#[diagnostic::on_unimplemented(
+    message = "the function of a gate cannot return `{Self}`",
+    label = "expected `()`, or a `Result` of `()`",
+    note = "end the function with `;`, `Ok(())`, or a call such as `s.set(..)` that returns `Result<(), _>`"
+)]
+pub trait GateResult: sealed::SealedReturn {
     /// Converts the return value of the gate's function to a result.
     ///
     /// # Errors
     ///
     /// Returns the error of the function, which is the reason to reject the answer.
+    #[doc(hidden)]
     fn into_result(self) -> Result<(), NodeError>;
+}
+
+mod sealed {
+    pub trait SealedReturn {}
+    impl SealedReturn for () {}
+    impl<E> SealedReturn for Result<(), E> {}
 }
 
 impl GateResult for () {

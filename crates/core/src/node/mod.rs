@@ -1,22 +1,27 @@
 //! The API for the code of nodes: the context, the results and errors, and the trait [`Node`].
 
+// The methods of `NodeContext` appear in the documentation in the order of these groups.
+mod context;
+
+mod step;
+
+mod question;
+mod wait;
+
+mod transaction;
+
 mod children;
 mod cleanup;
-mod context;
 mod conversation;
 mod error;
 mod gate;
 mod keep_awake;
 mod ownership;
 mod progress;
-mod question;
 mod recorded;
 mod requests;
-mod step;
 mod stream_batches;
 mod timeout_pause;
-mod transaction;
-mod wait;
 mod work;
 
 use async_trait::async_trait;
@@ -30,7 +35,7 @@ pub(crate) use context::{AttemptKey, DriverRequest, Inputs, NodeScope, RunScope}
 pub use context::{Input, NodeContext};
 pub use conversation::Conversation;
 pub(crate) use conversation::TalkNode;
-pub use error::{Fatal, NodeError};
+pub use error::{FatalExt, NodeError};
 pub(crate) use gate::GateNode;
 pub use gate::GateResult;
 pub use keep_awake::KeepAwakeGuard;

@@ -17,6 +17,7 @@ const MESSAGE: &str = "#receive.";
 /// An operation, such as a step or a timer, that an activation recorded before this attempt.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
+#[doc(hidden)]
 pub struct RecordedOperation {
     /// The name, as the node gave it.
     pub name: String,
@@ -31,6 +32,7 @@ pub struct RecordedOperation {
 /// The kind of a [`RecordedOperation`], with its state.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
+#[doc(hidden)]
 pub enum RecordedKind {
     /// A step, with its result as JSON.
     Step(Arc<RawValue>),
@@ -90,6 +92,7 @@ impl NodeContext {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(hidden)]
     pub fn recorded_operations(&self) -> Vec<RecordedOperation> {
         let memos = &self.scope.memos;
         let place_of = |name: &str| self.scope.place_of(name);

@@ -99,6 +99,7 @@ impl NodeContext {
 
     /// Returns whether an earlier attempt recorded a step of this name, even if that attempt was before a retry of the run. The call does not count
     /// as a use of the name.
+    #[doc(hidden)]
     pub fn has_step(&self, name: &str) -> bool {
         matches!(self.scope.memos.get(name), Some(Memo::Result(_)))
     }

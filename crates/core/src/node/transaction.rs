@@ -127,6 +127,7 @@ impl Drop for OpenGuard {
 /// The transaction dereferences to the connection of the database: `sqlx::PgConnection` for `Postgres`, `sqlx::SqliteConnection` for `Sqlite`. To
 /// commit, the node passes the transaction to [`Draft::commit_with`](crate::state::Draft::commit_with) or
 /// [`Update::commit_with`](crate::state::Update::commit_with) and returns the result. If the transaction is dropped, it is rolled back.
+#[must_use = "a dropped transaction is rolled back; pass it to `commit_with`"]
 pub struct Transaction<D: Database> {
     // The order matters: the transaction must roll back before the lease ends.
     inner: Box<D::Transaction>,

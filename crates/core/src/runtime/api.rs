@@ -42,14 +42,47 @@ impl Runtime {
         RuntimeBuilder::new(store)
     }
 
-    /// Returns the id of this process. Each runtime has a new id, which is never used again.
-    pub fn executor(&self) -> ExecutorId {
-        self.shared().executor
-    }
-
-    /// Returns the store of this runtime.
-    pub fn store(&self) -> &Arc<dyn CheckpointStore> {
-        &self.shared().store
+    /// Registers `graph` so that this process claims runs of its workflow whenever no process drives them. These are runs of dead processes, runs
+    /// whose timer has expired, and idle runs that received an answer or a message or were unpaused or retried. Any number of processes may serve a
+    /// workflow. Each run is active in one of them.
+    ///
+    /// If the graph does not fit a run, the run stays unchanged, and [`stalled`](Self::stalled) lists it. If a run was claimed [too
+    /// often](RuntimeBuilder::max_claims) without progress, it is paused.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ErrorKind::AlreadyExists`] if this runtime already serves the workflow, and [`ErrorKind::Invalid`] if it is an
+    /// [operator's](RuntimeBuilder::operator) runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use ferrata_core::ask::{Answer, Ask};
+    /// use ferrata_core::graph::Graph;
+    /// use ferrata_core::runtime::Runtime;
+    /// use ferrata_core::state::Context;
+    /// use ferrata_core::store::MemoryStore;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let graph = Graph::<Context>::builder("pay")
+    ///     .gate("approve", |_s: &Context| Ask::<bool>::new("Pay 120 EUR?"), |s, yes| s.set("approved", yes))
+    ///     .entry("approve")
+    ///     .build()?;
+    /// let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+    /// runtime.serve(&graph)?;
+    /// let run = runtime.start(&graph, Context::new()).await?;
+    /// run.wait().await?; // interrupted
+    /// runtime.respond(run.run(), "approve", Answer::accept(true)?).await?;
+    /// # let mut events = runtime.events();
+    /// let state = run.completed().await?; // a process claims it by itself
+    /// assert_eq!(state.get::<bool>("approved")?, Some(true));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn serve<S: State>(&self, graph: &Graph<S>) -> Result<()> {
+        self.shared().check_drives()?;
+        serve(self.shared(), graph, CheckpointPolicy::default())
     }
 
     /// Starts a run, or returns a handle to the existing run with the same id and input.
@@ -99,55 +132,6 @@ impl Runtime {
         ResumeRequest::new(Arc::clone(self.shared()), graph.clone(), run.try_into().map_err(Into::into))
     }
 
-    /// Registers `graph` so that this process claims runs of its workflow whenever no process drives them. These are runs of dead processes, runs
-    /// whose timer has expired, and idle runs that received an answer or a message or were unpaused or retried. Any number of processes may serve a
-    /// workflow. Each run is active in one of them.
-    ///
-    /// If the graph does not fit a run, the run stays unchanged, and [`stalled`](Self::stalled) lists it. If a run was claimed [too
-    /// often](RuntimeBuilder::max_claims) without progress, it is paused.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`ErrorKind::AlreadyExists`] if this runtime already serves the workflow, and [`ErrorKind::Invalid`] if it is an
-    /// [operator's](RuntimeBuilder::operator) runtime.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use ferrata_core::ask::{Answer, Ask};
-    /// use ferrata_core::graph::Graph;
-    /// use ferrata_core::runtime::Runtime;
-    /// use ferrata_core::state::Context;
-    /// use ferrata_core::store::MemoryStore;
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let graph = Graph::<Context>::builder("pay")
-    ///     .gate("approve", |_s: &Context| Ask::<bool>::new("Pay 120 EUR?"), |s, yes| s.set("approved", yes))
-    ///     .entry("approve")
-    ///     .build()?;
-    /// let runtime = Runtime::builder(MemoryStore::new()).build().await?;
-    /// runtime.serve(&graph)?;
-    /// let run = runtime.start(&graph, Context::new()).await?;
-    /// run.wait().await?; // interrupted
-    /// runtime.respond(run.run(), "approve", Answer::accept(true)?).await?;
-    /// # let mut events = runtime.events();
-    /// let state = run.completed().await?; // a process claims it by itself
-    /// assert_eq!(state.get::<bool>("approved")?, Some(true));
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn serve<S: State>(&self, graph: &Graph<S>) -> Result<()> {
-        self.shared().check_drives()?;
-        serve(self.shared(), graph, CheckpointPolicy::default())
-    }
-
-    /// Lists the runs that this process could not claim, each with the reason and the time of the next attempt. The list also contains runs for which
-    /// a library reports a long wait, for example for a slot of a queue.
-    pub fn stalled(&self) -> Vec<StalledRun> {
-        self.shared().recovery.stalled(self.shared().clock.now(), self.shared().limits.heartbeat_ttl)
-    }
-
     /// Answers a question of a run. The run may be idle or active in any process. The answer is recorded with its author and time. If the run is
     /// idle, a process that serves its workflow claims and continues it.
     ///
@@ -187,6 +171,22 @@ impl Runtime {
     ///   messages.
     pub fn send(&self, run: &RunKey, message: impl serde::Serialize) -> SendRequest {
         SendRequest::new(self.shared(), run, &message)
+    }
+
+    /// Returns the open questions of a run. A run that has ended has no open questions. Questions that were open when the run failed are open again
+    /// after a [`retry`](Self::retry). After the questions of the run itself, the result contains the questions of its active
+    /// [children](crate::node::NodeContext::child) and their descendants. Their ids contain the path to the child, and [`Question::asked_by`] names
+    /// the run that asks.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ErrorKind::NotFound`], [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`] or [`ErrorKind::Unavailable`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the call changes nothing.
+    pub async fn questions(&self, run: &RunKey) -> Result<Vec<Question>> {
+        Ok(self.open_questions(run).await?.questions)
     }
 
     /// Cancels a run permanently. The run may be idle or active in any process. Its running nodes are notified of the cancellation. Nodes that still
@@ -330,33 +330,97 @@ impl Runtime {
         EditRequest::new(self.shared(), run, patch)
     }
 
-    /// Returns the open questions of a run. A run that has ended has no open questions. Questions that were open when the run failed are open again
-    /// after a [`retry`](Self::retry). After the questions of the run itself, the result contains the questions of its active
-    /// [children](crate::node::NodeContext::child) and their descendants. Their ids contain the path to the child, and [`Question::asked_by`] names
-    /// the run that asks.
+    /// Returns the head of a run: its last record and its status. Returns `None` if the run does not exist.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::NotFound`], [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`] or [`ErrorKind::Unavailable`].
+    /// Returns the errors of [`CheckpointStore::head`].
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: the call changes nothing.
-    pub async fn questions(&self, run: &RunKey) -> Result<Vec<Question>> {
-        Ok(self.open_questions(run).await?.questions)
+    pub async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
+        self.shared().store.head(run).await
     }
 
-    /// Returns the [`questions`](Self::questions) of a run, and a list of the descendants that could not be loaded.
+    /// Lists runs by workflow, status, label, user, tenant and age, without reading their logs.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`questions`](Self::questions).
+    /// See [`RunsRequest`].
+    pub fn runs(&self) -> RunsRequest {
+        RunsRequest::new(self.shared())
+    }
+
+    /// Watches a run, which may be idle or active in any process. The watch yields each recorded event once and in order. If this process drives the
+    /// run, it also yields live events.
+    ///
+    /// If the run is not driven by this process and the store sends no [notices](crate::store::Capabilities::notices), the watch polls the store five
+    /// times a second.
+    ///
+    /// # Errors
+    ///
+    /// See [`WatchRequest`].
+    pub fn watch(&self, run: &RunKey) -> WatchRequest {
+        WatchRequest::new(self.shared(), run)
+    }
+
+    /// Returns the events of all runs in this process that happen after this call. Events may report work that is not durable yet, and a slow
+    /// subscriber misses events. To get every durable event of a run, [`watch`](Self::watch) the run.
+    pub fn events(&self) -> EventSubscription {
+        self.shared().subscribe()
+    }
+
+    /// Shuts the runtime down. No further node starts, and running nodes have the time `grace` to finish. Nodes that still run then are dropped. The
+    /// runtime releases every run, so that other processes can claim it. The call returns when all runs are released.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`CheckpointStore::heartbeat`] if the store failed twice to record the end of this process. Other processes can then
+    /// still claim the runs: at once if their release was recorded, or after the heartbeat of this process has expired.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: the call changes nothing.
-    pub async fn open_questions(&self, run: &RunKey) -> Result<OpenQuestions> {
-        questions_of_all(&*self.shared().store, run).await
+    /// Cancel safe: the runtime continues to shut down. To wait again, call this method again.
+    pub async fn shutdown(&self, grace: Duration) -> Result<()> {
+        background_tasks::end(self.shared(), RuntimePhase::Ending(grace)).await
+    }
+
+    /// Drains the runtime for a rolling deployment. The runtime claims no further runs, and the call returns when each active run has ended or become
+    /// idle by itself. After the call, [`start`](Self::start) and [`resume`](Self::resume) fail with [`ErrorKind::Closed`]. Signals still work. Runs
+    /// that nodes start are recorded, and other processes drive them.
+    ///
+    /// A run that waits only for a time is released at once, even if the time is near. A run that waits in line because of
+    /// [`run_limits`](RuntimeBuilder::run_limits) is left to other processes. Both stay in the store without an owner. Runs record their results as
+    /// usual, so no process repeats finished work.
+    ///
+    /// The call has no time limit, and a run with an endless loop never becomes idle. Wait as long as your deployment allows, then call
+    /// [`shutdown`](Self::shutdown), which stops the remaining runs:
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use ferrata_core::runtime::Runtime;
+    /// # use ferrata_core::store::MemoryStore;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+    /// tokio::select! {
+    ///     drained = runtime.drain() => drained?,
+    ///     () = tokio::time::sleep(Duration::from_secs(60)) => runtime.shutdown(Duration::from_secs(5)).await?,
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`shutdown`](Self::shutdown).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the runtime continues to drain. To wait again, call this method or [`shutdown`](Self::shutdown).
+    pub async fn drain(&self) -> Result<()> {
+        background_tasks::end(self.shared(), RuntimePhase::Draining).await
     }
 
     /// Returns the waiting messages of a run, in the order in which nodes take them. If messages still wait when the run ends, they stay in the list.
@@ -401,96 +465,33 @@ impl Runtime {
         Ok(inbox(&fold(run, &records, None)?.machine))
     }
 
-    /// Returns the head of a run: its last record and its status. Returns `None` if the run does not exist.
+    /// Lists the runs that this process could not claim, each with the reason and the time of the next attempt. The list also contains runs for which
+    /// a library reports a long wait, for example for a slot of a queue.
+    pub fn stalled(&self) -> Vec<StalledRun> {
+        self.shared().recovery.stalled(self.shared().clock.now(), self.shared().limits.heartbeat_ttl)
+    }
+
+    /// Returns the id of this process. Each runtime has a new id, which is never used again.
+    pub fn executor(&self) -> ExecutorId {
+        self.shared().executor
+    }
+
+    /// Returns the store of this runtime.
+    pub fn store(&self) -> &Arc<dyn CheckpointStore> {
+        &self.shared().store
+    }
+
+    /// Returns the [`questions`](Self::questions) of a run, and a list of the descendants that could not be loaded.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`CheckpointStore::head`].
+    /// Returns the errors of [`questions`](Self::questions).
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: the call changes nothing.
-    pub async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
-        self.shared().store.head(run).await
-    }
-
-    /// Lists runs by workflow, status, label, user, tenant and age, without reading their logs.
-    ///
-    /// # Errors
-    ///
-    /// See [`RunsRequest`].
-    pub fn runs(&self) -> RunsRequest {
-        RunsRequest::new(self.shared())
-    }
-
-    /// Watches a run, which may be idle or active in any process. The watch yields each recorded event once and in order. If this process drives the
-    /// run, it also yields live events.
-    ///
-    /// If the run is not driven by this process and the store sends no [notices](crate::store::Capabilities::notices), the watch polls the store five
-    /// times a second.
-    ///
-    /// # Errors
-    ///
-    /// See [`WatchRequest`].
-    pub fn watch(&self, run: &RunKey) -> WatchRequest {
-        WatchRequest::new(self.shared(), run)
-    }
-
-    /// Returns the events of all runs in this process that happen after this call. Events may report work that is not durable yet, and a slow
-    /// subscriber misses events. To get every durable event of a run, [`watch`](Self::watch) the run.
-    pub fn events(&self) -> EventSubscription {
-        self.shared().subscribe()
-    }
-
-    /// Drains the runtime for a rolling deployment. The runtime claims no further runs, and the call returns when each active run has ended or become
-    /// idle by itself. After the call, [`start`](Self::start) and [`resume`](Self::resume) fail with [`ErrorKind::Closed`]. Signals still work. Runs
-    /// that nodes start are recorded, and other processes drive them.
-    ///
-    /// A run that waits only for a time is released at once, even if the time is near. A run that waits in line because of
-    /// [`run_limits`](RuntimeBuilder::run_limits) is left to other processes. Both stay in the store without an owner. Runs record their results as
-    /// usual, so no process repeats finished work.
-    ///
-    /// The call has no time limit, and a run with an endless loop never becomes idle. Wait as long as your deployment allows, then call
-    /// [`shutdown`](Self::shutdown), which stops the remaining runs:
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use ferrata_core::runtime::Runtime;
-    /// # use ferrata_core::store::MemoryStore;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let runtime = Runtime::builder(MemoryStore::new()).build().await?;
-    /// tokio::select! {
-    ///     drained = runtime.drain() => drained?,
-    ///     () = tokio::time::sleep(Duration::from_secs(60)) => runtime.shutdown(Duration::from_secs(5)).await?,
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of [`shutdown`](Self::shutdown).
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe: the runtime continues to drain. To wait again, call this method or [`shutdown`](Self::shutdown).
-    pub async fn drain(&self) -> Result<()> {
-        background_tasks::end(self.shared(), RuntimePhase::Draining).await
-    }
-
-    /// Shuts the runtime down. No further node starts, and running nodes have the time `grace` to finish. Nodes that still run then are dropped. The
-    /// runtime releases every run, so that other processes can claim it. The call returns when all runs are released.
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of [`CheckpointStore::heartbeat`] if the store failed twice to record the end of this process. Other processes can then
-    /// still claim the runs: at once if their release was recorded, or after the heartbeat of this process has expired.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe: the runtime continues to shut down. To wait again, call this method again.
-    pub async fn shutdown(&self, grace: Duration) -> Result<()> {
-        background_tasks::end(self.shared(), RuntimePhase::Ending(grace)).await
+    #[doc(hidden)]
+    pub async fn open_questions(&self, run: &RunKey) -> Result<OpenQuestions> {
+        questions_of_all(&*self.shared().store, run).await
     }
 }

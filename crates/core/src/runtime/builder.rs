@@ -121,6 +121,25 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Limits the number of active runs in this process. By default there is no limit.
+    #[must_use]
+    pub fn run_limits(mut self, limits: RunLimits) -> Self {
+        self.run_limits = limits;
+        self
+    }
+
+    /// Sets a policy by which this process removes old records of its active runs while their logs grow. To remove whole runs, use a
+    /// [`sweeper`](Self::sweeper) or [`Runtime::sweep`].
+    ///
+    /// If the policy keeps the last `n` records, the runtime checks a log after every `n` records, but not more often than after 16 records. With
+    /// only `keep_for` or `keep_bytes`, it checks after every 1,000 records. A log therefore holds at most about twice the records that the policy
+    /// keeps. A chain of `Pure` nodes may write all its records before the first check ends.
+    #[must_use]
+    pub fn retention(mut self, policy: RetentionPolicy) -> Self {
+        self.retention = Some(policy);
+        self
+    }
+
     /// Registers `sink` to deliver the outbox messages of a topic, which nodes [send out](crate::state::Update::send_out). The runtime tries to
     /// deliver a message at most 25 times. The delay between two attempts starts at one second and doubles up to five minutes. After the last
     /// attempt, the message is set aside for an operator.
@@ -142,17 +161,101 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the clock of the runtime. Tests use it to control the time.
+    /// Registers an answerer: code that answers the questions of active runs in this process instead of a person.
     #[must_use]
-    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.clock = clock;
+    pub fn answerer(mut self, answerer: impl Answerer) -> Self {
+        self.answerer = Some(Arc::new(answerer));
         self
     }
 
-    /// Sets the source of generated ids. Tests use it to get the same ids each time.
+    /// Declares tags of this process, such as `gpu` or `eu`. A process claims a run only if the process has all tags that the run requires. Further
+    /// calls add tags.
     #[must_use]
-    pub fn ids(mut self, ids: Arc<dyn IdSource>) -> Self {
-        self.ids = ids;
+    pub fn tags(mut self, tags: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.tags.extend(tags);
+        self
+    }
+
+    /// Sets the grace period: the time that running nodes have to stop after their run is cancelled. The default is 5 seconds.
+    #[must_use]
+    pub fn cancel_grace(mut self, grace: Duration) -> Self {
+        self.limits.cancel_grace = grace;
+        self
+    }
+
+    /// Sets how long this process counts as alive after each heartbeat. The default is 15 seconds, the minimum one second, the maximum a year. With a
+    /// longer TTL, other processes wait longer after a crash before they claim the runs. With a shorter TTL, a busy process may look dead.
+    ///
+    /// The process sends a heartbeat after a third of the TTL. When three quarters have passed since it sent the last successful heartbeat, it
+    /// assumes that other processes may claim its runs, and stops driving these runs. Their handles fail with [`Fenced`](crate::ErrorKind::Fenced).
+    /// The records of the runs stay in the store.
+    #[must_use]
+    pub fn heartbeat_ttl(mut self, ttl: Duration) -> Self {
+        self.limits.heartbeat_ttl = ttl.clamp(SHORTEST_TTL, LONGEST_TTL);
+        self
+    }
+
+    /// Sets the longest timer for which a run stays in memory when it waits only for a time. The default is 60 seconds. If the remaining time is
+    /// longer, the process releases the run, and a process that serves the workflow claims it when the time has passed.
+    #[must_use]
+    pub fn release_after(mut self, time: Duration) -> Self {
+        self.limits.release_after = time;
+        self
+    }
+
+    /// Sets how often an active run checks for signals of other processes. The default is half a second, the minimum a millisecond. If the store
+    /// sends notices, a run checks when a notice arrives, and between notices it checks only once in ten intervals.
+    #[must_use]
+    pub fn poll_interval(mut self, interval: Duration) -> Self {
+        self.limits.poll = interval.max(SHORTEST_INTERVAL);
+        self
+    }
+
+    /// Sets how often the runtime looks for runs of [served](Runtime::serve) workflows without a driver. The default is one second, the minimum
+    /// a millisecond. Each interval varies by up to a quarter.
+    #[must_use]
+    pub fn sweep_interval(mut self, interval: Duration) -> Self {
+        self.limits.sweep = interval.max(SHORTEST_INTERVAL);
+        self
+    }
+
+    /// Makes this process sweep the store by a retention policy, repeatedly until the runtime ends. Each sweep removes old records and whole runs,
+    /// like [`Runtime::sweep`](super::Runtime::sweep), and covers all runs of the store.
+    ///
+    /// The first sweep starts within the first interval, at a time that differs between processes. Several processes may sweep the same store, and
+    /// each run is removed once. Every sweeping process reads all runs, so choose a long interval if there are many processes, or enable the sweeper
+    /// in one process only.
+    ///
+    /// If a run cannot be processed, the sweep continues with the others, and the next sweep retries it. The metrics `ferrata.sweep.runs` and
+    /// `ferrata.sweep.time` report the results.
+    ///
+    /// [`build`](Self::build) fails with [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the nice ratio of the limits is out of range.
+    #[must_use]
+    pub fn sweeper(mut self, options: SweeperOptions) -> Self {
+        self.sweeper = Some(options);
+        self
+    }
+
+    /// Sets the time limit of one call of the store. The default is 60 seconds, the minimum a millisecond. For calls that set up the store, prune or
+    /// purge, the limit is ten times as long.
+    ///
+    /// A read that exceeds the limit fails with [`Unavailable`](crate::ErrorKind::Unavailable). An append that exceeds the limit has an unknown
+    /// outcome ([`Indeterminate`](crate::ErrorKind::Indeterminate)). The runtime repeats such an append up to the number of
+    /// [`store_retries`](Self::store_retries). The repetition shows whether the first append was stored. If the store stops answering, a run waits at
+    /// most this time for each call, so a longer limit delays it more. If the limit is too short, calls of a slow store fail. Most stores have
+    /// shorter limits of their own. This limit applies to every store.
+    #[must_use]
+    pub fn store_timeout(mut self, timeout: Duration) -> Self {
+        self.store_timeout = timeout.max(SHORTEST_CALL);
+        self
+    }
+
+    /// Sets how often the runtime tries an append that fails, and the delay after the first failure. The delay doubles with each attempt. After the
+    /// last attempt, the run stops with the store's error. By default there are 8 attempts and the first delay is 50 ms, so the run stops after about
+    /// 6 seconds.
+    #[must_use]
+    pub fn store_retries(mut self, attempts: u32, first_delay: Duration) -> Self {
+        self.budget = RetryBudget { attempts: attempts.max(1), first_delay };
         self
     }
 
@@ -172,41 +275,6 @@ impl RuntimeBuilder {
     #[must_use]
     pub fn max_waiting_messages(mut self, messages: usize) -> Self {
         self.limits.max_waiting_messages = messages.max(1);
-        self
-    }
-
-    /// Sets how long this process counts as alive after each heartbeat. The default is 15 seconds, the minimum one second, the maximum a year. With a
-    /// longer TTL, other processes wait longer after a crash before they claim the runs. With a shorter TTL, a busy process may look dead.
-    ///
-    /// The process sends a heartbeat after a third of the TTL. When three quarters have passed since it sent the last successful heartbeat, it
-    /// assumes that other processes may claim its runs, and stops driving these runs. Their handles fail with [`Fenced`](crate::ErrorKind::Fenced).
-    /// The records of the runs stay in the store.
-    #[must_use]
-    pub fn heartbeat_ttl(mut self, ttl: Duration) -> Self {
-        self.limits.heartbeat_ttl = ttl.clamp(SHORTEST_TTL, LONGEST_TTL);
-        self
-    }
-
-    /// Sets how often an active run checks for signals of other processes. The default is half a second, the minimum a millisecond. If the store
-    /// sends notices, a run checks when a notice arrives, and between notices it checks only once in ten intervals.
-    #[must_use]
-    pub fn poll_interval(mut self, interval: Duration) -> Self {
-        self.limits.poll = interval.max(SHORTEST_INTERVAL);
-        self
-    }
-
-    /// Sets the grace period: the time that running nodes have to stop after their run is cancelled. The default is 5 seconds.
-    #[must_use]
-    pub fn cancel_grace(mut self, grace: Duration) -> Self {
-        self.limits.cancel_grace = grace;
-        self
-    }
-
-    /// Sets the longest timer for which a run stays in memory when it waits only for a time. The default is 60 seconds. If the remaining time is
-    /// longer, the process releases the run, and a process that serves the workflow claims it when the time has passed.
-    #[must_use]
-    pub fn release_after(mut self, time: Duration) -> Self {
-        self.limits.release_after = time;
         self
     }
 
@@ -235,23 +303,11 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets a policy by which this process removes old records of its active runs while their logs grow. To remove whole runs, use a
-    /// [`sweeper`](Self::sweeper) or [`Runtime::sweep`].
-    ///
-    /// If the policy keeps the last `n` records, the runtime checks a log after every `n` records, but not more often than after 16 records. With
-    /// only `keep_for` or `keep_bytes`, it checks after every 1,000 records. A log therefore holds at most about twice the records that the policy
-    /// keeps. A chain of `Pure` nodes may write all its records before the first check ends.
+    /// Sets how often recovery may claim a run that makes no progress, for example because it crashes each process. The default is 10 times. After
+    /// the last of these claims, the run is paused, so that a person can inspect it.
     #[must_use]
-    pub fn retention(mut self, policy: RetentionPolicy) -> Self {
-        self.retention = Some(policy);
-        self
-    }
-
-    /// Sets how often the runtime looks for runs of [served](Runtime::serve) workflows without a driver. The default is one second, the minimum
-    /// a millisecond. Each interval varies by up to a quarter.
-    #[must_use]
-    pub fn sweep_interval(mut self, interval: Duration) -> Self {
-        self.limits.sweep = interval.max(SHORTEST_INTERVAL);
+    pub fn max_claims(mut self, claims: u32) -> Self {
+        self.limits.max_claims = claims.max(1);
         self
     }
 
@@ -272,64 +328,11 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Limits the number of active runs in this process. By default there is no limit.
-    #[must_use]
-    pub fn run_limits(mut self, limits: RunLimits) -> Self {
-        self.run_limits = limits;
-        self
-    }
-
-    /// Sets how often recovery may claim a run that makes no progress, for example because it crashes each process. The default is 10 times. After
-    /// the last of these claims, the run is paused, so that a person can inspect it.
-    #[must_use]
-    pub fn max_claims(mut self, claims: u32) -> Self {
-        self.limits.max_claims = claims.max(1);
-        self
-    }
-
-    /// Registers an answerer: code that answers the questions of active runs in this process instead of a person.
-    #[must_use]
-    pub fn answerer(mut self, answerer: impl Answerer) -> Self {
-        self.answerer = Some(Arc::new(answerer));
-        self
-    }
-
-    /// Sets how often the runtime tries an append that fails, and the delay after the first failure. The delay doubles with each attempt. After the
-    /// last attempt, the run stops with the store's error. By default there are 8 attempts and the first delay is 50 ms, so the run stops after about
-    /// 6 seconds.
-    #[must_use]
-    pub fn store_retries(mut self, attempts: u32, first_delay: Duration) -> Self {
-        self.budget = RetryBudget { attempts: attempts.max(1), first_delay };
-        self
-    }
-
-    /// Sets the time limit of one call of the store. The default is 60 seconds, the minimum a millisecond. For calls that set up the store, prune or
-    /// purge, the limit is ten times as long.
-    ///
-    /// A read that exceeds the limit fails with [`Unavailable`](crate::ErrorKind::Unavailable). An append that exceeds the limit has an unknown
-    /// outcome ([`Indeterminate`](crate::ErrorKind::Indeterminate)). The runtime repeats such an append up to the number of
-    /// [`store_retries`](Self::store_retries). The repetition shows whether the first append was stored. If the store stops answering, a run waits at
-    /// most this time for each call, so a longer limit delays it more. If the limit is too short, calls of a slow store fail. Most stores have
-    /// shorter limits of their own. This limit applies to every store.
-    #[must_use]
-    pub fn store_timeout(mut self, timeout: Duration) -> Self {
-        self.store_timeout = timeout.max(SHORTEST_CALL);
-        self
-    }
-
     /// Joins the tracing spans of a run into one trace, even across processes. A start records the caller's current span, and the spans of every
     /// process that drives the run become its children. By default a trace ends at the process.
     #[must_use]
     pub fn trace_context(mut self, context: impl TraceContext) -> Self {
         self.trace = Some(Arc::new(context));
-        self
-    }
-
-    /// Declares tags of this process, such as `gpu` or `eu`. A process claims a run only if the process has all tags that the run requires. Further
-    /// calls add tags.
-    #[must_use]
-    pub fn tags(mut self, tags: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.tags.extend(tags);
         self
     }
 
@@ -343,20 +346,17 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Makes this process sweep the store by a retention policy, repeatedly until the runtime ends. Each sweep removes old records and whole runs,
-    /// like [`Runtime::sweep`](super::Runtime::sweep), and covers all runs of the store.
-    ///
-    /// The first sweep starts within the first interval, at a time that differs between processes. Several processes may sweep the same store, and
-    /// each run is removed once. Every sweeping process reads all runs, so choose a long interval if there are many processes, or enable the sweeper
-    /// in one process only.
-    ///
-    /// If a run cannot be processed, the sweep continues with the others, and the next sweep retries it. The metrics `ferrata.sweep.runs` and
-    /// `ferrata.sweep.time` report the results.
-    ///
-    /// [`build`](Self::build) fails with [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the nice ratio of the limits is out of range.
+    /// Sets the clock of the runtime. Tests use it to control the time.
     #[must_use]
-    pub fn sweeper(mut self, options: SweeperOptions) -> Self {
-        self.sweeper = Some(options);
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Sets the source of generated ids. Tests use it to get the same ids each time.
+    #[must_use]
+    pub fn ids(mut self, ids: Arc<dyn IdSource>) -> Self {
+        self.ids = ids;
         self
     }
 

@@ -27,6 +27,7 @@ use crate::store::RunHead;
 /// The polling intervals of a runtime, and how long waiting runs stay in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[doc(hidden)]
 pub struct PollIntervals {
     /// The interval between sweeps, set by [`sweep_interval`](super::RuntimeBuilder::sweep_interval).
     pub look: Duration,
@@ -60,6 +61,7 @@ impl Runtime {
     }
 
     /// Returns the polling intervals of this runtime.
+    #[doc(hidden)]
     pub fn poll_intervals(&self) -> PollIntervals {
         let limits = &self.shared().limits;
         PollIntervals { look: limits.sweep, poll: self.shared().poll(), rest_after: limits.release_after }
@@ -71,6 +73,7 @@ impl Runtime {
     }
 
     /// Returns the extension of type `T`, and creates it with `make` on first use. `make` must not call this method.
+    #[doc(hidden)]
     pub fn extension<T: Send + Sync + 'static>(&self, make: impl FnOnce() -> T) -> Arc<T> {
         self.shared().services.extensions.get_or_insert_with(make)
     }
@@ -87,6 +90,7 @@ impl Runtime {
     /// # Errors
     ///
     /// Returns the errors of [`serve`](Self::serve), except [`ErrorKind::AlreadyExists`].
+    #[doc(hidden)]
     pub fn replace_served<S: State>(&self, graph: &Graph<S>) -> Result<()> {
         self.shared().check_drives()?;
         replace_served(self.shared(), graph, CheckpointPolicy::default())
@@ -98,6 +102,7 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: after the first poll, the run is released even if the caller drops the future.
+    #[doc(hidden)]
     pub async fn release_run(&self, run: &RunKey) {
         let registry = &self.shared().registry;
         let mut count = registry.count();
@@ -123,6 +128,7 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: after the first poll, the request completes even if the caller drops the future.
+    #[doc(hidden)]
     pub async fn start_held(&self, head: &RunHead, by: &str) -> Result<()> {
         let (shared, head, by) = (Arc::clone(self.shared()), head.clone(), by.to_owned());
         finish(async move { start_held(&shared, &head, &by).await }).await
@@ -141,17 +147,20 @@ impl Runtime {
     }
 
     /// Returns whether this process has all of these [tags](super::RuntimeBuilder::tags).
+    #[doc(hidden)]
     pub fn has_tags<'a>(&self, tags: impl IntoIterator<Item = &'a str>) -> bool {
         self.shared().services.tags.has_all(tags)
     }
 
     /// Returns a stream of the changes that this process makes to runs after this call, in order.
+    #[doc(hidden)]
     pub fn run_changes(&self) -> UnboundedReceiver<RunChange> {
         self.shared().registry.news()
     }
 
     /// Records metrics of a library's queue: the number of waiters, the number of held slots, and the longest wait. Only the first 500 queues of a
     /// runtime are recorded, because a recorder of metrics keeps each series forever.
+    #[doc(hidden)]
     pub fn report_queue(&self, name: &str, waiting: usize, held: usize, oldest: Duration) {
         self.shared().telemetry().queue(name, waiting, held, oldest);
     }
@@ -159,6 +168,7 @@ impl Runtime {
     /// Reports that runs wait, each with the start time of its wait and an error that describes the wait. The report replaces the previous report
     /// under the same `name`. [`stalled`](Self::stalled) lists the waits that are longer than the [heartbeat
     /// TTL](super::RuntimeBuilder::heartbeat_ttl). The report is retained in memory, so pass at most about a hundred runs.
+    #[doc(hidden)]
     pub fn report_waits(&self, name: &str, waits: impl IntoIterator<Item = (RunKey, Timestamp, Error)>) {
         self.shared().recovery.report_waits(name, waits, self.shared().clock.now());
     }

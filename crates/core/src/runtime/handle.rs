@@ -79,151 +79,9 @@ pub(crate) enum OutcomeSource<S: State> {
 }
 
 impl<S: State> RunHandle<S> {
-    pub(crate) fn new(
-        shared: Arc<RuntimeInner>,
-        graph: Graph<S>,
-        run: RunKey,
-        link: OutcomeSource<S>,
-    ) -> Self {
-        Self {
-            shared,
-            graph,
-            run,
-            link,
-            start_id: None,
-            started: None,
-            has_told: AtomicBool::new(false),
-            has_warned: AtomicBool::new(false),
-        }
-    }
-
-    /// Binds the handle to the run with these start facts, like [`of_start_id`](Self::of_start_id), for the case that the start id is unknown.
-    pub(crate) fn of_start(self, facts: &RunFacts) -> Self {
-        Self { started: Some((facts.created, facts.input)), ..self }
-    }
-
-    /// Binds the handle to this start of the run id, so that a later run with the same id does not count.
-    pub(crate) fn of_start_id(self, start_id: StartId) -> Self {
-        Self { start_id: Some(start_id), ..self }
-    }
-
     /// Returns the run's key.
     pub fn run(&self) -> &RunKey {
         &self.run
-    }
-
-    /// Returns whether the start or resume that created this handle claimed the run. If not, the run had already ended, is active in another process,
-    /// or waits in line.
-    pub fn is_driven_here(&self) -> bool {
-        match &self.link {
-            OutcomeSource::Here(_) => true,
-            OutcomeSource::Queued(taken) => {
-                matches!(&*taken.borrow(), Some(Ok(taken)) if taken.is_driven_here() && self.is_of_same_start(taken))
-            }
-            OutcomeSource::Elsewhere => false,
-        }
-    }
-
-    /// Returns whether the start that returned this handle recorded the run on hold. If not, the run existed before, or it is not on hold.
-    #[doc(hidden)]
-    pub fn is_recorded_on_hold(&self) -> bool {
-        self.start_id.is_some() && matches!(self.link, OutcomeSource::Elsewhere)
-    }
-
-    /// Returns whether the run is recorded but waits in this process until the [`RunLimits`](super::RunLimits) allow another active run.
-    ///
-    /// If another process finishes the run during this wait, this process removes the run from its line when it learns of the end. This happens on a
-    /// notice of the store, in a call of [`wait`](Self::wait), or when the run would be next.
-    pub fn is_queued(&self) -> bool {
-        match &self.link {
-            OutcomeSource::Here(_) => false,
-            // A dropped sender means that the run left the line.
-            OutcomeSource::Queued(taken) => taken.borrow().is_none() && taken.has_changed().is_ok(),
-            OutcomeSource::Elsewhere => self.shared.admission.is_waiting(&self.run),
-        }
-    }
-
-    /// Waits until the run ends or becomes idle. The records that the result depends on are durable, unless checkpoints are disabled.
-    ///
-    /// If the run is active in another process, the handle watches the store. The owner of the run may die or release the run. If no process then
-    /// claims it within [`heartbeat_ttl`](super::RuntimeBuilder::heartbeat_ttl), the wait ends with [`ErrorKind::Closed`], or with the reason why
-    /// this process cannot claim the run. If this runtime [serves](super::Runtime::serve) the workflow and has the
-    /// [tags](super::RuntimeBuilder::tags) that the run requires, it claims the run in time, and the wait continues.
-    ///
-    /// The wait also continues while the run waits in line in this process. If the run waits in line in another process, or was unpaused before its
-    /// first claim, the wait can end with [`ErrorKind::Closed`], because the store does not show that the run waits in line. A failed wait does not
-    /// affect the run, so you can call this method again.
-    ///
-    /// # Errors
-    ///
-    /// Returns the reason why the run stopped without an outcome. The store holds the run up to its last record, and you can resume it.
-    ///
-    /// - [`ErrorKind::Fenced`]: another process has claimed the run and continues it, or this process could not send heartbeats and released the run.
-    /// - [`ErrorKind::Closed`]: no process drives the run; serve its workflow, or resume it.
-    /// - [`ErrorKind::GraphChanged`]: the graph served here does not fit the run, and no other process has claimed it.
-    /// - [`ErrorKind::Unavailable`], [`ErrorKind::Indeterminate`]: store calls failed after all [retries](super::RuntimeBuilder::store_retries).
-    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: the log is damaged, or of a newer version.
-    /// - [`ErrorKind::NotFound`]: the run was purged, even if a new run has its id.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe: the run continues. Call it again to wait.
-    pub async fn wait(&self) -> Result<Outcome<S>> {
-        match &self.link {
-            OutcomeSource::Here(ended) => self.wait_here(ended, &self.has_told).await,
-            OutcomeSource::Elsewhere => self.watch(IdleTolerance::Any).await,
-            OutcomeSource::Queued(taken) => {
-                let mut taken = taken.clone();
-                let taken = tokio::select! {
-                    biased;
-                    taken = taken.wait_for(Option::is_some) => taken.ok().and_then(|taken| taken.clone()),
-                    // Another process may claim or cancel the run first.
-                    outcome = self.watch(IdleTolerance::Any) => return outcome,
-                };
-                match taken {
-                    // The permit went to a new run with the same id.
-                    Some(Ok(handle)) if !self.is_of_same_start(&handle) => Err(self.replaced_error()),
-                    Some(Ok(handle)) => match &handle.link {
-                        OutcomeSource::Here(ended) => handle.wait_here(ended, &self.has_told).await,
-                        _ => Box::pin(handle.wait()).await,
-                    },
-                    Some(Err(error)) => Err(error),
-                    None if self.shared.is_closing() => {
-                        let head = self.shared.store.head(&self.run).await;
-                        // Read the outcome that the run reached in another process before its release.
-                        let outcome = self.outcome(head.ok().flatten().as_ref()).await;
-                        Ok(outcome.ok().flatten().unwrap_or(Outcome::Released))
-                    }
-                    None => self.watch(IdleTolerance::Any).await,
-                }
-            }
-        }
-    }
-
-    /// Waits for the end of the driver in this process. If the run continued after this, it waits for the outcome.
-    async fn wait_here(
-        &self,
-        ended: &OnceReceiver<Box<DriverEnd<S>>>,
-        has_told: &AtomicBool,
-    ) -> Result<Outcome<S>> {
-        let is_past = ended.get().is_some();
-        let Some(end) = ended.recv().await else {
-            let message = "the driver of the run ended without an outcome; resume the run";
-            return Err(Error::new(ErrorKind::Closed, message).with_run(&self.run));
-        };
-        let is_current = match &end.outcome {
-            Ok(Outcome::Completed(_) | Outcome::Cancelled { .. }) => true,
-            // Another process may have continued the run, so read the head of its log.
-            Ok(_) => !is_past || end.head.is_none() || self.is_at(end.head).await?,
-            Err(_) => !(end.has_begun && has_told.swap(true, Ordering::Relaxed)),
-        };
-        if is_current { Result::clone(&end.outcome) } else { self.watch(IdleTolerance::Any).await }
-    }
-
-    /// Returns whether this is the last record of the run.
-    async fn is_at(&self, head: Option<HeadRef>) -> Result<bool> {
-        let found = self.shared.committer.read(|| self.shared.store.head(&self.run)).await?;
-        Ok(found.map(|found| found.head()) == head)
     }
 
     /// Waits until the run completes, and returns its final state. The wait continues while the run becomes idle and is claimed again, any number of
@@ -263,12 +121,168 @@ impl<S: State> RunHandle<S> {
                 Err(error) if error.kind() == ErrorKind::Fenced => {}
                 Err(error) => return Err(error),
             }
-            outcome = self.watch(IdleTolerance::NotDue).await;
+            outcome = self.watch_store(IdleTolerance::NotDue).await;
         }
     }
 
+    /// Waits until the run ends or becomes idle. The records that the result depends on are durable, unless checkpoints are disabled.
+    ///
+    /// If the run is active in another process, the handle watches the store. The owner of the run may die or release the run. If no process then
+    /// claims it within [`heartbeat_ttl`](super::RuntimeBuilder::heartbeat_ttl), the wait ends with [`ErrorKind::Closed`], or with the reason why
+    /// this process cannot claim the run. If this runtime [serves](super::Runtime::serve) the workflow and has the
+    /// [tags](super::RuntimeBuilder::tags) that the run requires, it claims the run in time, and the wait continues.
+    ///
+    /// The wait also continues while the run waits in line in this process. If the run waits in line in another process, or was unpaused before its
+    /// first claim, the wait can end with [`ErrorKind::Closed`], because the store does not show that the run waits in line. A failed wait does not
+    /// affect the run, so you can call this method again.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason why the run stopped without an outcome. The store holds the run up to its last record, and you can resume it.
+    ///
+    /// - [`ErrorKind::Fenced`]: another process has claimed the run and continues it, or this process could not send heartbeats and released the run.
+    /// - [`ErrorKind::Closed`]: no process drives the run; serve its workflow, or resume it.
+    /// - [`ErrorKind::GraphChanged`]: the graph served here does not fit the run, and no other process has claimed it.
+    /// - [`ErrorKind::Unavailable`], [`ErrorKind::Indeterminate`]: store calls failed after all [retries](super::RuntimeBuilder::store_retries).
+    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: the log is damaged, or of a newer version.
+    /// - [`ErrorKind::NotFound`]: the run was purged, even if a new run has its id.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the run continues. Call it again to wait.
+    pub async fn wait(&self) -> Result<Outcome<S>> {
+        match &self.link {
+            OutcomeSource::Here(ended) => self.wait_here(ended, &self.has_told).await,
+            OutcomeSource::Elsewhere => self.watch_store(IdleTolerance::Any).await,
+            OutcomeSource::Queued(taken) => {
+                let mut taken = taken.clone();
+                let taken = tokio::select! {
+                    biased;
+                    taken = taken.wait_for(Option::is_some) => taken.ok().and_then(|taken| taken.clone()),
+                    // Another process may claim or cancel the run first.
+                    outcome = self.watch_store(IdleTolerance::Any) => return outcome,
+                };
+                match taken {
+                    // The permit went to a new run with the same id.
+                    Some(Ok(handle)) if !self.is_of_same_start(&handle) => Err(self.replaced_error()),
+                    Some(Ok(handle)) => match &handle.link {
+                        OutcomeSource::Here(ended) => handle.wait_here(ended, &self.has_told).await,
+                        _ => Box::pin(handle.wait()).await,
+                    },
+                    Some(Err(error)) => Err(error),
+                    None if self.shared.is_closing() => {
+                        let head = self.shared.store.head(&self.run).await;
+                        // Read the outcome that the run reached in another process before its release.
+                        let outcome = self.outcome(head.ok().flatten().as_ref()).await;
+                        Ok(outcome.ok().flatten().unwrap_or(Outcome::Released))
+                    }
+                    None => self.watch_store(IdleTolerance::Any).await,
+                }
+            }
+        }
+    }
+
+    /// Watches the events of the run, like [`Runtime::watch`](super::Runtime::watch).
+    pub fn watch(&self) -> WatchRequest {
+        WatchRequest::new(&self.shared, &self.run)
+    }
+
+    /// Cancels the run, like [`Runtime::cancel`](super::Runtime::cancel).
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Runtime::cancel`](super::Runtime::cancel).
+    pub fn cancel(&self, reason: impl Into<String>) -> SignalRequest {
+        SignalRequest::new(&self.shared, &self.run, Ok(SignalKind::Cancel { reason: reason.into() }))
+    }
+
+    /// Returns whether the start or resume that created this handle claimed the run. If not, the run had already ended, is active in another process,
+    /// or waits in line.
+    pub fn is_driven_here(&self) -> bool {
+        match &self.link {
+            OutcomeSource::Here(_) => true,
+            OutcomeSource::Queued(taken) => {
+                matches!(&*taken.borrow(), Some(Ok(taken)) if taken.is_driven_here() && self.is_of_same_start(taken))
+            }
+            OutcomeSource::Elsewhere => false,
+        }
+    }
+
+    /// Returns whether the start that returned this handle recorded the run on hold. If not, the run existed before, or it is not on hold.
+    #[doc(hidden)]
+    pub fn is_recorded_on_hold(&self) -> bool {
+        self.start_id.is_some() && matches!(self.link, OutcomeSource::Elsewhere)
+    }
+
+    /// Returns whether the run is recorded but waits in this process until the [`RunLimits`](super::RunLimits) allow another active run.
+    ///
+    /// If another process finishes the run during this wait, this process removes the run from its line when it learns of the end. This happens on a
+    /// notice of the store, in a call of [`wait`](Self::wait), or when the run would be next.
+    pub fn is_queued(&self) -> bool {
+        match &self.link {
+            OutcomeSource::Here(_) => false,
+            // A dropped sender means that the run left the line.
+            OutcomeSource::Queued(taken) => taken.borrow().is_none() && taken.has_changed().is_ok(),
+            OutcomeSource::Elsewhere => self.shared.admission.is_waiting(&self.run),
+        }
+    }
+
+    pub(crate) fn new(
+        shared: Arc<RuntimeInner>,
+        graph: Graph<S>,
+        run: RunKey,
+        link: OutcomeSource<S>,
+    ) -> Self {
+        Self {
+            shared,
+            graph,
+            run,
+            link,
+            start_id: None,
+            started: None,
+            has_told: AtomicBool::new(false),
+            has_warned: AtomicBool::new(false),
+        }
+    }
+
+    /// Binds the handle to the run with these start facts, like [`of_start_id`](Self::of_start_id), for the case that the start id is unknown.
+    pub(crate) fn of_start(self, facts: &RunFacts) -> Self {
+        Self { started: Some((facts.created, facts.input)), ..self }
+    }
+
+    /// Binds the handle to this start of the run id, so that a later run with the same id does not count.
+    pub(crate) fn of_start_id(self, start_id: StartId) -> Self {
+        Self { start_id: Some(start_id), ..self }
+    }
+
+    /// Waits for the end of the driver in this process. If the run continued after this, it waits for the outcome.
+    async fn wait_here(
+        &self,
+        ended: &OnceReceiver<Box<DriverEnd<S>>>,
+        has_told: &AtomicBool,
+    ) -> Result<Outcome<S>> {
+        let is_past = ended.get().is_some();
+        let Some(end) = ended.recv().await else {
+            let message = "the driver of the run ended without an outcome; resume the run";
+            return Err(Error::new(ErrorKind::Closed, message).with_run(&self.run));
+        };
+        let is_current = match &end.outcome {
+            Ok(Outcome::Completed(_) | Outcome::Cancelled { .. }) => true,
+            // Another process may have continued the run, so read the head of its log.
+            Ok(_) => !is_past || end.head.is_none() || self.is_at(end.head).await?,
+            Err(_) => !(end.has_begun && has_told.swap(true, Ordering::Relaxed)),
+        };
+        if is_current { Result::clone(&end.outcome) } else { self.watch_store(IdleTolerance::Any).await }
+    }
+
+    /// Returns whether this is the last record of the run.
+    async fn is_at(&self, head: Option<HeadRef>) -> Result<bool> {
+        let found = self.shared.committer.read(|| self.shared.store.head(&self.run)).await?;
+        Ok(found.map(|found| found.head()) == head)
+    }
+
     /// Follows a run that another process drives.
-    async fn watch(&self, rest: IdleTolerance) -> Result<Outcome<S>> {
+    async fn watch_store(&self, rest: IdleTolerance) -> Result<Outcome<S>> {
         let clock = &self.shared.clock;
         // The time since which the run has had no driver, and its last record at that time.
         let mut left = None;
@@ -375,20 +389,6 @@ impl<S: State> RunHandle<S> {
             )
         };
         Error::new(ErrorKind::Closed, message).with_run(&self.run)
-    }
-
-    /// Cancels the run, like [`Runtime::cancel`](super::Runtime::cancel).
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of [`Runtime::cancel`](super::Runtime::cancel).
-    pub fn cancel(&self, reason: impl Into<String>) -> SignalRequest {
-        SignalRequest::new(&self.shared, &self.run, Ok(SignalKind::Cancel { reason: reason.into() }))
-    }
-
-    /// Watches the events of the run, like [`Runtime::watch`](super::Runtime::watch).
-    pub fn events(&self) -> WatchRequest {
-        WatchRequest::new(&self.shared, &self.run)
     }
 }
 

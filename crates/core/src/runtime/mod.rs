@@ -8,7 +8,6 @@ mod child_ends;
 mod children;
 mod claims;
 mod driver;
-mod extension;
 mod fleet;
 mod handle;
 mod history;
@@ -24,6 +23,9 @@ mod runtime;
 mod signals;
 mod watch;
 mod writes;
+
+// After the methods for applications, because the documentation follows this order.
+mod extension;
 
 pub use self::builder::RuntimeBuilder;
 pub use self::children::{

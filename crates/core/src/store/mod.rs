@@ -3,9 +3,9 @@
 mod bounded;
 
 pub(crate) use bounded::TimeLimitedStore;
+pub(crate) use ferrata_store::is_news;
 pub use ferrata_store::{
     Anchor, AnyTransaction, At, Capabilities, CheckpointStore, Cursor, Database, HeaderRange, Headers,
-    Listing, MAX_TEXT_BYTES, MemoryStore, Notice, Notices, Order, Page, Paged, PruneCut, Relay, RelayTexts,
-    Removed, Resealing, RunAppend, RunFilter, RunHead, RunPlace, RunQuery, Transactions, check_append,
-    check_prune, check_texts, delegate, is_news, is_repeat,
+    MAX_TEXT_BYTES, MemoryStore, Notice, Notices, Order, Page, Paged, PruneCut, Relay, RelayTexts, Removed,
+    Resealing, RunAppend, RunFilter, RunHead, RunQuery, Transactions, delegate,
 };

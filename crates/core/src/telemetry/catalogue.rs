@@ -33,7 +33,7 @@ pub struct Metric {
     pub kind: MetricKind,
     /// The unit of the metric as a UCUM code, such as `s` or `By`. For a count, it names the counted thing, such as `{run}`.
     pub unit: &'static str,
-    /// The labels that the metric may have. The label [`ERROR`] is present only if there is an error. The label [`NODE`] is present only if it is
+    /// The labels that the metric may have. The label `error.type` is present only if there is an error. The label `ferrata.node.name` is present only if it is
     /// enabled.
     pub labels: &'static [&'static str],
     /// A description of the metric.
@@ -42,29 +42,29 @@ pub struct Metric {
 
 /// The label with the name of the workflow. The value is `_OTHER` for all workflows after the first 500 in a runtime, and for workflows that the
 /// process does not know.
-pub const WORKFLOW: &str = "ferrata.workflow.name";
+pub(crate) const WORKFLOW: &str = "ferrata.workflow.name";
 /// The label with the name of the node. [`RuntimeBuilder::metrics_by_node`](crate::runtime::RuntimeBuilder::metrics_by_node) enables it.
-pub const NODE: &str = "ferrata.node.name";
+pub(crate) const NODE: &str = "ferrata.node.name";
 /// The label with the status of the run.
-pub const STATUS: &str = "ferrata.run.status";
+pub(crate) const STATUS: &str = "ferrata.run.status";
 /// The label with the result of an operation.
-pub const OUTCOME: &str = "ferrata.outcome";
+pub(crate) const OUTCOME: &str = "ferrata.outcome";
 /// The label with the kind of an error: an error code, or the kind of a failure.
-pub const ERROR: &str = "error.type";
+pub(crate) const ERROR: &str = "error.type";
 /// The label with the name of the store, as in the scheme of its URL.
-pub const SYSTEM: &str = "ferrata.store.name";
+pub(crate) const SYSTEM: &str = "ferrata.store.name";
 /// The label with the operation of the store.
-pub const OPERATION: &str = "ferrata.store.operation";
+pub(crate) const OPERATION: &str = "ferrata.store.operation";
 /// The label with the topic of an outbox message. Only topics that have a sink in this process appear.
-pub const TOPIC: &str = "ferrata.letter.topic";
+pub(crate) const TOPIC: &str = "ferrata.letter.topic";
 /// The label with the name of a queue of the crate `ferrata-queue`.
-pub const QUEUE: &str = "ferrata.queue.name";
+pub(crate) const QUEUE: &str = "ferrata.queue.name";
 /// The label with the reason why a run needs a driver.
-pub const LISTING: &str = "ferrata.recovery.listing";
+pub(crate) const LISTING: &str = "ferrata.recovery.listing";
 
 macro_rules! catalogue {
     ($($id:ident = $kind:ident $name:literal in $unit:literal by [$($label:ident),*]: $help:literal;)*) => {
-        $(#[doc = $help] pub const $id: Metric = Metric {
+        $(#[doc = $help] pub(crate) const $id: Metric = Metric {
             name: $name, kind: MetricKind::$kind, unit: $unit, labels: &[$($label),*], help: $help,
         };)*
         /// All metrics, in the order in which the page on metrics lists them.

@@ -21,7 +21,7 @@ const RUNS: usize = 350;
 
 fn options() -> SweeperOptions {
     SweeperOptions::new(RetentionPolicy::keep_all().purge_after(RunStatus::Completed, MINUTE))
-        .interval(MINUTE)
+        .with_interval(MINUTE)
 }
 
 /// Starts runs that end, and `waiting` runs that wait.
@@ -75,7 +75,7 @@ async fn several_sweepers_share_store() {
     let world = World::new();
     let mut fleet = Vec::new();
     for _ in 0..4 {
-        let options = options().interval(Duration::from_secs(1)).limits(SweepLimits::default());
+        let options = options().with_interval(Duration::from_secs(1)).with_limits(SweepLimits::default());
         fleet.push(world.process(|b| b.sweeper(options)).await);
     }
     start(&world, &fleet[0].1, 3).await;
@@ -92,6 +92,6 @@ async fn several_sweepers_share_store() {
 async fn bad_pace_is_refused() {
     let world = World::new();
     let limits = SweepLimits::default().with_nice_ratio(-1.0);
-    let builder = Runtime::builder(world.store.clone()).sweeper(options().limits(limits));
+    let builder = Runtime::builder(world.store.clone()).sweeper(options().with_limits(limits));
     assert_eq!(builder.build().await.unwrap_err().kind(), ErrorKind::Invalid);
 }

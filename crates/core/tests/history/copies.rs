@@ -179,7 +179,7 @@ async fn copy_of_pruned_run_preserves_pin() {
     let error = runtime.unpin(&copy, Seq::new(6)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
     runtime.unpin(&copy, Seq::new(1)).await.unwrap();
-    assert!(runtime.apply_retention(&copy, &keep_one).await.unwrap().0 > 0);
+    assert!(runtime.apply_retention(&copy, &keep_one).await.unwrap().records > 0);
 }
 
 /// A pin of a record that is not written yet survives a prune that drops the record of the pin.
@@ -206,7 +206,7 @@ async fn pin_of_future_record_survives_prune() {
     process.apply_retention(&copy, &keep_one).await.unwrap();
     assert_eq!(process.head(&copy).await.unwrap().unwrap().first, Seq::new(0));
     process.unpin(&copy, Seq::new(0)).await.unwrap();
-    assert!(process.apply_retention(&copy, &keep_one).await.unwrap().0 > 0);
+    assert!(process.apply_retention(&copy, &keep_one).await.unwrap().records > 0);
 }
 
 /// A copy of an active run does not belong to the owner of the original, so another process can claim it.

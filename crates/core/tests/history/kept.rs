@@ -341,7 +341,10 @@ async fn retention_keeps_by_age_size_and_status() {
     let page = Page::first(100).with_order(Order::OldestFirst);
     let all = runtime.history(&run, page).await.unwrap().items;
     let first = async || runtime.head(&run).await.unwrap().unwrap().first.get();
-    let apply = async |policy: RetentionPolicy| runtime.apply_retention(&run, &policy).await.unwrap();
+    let apply = async |policy: RetentionPolicy| {
+        let removed = runtime.apply_retention(&run, &policy).await.unwrap();
+        (removed.records, removed.bytes)
+    };
 
     // A policy ignores runs with other statuses, and a policy without a limit keeps everything.
     let failed = RetentionPolicy::keep_all().keep_last(1).only([RunStatus::Failed, RunStatus::Cancelled]);
@@ -426,7 +429,7 @@ async fn pin_survives_prune_and_run_removal() {
     let last = Seq::new(last(&world.store, &run).await);
     runtime.fork(&run, last).id("f").start_at("n3").drive(&graph).await.unwrap().wait().await.unwrap();
     let keep_one = RetentionPolicy::keep_all().keep_last(1);
-    assert!(runtime.apply_retention(&key("f"), &keep_one).await.unwrap().0 > 5);
+    assert!(runtime.apply_retention(&key("f"), &keep_one).await.unwrap().records > 5);
     runtime.purge(&key("f")).await.unwrap();
     runtime.unpin(&run, Seq::new(4)).await.unwrap();
     assert_eq!(sweep().await.records, 2);

@@ -6,7 +6,7 @@ use ferrata_core::graph::Graph;
 use ferrata_core::node::NodeContext;
 use ferrata_core::runtime::{Checkpoint, RetentionPolicy, Runtime};
 use ferrata_core::state::{Context, Draft};
-use ferrata_core::store::{At, CheckpointStore, MemoryStore};
+use ferrata_core::store::{At, CheckpointStore, MemoryStore, Removed};
 use ferrata_core::{RunKey, Seq};
 use ferrata_testing::{FaultPlan, FaultStore};
 
@@ -136,7 +136,7 @@ async fn prune_spares_restarted_run() {
         purger.start(&graph, Context::new()).id("r").await.unwrap().wait().await.unwrap();
     });
     let policy = RetentionPolicy::keep_all().keep_last(2);
-    assert_eq!(here.apply_retention(&run, &policy).await.unwrap(), (0, 0));
+    assert_eq!(here.apply_retention(&run, &policy).await.unwrap(), Removed::default());
     let head = memory.head(&run).await.unwrap().unwrap();
     assert_eq!((head.first.get(), head.seq.get()), (0, end));
 }

@@ -173,7 +173,7 @@ async fn active_run_survives_concurrent_prunes() {
             async {
                 let mut dropped = 0;
                 while !*over.lock().unwrap() {
-                    dropped += three.apply_retention(&key("r"), &keep(2)).await.unwrap().0;
+                    dropped += three.apply_retention(&key("r"), &keep(2)).await.unwrap().records;
                 }
                 dropped
             },
@@ -219,7 +219,7 @@ async fn fork_is_atomic_while_source_is_purged() {
             turns(wait).await;
             match purges {
                 true => assert!(one.purge(&key("r")).await.unwrap().records > 0),
-                false => assert!(one.apply_retention(&key("r"), &keep(3)).await.unwrap().0 > 0),
+                false => assert!(one.apply_retention(&key("r"), &keep(3)).await.unwrap().records > 0),
             }
         },);
         match forked {

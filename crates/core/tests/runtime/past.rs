@@ -10,7 +10,7 @@ use ferrata_core::graph::{Effect, Graph, RetryPolicy};
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Change, Checkpoint, Outcome, Position, RetentionPolicy, Runtime, SweepLimits};
 use ferrata_core::state::{Context, Op, Patch, Reducer};
-use ferrata_core::store::{At, CheckpointStore, MemoryStore, Page};
+use ferrata_core::store::{At, CheckpointStore, MemoryStore, Page, Removed};
 use ferrata_core::{ErrorKind, RunKey, Seq, Timestamp};
 use ferrata_testing::{ManualClock, verify_golden};
 
@@ -298,17 +298,17 @@ async fn prune_follows_policy_and_preserves_retained_states() {
     runtime.apply_retention(&key("r"), &policy).await.unwrap();
     assert_eq!(runtime.head(&key("r")).await.unwrap().unwrap().first, Seq::new(last - 20));
     runtime.unpin(&key("r"), Seq::new(last - 20)).await.unwrap();
-    let (records, bytes) = runtime.apply_retention(&key("r"), &policy).await.unwrap();
+    let removed = runtime.apply_retention(&key("r"), &policy).await.unwrap();
     let first = runtime.head(&key("r")).await.unwrap().unwrap().first.get();
     // Pinning and unpinning also write records.
-    assert_eq!((first, records, bytes > 0), (last + 2 - 9, 13, true));
+    assert_eq!((first, removed.records, removed.bytes > 0), (last + 2 - 9, 13, true));
     for seq in first..=last {
         let kept = runtime.state_at(&graph, &key("r"), Seq::new(seq)).await.unwrap();
         assert_eq!(kept, states[usize::try_from(seq).unwrap()], "record {seq}");
     }
     let gone = runtime.state_at(&graph, &key("r"), Seq::new(first - 1)).await.unwrap_err();
     assert_eq!(gone.kind(), ErrorKind::NotFound);
-    assert_eq!(runtime.apply_retention(&key("r"), &policy).await.unwrap(), (0, 0));
+    assert_eq!(runtime.apply_retention(&key("r"), &policy).await.unwrap(), Removed::default());
 }
 
 #[tokio::test]

@@ -75,7 +75,7 @@ async fn chunks_arrive_in_order_before_node_end() {
     assert_eq!((chunk.stream, chunk.node.as_str(), chunk.visit.get()), ("tokens", "speak", 1));
     assert_eq!(chunk.read::<u32>().unwrap_err().kind(), ErrorKind::Invalid);
     // A live chunk is not stored, so a later watcher gets none.
-    assert_eq!(chunks(&all(&mut run.events().await.unwrap()).await), []);
+    assert_eq!(chunks(&all(&mut run.watch().await.unwrap()).await), []);
 }
 
 /// Guarantees: EVENT-5.
@@ -147,7 +147,7 @@ async fn chunk_burst_takes_few_records() {
     let graph = speaker(2_000, true, Effect::Write, None);
     let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
     world.pass(run.completed()).await.unwrap();
-    let events = all(&mut run.events().await.unwrap()).await;
+    let events = all(&mut run.watch().await.unwrap()).await;
     assert_eq!(chunks(&events).len(), 2_000);
     assert!(runtime.head(&key()).await.unwrap().unwrap().seq.get() < 60);
     runtime.check_log(&key()).await.unwrap();
@@ -262,7 +262,7 @@ async fn failed_attempt_chunks_precede_next_attempt_chunks() {
             end = run.completed() => drop(end.unwrap()),
             () = in_short_steps => {}
         }
-        let told = chunks(&all(&mut run.events().await.unwrap()).await);
+        let told = chunks(&all(&mut run.watch().await.unwrap()).await);
         assert!(told.is_sorted_by_key(|(attempt, number, _)| (*attempt, *number)), "{how:?}: {told:?}");
         let of = |attempt| told.iter().filter(|(of, ..)| *of == attempt).cloned().collect::<Vec<_>>();
         assert_eq!(of(attempts), expected(attempts, 3), "{how:?}");

@@ -342,7 +342,7 @@ async fn reconnecting_browser_gets_each_event_once() {
         .unwrap();
     let run = runtime.start(&graph, Context::new()).id("s").await.unwrap();
     run.wait().await.unwrap();
-    let mut frames = run.events().kinds([WatchKind::Answered]).await.unwrap().sse();
+    let mut frames = run.watch().kinds([WatchKind::Answered]).await.unwrap().sse();
     let alive = world.pass(frames.next()).await.unwrap().unwrap();
     assert!(alive.starts_with(": alive\nid: 2/") && alive.ends_with("\n\n"), "{alive:?}");
 }
@@ -356,7 +356,7 @@ async fn watcher_behind_pruned_records_is_notified_and_continues() {
     early.next().await.unwrap().unwrap();
     let whole = recorded(&all(&mut runtime.watch(&key()).await.unwrap()).await);
     let last_four = RetentionPolicy::keep_all().keep_last(4);
-    let dropped = runtime.apply_retention(&key(), &last_four).await.unwrap().0;
+    let dropped = runtime.apply_retention(&key(), &last_four).await.unwrap().records;
     assert!(dropped > 4, "{dropped}");
     // Nothing has read the retained events in this process. So use the text of the cursor, and another process.
     let other = world.process().await;
@@ -475,7 +475,7 @@ async fn watch_of_failed_run_continues_with_retry() {
         .build()
         .unwrap();
     let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
-    let mut watch = run.events().await.unwrap();
+    let mut watch = run.watch().await.unwrap();
     let first = all(&mut watch).await;
     let What::Recorded(RecordedEvent::Status { status }) = first.last().unwrap().what else {
         panic!("{first:?}")
@@ -503,7 +503,7 @@ async fn watch_from_now_skips_past_events() {
         .unwrap();
     let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
     run.wait().await.unwrap();
-    let mut watch = run.events().from_now().await.unwrap();
+    let mut watch = run.watch().from_now().await.unwrap();
     runtime.respond(&key(), "ok", Answer::accept(true).unwrap()).by("ann").await.unwrap();
     let event = world.pass(watch.next()).await.unwrap().unwrap();
     let What::Recorded(RecordedEvent::Answered { question, by }) = event.what else { panic!("{event:?}") };

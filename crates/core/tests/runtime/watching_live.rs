@@ -80,7 +80,7 @@ async fn live_output_precedes_node_end_late_watcher_skips() {
         })
         .collect();
     assert_eq!(said, (0..100).collect::<Vec<_>>());
-    let late = all(&mut run.events().await.unwrap()).await;
+    let late = all(&mut run.watch().await.unwrap()).await;
     assert!(late.iter().all(|event| event.seq.is_some()));
 }
 
@@ -135,7 +135,7 @@ async fn thousand_watchers_see_same_events() {
     let run = runtime.start(&speaker(3, &may), Context::new()).id("r").await.unwrap();
     let mut watches = Vec::new();
     for _ in 0..1_000 {
-        watches.push(run.events().await.unwrap());
+        watches.push(run.watch().await.unwrap());
     }
     may.notify_one();
     run.completed().await.unwrap();
@@ -157,7 +157,7 @@ async fn unrecorded_run_is_watched_live_in_process() {
     let mut watch = runtime.watch(&key()).before_start().await.unwrap();
     let run = runtime.start(&speaker(2, &may), Context::new()).id("r").checkpoints(policy).await.unwrap();
     // While the run is active, other watchers find it, too.
-    drop(run.events().await.unwrap());
+    drop(run.watch().await.unwrap());
     may.notify_one();
     let events = world.pass(all(&mut watch)).await;
     let told: Vec<_> = events.iter().map(shown).collect();

@@ -34,6 +34,7 @@ pub trait Answerer: fmt::Debug + Send + Sync + 'static {
 }
 
 /// The author that is recorded for automatic answers.
+#[doc(hidden)]
 pub const AUTOMATIC: &str = "automatic";
 
 /// A question and the run that asks it.

@@ -8,9 +8,22 @@
     label = "expected a name or a list of names",
     note = "write \"a\", [\"a\", \"b\"], or a `Vec` of names"
 )]
-pub trait NodeNames {
+pub trait NodeNames: sealed::SealedNames {
     /// Returns the names in order.
+    #[doc(hidden)]
     fn into_names(self) -> Vec<String>;
+}
+
+mod sealed {
+    pub trait SealedNames {}
+    impl SealedNames for &str {}
+    impl SealedNames for String {}
+    impl SealedNames for &String {}
+    impl<T, const N: usize> SealedNames for [T; N] {}
+    impl<T> SealedNames for Vec<T> {}
+    impl<T> SealedNames for &[T] {}
+    impl<T, const N: usize> SealedNames for &[T; N] {}
+    impl<T> SealedNames for &Vec<T> {}
 }
 
 impl NodeNames for &str {

@@ -219,6 +219,7 @@ impl<'a> RouteContext<'a> {
     }
 
     /// Adds the number of earlier visits that ended a conversation without a message, and whether this visit is such a visit.
+    #[doc(hidden)]
     pub const fn with_left(self, left: u32, is_left: bool) -> Self {
         Self { left, is_left, ..self }
     }

@@ -83,6 +83,7 @@ impl Channels {
     /// assert_eq!(state, before);
     /// # Ok::<(), ferrata_core::Error>(())
     /// ```
+    #[doc(hidden)]
     pub fn undo_ops(&self, patch: &Patch) -> Result<Vec<Op>> {
         let (mut whole, mut entries) = (Vec::new(), Vec::new());
         for op in patch.ops()? {
@@ -119,6 +120,7 @@ impl Channels {
     /// # Errors
     ///
     /// Returns the errors of [`Channels::apply`].
+    #[doc(hidden)]
     pub fn apply_op(&mut self, op: Op) -> Result<()> {
         self.fold_one(op.into())
     }

@@ -8,5 +8,6 @@ pub trait HandIn {
     type Error;
 
     /// Passes the transaction to the driver of the run, which commits it together with the record of the attempt.
+    #[doc(hidden)]
     fn hand_in(self);
 }

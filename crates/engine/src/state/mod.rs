@@ -20,27 +20,32 @@ pub mod reduce;
 mod reread;
 mod schema;
 mod secret;
+#[doc(hidden)]
 pub mod strict;
 #[doc(hidden)]
 pub mod text;
 mod update;
 mod writer;
 
-pub use channel::ChannelId;
 pub use channels::Channels;
 pub use context::{Context, ContextUpdate};
 pub use contract::State;
-pub use contract::as_stored;
 pub use draft::Draft;
 pub use hand_in::HandIn;
-pub use node_notes::NodeNotes;
 pub use node_notes::{Artifact, MemoryRead};
 pub(crate) use op::FoldedChange;
 pub use op::Op;
 pub use patch::Patch;
-pub use reread::reread;
 pub use schema::{ChannelSpec, Reducer, Schema};
 pub use secret::{HIDDEN, Secrets};
 pub use update::{IntoUpdate, Update};
-pub use update::{KeptUpdate, SentOut};
-pub use writer::{Mark, PatchWriter, Touch, Write, WrittenPatch};
+
+#[doc(hidden)]
+pub use self::{
+    channel::ChannelId,
+    contract::as_stored,
+    node_notes::NodeNotes,
+    reread::reread,
+    update::{KeptUpdate, SentOut},
+    writer::{Mark, PatchWriter, Touch, Write, WrittenPatch},
+};

@@ -99,12 +99,14 @@ pub struct ChannelSpec {
 
 impl ChannelSpec {
     /// Creates a channel.
+    #[doc(hidden)]
     pub fn new(name: impl Into<Cow<'static, str>>, reducer: Reducer) -> Self {
         Self { name: name.into(), reducer, secret: false }
     }
 
     /// Marks the channel as secret: views show [`HIDDEN`](super::HIDDEN) instead of its values.
     #[must_use]
+    #[doc(hidden)]
     pub fn secret(mut self) -> Self {
         self.secret = true;
         self
@@ -135,6 +137,7 @@ struct SchemaInner {
 
 impl Schema {
     /// Creates a schema. If two channels have the same name, the later one replaces the earlier.
+    #[doc(hidden)]
     pub fn new(version: u32, channels: impl IntoIterator<Item = ChannelSpec>) -> Self {
         let mut kept: Vec<ChannelSpec> = Vec::new();
         for channel in channels {
@@ -150,6 +153,7 @@ impl Schema {
 
     /// Returns this schema with an additional channel. If the channel already exists, it gets the new reducer.
     #[must_use]
+    #[doc(hidden)]
     pub fn with_channel(&self, name: impl Into<Cow<'static, str>>, reducer: Reducer) -> Self {
         let name = name.into();
         let secret = self.is_secret(&name);
@@ -158,6 +162,7 @@ impl Schema {
 
     /// Returns this schema with a channel marked as secret. If the channel is not declared, it is added with [`Reducer::Last`].
     #[must_use]
+    #[doc(hidden)]
     pub fn with_secret(&self, name: impl Into<Cow<'static, str>>) -> Self {
         let name = name.into();
         let reducer = self.reducer(&name).clone();
@@ -170,6 +175,7 @@ impl Schema {
 
     /// Returns this schema with another version.
     #[must_use]
+    #[doc(hidden)]
     pub fn with_version(&self, version: u32) -> Self {
         Self::new(version, self.0.channels.iter().cloned())
     }
@@ -185,6 +191,7 @@ impl Schema {
     }
 
     /// Returns the position of a channel in [`Schema::channels`].
+    #[doc(hidden)]
     pub fn channel_index(&self, name: &str) -> Option<usize> {
         let inner = &*self.0;
         let found = inner.by_name.binary_search_by(|at| (*inner.channels[*at].name).cmp(name));
@@ -203,6 +210,7 @@ impl Schema {
     }
 
     /// Returns the channels that are marked as secret.
+    #[doc(hidden)]
     pub fn secrets(&self) -> Secrets {
         self.0
             .channels
@@ -222,6 +230,7 @@ impl Schema {
     ///
     /// Channels are sorted by name, because moving a field inside its struct does not change the stored form. Marking a channel as secret does not
     /// change the text either.
+    #[doc(hidden)]
     pub fn fingerprint_input(&self) -> String {
         let mut text = format!("{{\"version\":{},\"channels\":[", self.0.version);
         for (n, at) in self.0.by_name.iter().enumerate() {

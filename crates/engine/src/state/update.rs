@@ -55,6 +55,7 @@ impl<S: State> Update<S> {
     }
 
     /// Creates an update from a typed update. Derived code calls this function in its `From` implementation.
+    #[doc(hidden)]
     pub fn new(change: S::Update) -> Self {
         Self { change: Ok(Some(StateChange::Own(change))), ..Self::default() }
     }
@@ -124,6 +125,7 @@ impl<S: State> Update<S> {
     }
 
     /// Adds the artifacts and memory reads of the attempt.
+    #[doc(hidden)]
     pub fn noting(mut self, noted: NodeNotes) -> Self {
         if !noted.is_empty() {
             self.noted = Some(Box::new(noted));
@@ -190,6 +192,7 @@ impl<S: State> Update<S> {
     ///
     /// Returns [`ErrorKind::Invalid`] with the channel's name if [`State::apply`] fails or an edited draft cannot be stored, and
     /// [`ErrorKind::Invalid`] if the output cannot be stored.
+    #[doc(hidden)]
     pub fn apply(&self, state: &mut S, patch: &mut PatchWriter) -> Result<()> {
         if let Err(error) = &self.output {
             return Err(again(error, "output: "));
@@ -326,14 +329,10 @@ pub trait IntoUpdate<S: State>: Sized {
     /// # Examples
     ///
     /// ```
-    /// use ferrata_core::state::{Context, IntoUpdate as _, PatchWriter};
+    /// use ferrata_core::state::{Context, IntoUpdate as _};
     ///
     /// let update = Context::update().set("rows", 3).with_output(["one", "two", "three"]);
     /// assert!(update.output().is_some());
-    /// let mut state = Context::new();
-    /// update.apply(&mut state, &mut PatchWriter::touching())?;
-    /// assert_eq!(state.get::<u32>("rows")?, Some(3));
-    /// # Ok::<(), ferrata_core::Error>(())
     /// ```
     fn with_output(self, output: impl Serialize) -> Update<S> {
         self.into_update().with_output(output)

@@ -116,7 +116,7 @@ async fn secret_appears_in_no_run_view() {
     let fork = ended(runtime.resume(&graph(), &fork).await.unwrap()).await;
     views(&runtime, &fork).await;
     let pruned = runtime.apply_retention(&fork, &RetentionPolicy::keep_all().keep_last(1)).await.unwrap();
-    assert!(pruned.0 > 0);
+    assert!(pruned.records > 0);
     assert!(views(&runtime, &fork).await.iter().any(|view| view.contains(HIDDEN)));
     // The state still has the values of the run.
     let state: Login = runtime.state_at(&graph(), &fork, Position::Latest).await.unwrap();

@@ -6,15 +6,15 @@ use ferrata_core::Timestamp;
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::{Progress, RunSpan, TickEnd};
-use crate::definition::Definition;
+use super::{RunSpan, ScheduleProgress, TickEnd};
+use crate::definition::ScheduleDefinition;
 use crate::policy::{CatchUp, Overlap};
 use crate::times::Times;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-fn definition(catch_up: CatchUp, overlap: Overlap, jitter: Duration) -> Definition {
-    Definition {
+fn definition(catch_up: CatchUp, overlap: Overlap, jitter: Duration) -> ScheduleDefinition {
+    ScheduleDefinition {
         name: "model".to_owned(),
         version: 1,
         cron: "*/10 * * * *".to_owned(),
@@ -72,7 +72,7 @@ proptest! {
         let overlap = if room == 0 { Overlap::Skip } else { Overlap::Queue(room) };
         let definition = definition(CatchUp::None, overlap, Duration::ZERO);
         let times = definition.times().unwrap();
-        let mut progress = Progress { decided: Some(Timestamp::from_unix_ms(0)), ..Progress::default() };
+        let mut progress = ScheduleProgress { decided: Some(Timestamp::from_unix_ms(0)), ..ScheduleProgress::default() };
         let mut now = Timestamp::from_unix_ms(0);
         let mut started = Vec::new();
         for run in &minutes {
@@ -104,7 +104,7 @@ proptest! {
     ) {
         let definition = definition(catch_up, overlap, MINUTE * jitter);
         let times = definition.times().unwrap();
-        let mut progress = Progress { decided: Some(Timestamp::from_unix_ms(0)), ..Progress::default() };
+        let mut progress = ScheduleProgress { decided: Some(Timestamp::from_unix_ms(0)), ..ScheduleProgress::default() };
         let mut now = Timestamp::from_unix_ms(0);
         let mut started = Vec::new();
         for (away, lost, run, [is_away, is_lost]) in hours {
@@ -122,7 +122,7 @@ proptest! {
             }
             let decided = progress.decided.unwrap();
             let all = times.iter(Timestamp::from_unix_ms(0)).take_while(|tick| *tick <= decided).count() as u64;
-            let Progress { started: begun, skipped, missed, due, .. } = &progress;
+            let ScheduleProgress { started: begun, skipped, missed, due, .. } = &progress;
             prop_assert_eq!(begun + skipped + missed + due.len() as u64, all, "{:?}", progress);
             prop_assert!(due.iter().is_sorted_by(|a, b| a < b));
             prop_assert!(started.is_sorted_by(|a, b| a < b));
@@ -134,13 +134,13 @@ proptest! {
 /// If too many ticks come at once to list all of them, the result equals the end of the full list.
 #[test]
 fn last_of_many_ticks_match_enumeration() {
-    let definition = Definition {
+    let definition = ScheduleDefinition {
         cron: "*/7 * * * * *".to_owned(),
         ..definition(CatchUp::All(1_000), Overlap::Allow, Duration::from_secs(5))
     };
     let times: Times = definition.times().unwrap();
     let from = Timestamp::from_unix_ms(0);
-    let mut progress = Progress { decided: Some(from), ..Progress::default() };
+    let mut progress = ScheduleProgress { decided: Some(from), ..ScheduleProgress::default() };
     let now = from.plus(MINUTE * 300);
     progress.add_due(&definition, &times, times.after(from).unwrap(), now);
     let come: Vec<_> = times.iter(from).take_while(|tick| definition.start_of(*tick) <= now).collect();

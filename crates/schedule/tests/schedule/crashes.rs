@@ -3,7 +3,7 @@
 
 use ferrata_core::record::RunStatus;
 use ferrata_core::state::Context;
-use ferrata_schedule::{CatchUp, Overlap, Progress, RuntimeScheduleExt, Schedule, TickEnd};
+use ferrata_schedule::{CatchUp, Overlap, RuntimeScheduleExt, Schedule, ScheduleProgress, TickEnd};
 use ferrata_testing::{Fault, Process};
 
 use crate::support::{DAY, HOUR, day, mortal, report, runs, slow, text, world};
@@ -38,7 +38,7 @@ async fn crash_at_each_write(overlap: Overlap, fault: Fault) {
         // If the crash came before the schedule was recorded, the second process created the schedule.
         let noons = [0, 1].map(|n| text(day(n).plus(12 * HOUR)));
         let all = if n < 3 && found[0].0 == noons[1] { 1 } else { 2 };
-        let Progress { started, skipped, missed, .. } = status.progress;
+        let ScheduleProgress { started, skipped, missed, .. } = status.progress;
         assert_eq!((started + skipped, missed), (all, 0), "{said}: {found:?}");
         // A run of the dead process stays active until another process claims it, and a tick in between is skipped.
         assert!(skipped == 0 || skipped == 1 && overlap == Overlap::Skip, "{said}: {found:?}");

@@ -116,7 +116,10 @@ impl PageWalk {
         assert!(self.pages < MOST_PAGES, "a listing must come to its end; {MOST_PAGES} pages did not");
         let page = self.next.take().expect("only a page that was asked for is taken");
         let (most, found) = (page.limit, items.len());
-        assert!(found <= page.len(), "a page of at most {most} entries, or 1,000, must not hold {found}");
+        assert!(
+            found <= page.max_items(),
+            "a page of at most {most} entries, or 1,000, must not hold {found}"
+        );
         self.next = next.map(|cursor| page.with_cursor(cursor));
         items
     }

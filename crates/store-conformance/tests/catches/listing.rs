@@ -57,7 +57,7 @@ impl Liar {
         let wanted = match self.shared.lie {
             Lie::IgnoresLimits => Page::MAX as usize,
             Lie::HasNoCap => page.limit.get() as usize,
-            _ => page.len(),
+            _ => page.max_items(),
         };
         let from = from.min(all.len());
         let to = from.saturating_add(wanted).min(all.len());
@@ -120,7 +120,7 @@ impl Liar {
                 None => return store.runs(query, page).await,
             },
         };
-        let to = from.saturating_add(page.len()).min(all.len());
+        let to = from.saturating_add(page.max_items()).min(all.len());
         let next = (to < all.len()).then(|| Cursor::new(place(&all[to - 1])));
         Ok(Paged { items: all[from..to].to_vec(), next })
     }

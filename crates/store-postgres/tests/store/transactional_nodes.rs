@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::common::Schema;
 use ferrata_core::graph::{Effect, Graph};
-use ferrata_core::node::{Fatal as _, NodeContext, NodeResult};
+use ferrata_core::node::{FatalExt as _, NodeContext, NodeResult};
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Draft};
 use ferrata_store::CheckpointStore;

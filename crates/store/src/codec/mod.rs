@@ -1,17 +1,20 @@
-//! How stores encode headers. All encodings use one table of the fields of [`RecordHeader`].
-//!
-//! This module defines the fields of a header and their values. A layout only defines how it spells a field and which fields it omits. A new line
-//! in the table below adds a field to every layout that uses the table: [`JsonHeader`] for stores that keep text, [`binary`] for stores that keep
-//! bytes. Database stores have a column for each field of [`Field::ALL`], so a new field also needs a migration.
-//!
-//! A new field must be an `Option`, or `false` if absent, because older headers must stay readable. A JSON reader ignores an unknown field. A
-//! binary reader rejects it, so a new field requires a newer binary format.
+//! The encoding of headers. A store that keeps bytes uses [`binary`].
+
+// All encodings use one table of the fields of `RecordHeader`. The other items of this module are for the stores of this workspace.
+//
+// A layout only defines how it spells a field and which fields it omits. A new line in the table below adds a field to every layout that uses the
+// table: `JsonHeader` for stores that keep text, `binary` for stores that keep bytes. Database stores have a column for each field of `Field::ALL`,
+// so a new field also needs a migration.
+//
+// A new field must be an `Option`, or `false` if absent, because older headers must stay readable. A JSON reader ignores an unknown field. A binary
+// reader rejects it, so a new field requires a newer binary format.
 
 pub mod binary;
 mod json;
 
 use uuid::Uuid;
 
+#[doc(hidden)]
 pub use self::json::{JsonHeader, JsonLayout, ShortId};
 use crate::clock::Timestamp;
 use crate::id::{Epoch, ExecutorId, NodeName, RecordId, Seq, Visit};
@@ -20,6 +23,7 @@ use crate::record::{RecordHeader, RecordKind, RunStatus};
 /// The value of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[doc(hidden)]
 pub enum Value {
     /// A count or a checksum.
     Number(u64),
@@ -40,6 +44,7 @@ pub enum Value {
 /// The kind of value that a field holds. A decoder uses it to read the right type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[doc(hidden)]
 pub enum Shape {
     /// [`Value::Number`].
     Number,
@@ -123,6 +128,7 @@ macro_rules! fields {
         /// A field of a [`RecordHeader`].
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
+        #[doc(hidden)]
         pub enum Field {
             $($(#[$doc])* $field,)*
         }
@@ -155,6 +161,7 @@ macro_rules! fields {
 
         impl RecordHeader {
             /// Returns the value of a field; `None` if the header lacks the field.
+            #[doc(hidden)]
             pub fn field(&self, field: Field) -> Option<Value> {
                 match field {
                     $(Field::$field => self.$member.value(),)*
@@ -167,6 +174,7 @@ macro_rules! fields {
             ///
             /// Returns the first error of `read`. If the value of a field is invalid, returns the error that `wrong` creates for that field. A
             /// value is invalid if it has the wrong type, is missing although the field is required, or is a number that is too large.
+            #[doc(hidden)]
             pub fn from_fields<E>(
                 mut read: impl FnMut(Field) -> Result<Option<Value>, E>,
                 wrong: impl Fn(Field) -> E,

@@ -25,6 +25,7 @@ macro_rules! words {
             }
 
             /// Returns the letter of the value, for stores that write one readable byte.
+            #[doc(hidden)]
             pub const fn letter(self) -> char {
                 match self {
                     $(Self::$value => $letter,)*
@@ -32,6 +33,7 @@ macro_rules! words {
             }
 
             /// Returns the value with this letter; `None` if this version does not know the letter.
+            #[doc(hidden)]
             pub fn from_letter(letter: char) -> Option<Self> {
                 Self::ALL.into_iter().find(|value| value.letter() == letter)
             }

@@ -85,6 +85,7 @@ impl<S: State> ChildRequest<S> {
     }
 
     /// Records the child on hold until its [queue](crate::runtime::queue_name) starts it. This is for the library that implements the queue.
+    #[doc(hidden)]
     #[must_use]
     pub fn hold_for_queue(mut self, queue: impl Into<String>) -> Self {
         self.0.queue = Some(queue.into());
@@ -92,6 +93,7 @@ impl<S: State> ChildRequest<S> {
     }
 
     /// Returns the context of the node that starts the child.
+    #[doc(hidden)]
     pub fn context(&self) -> &NodeContext {
         &self.0.cx
     }
@@ -170,6 +172,7 @@ impl<S: State> SpawnRequest<S> {
     }
 
     /// Records the run on hold until its queue starts it, like [`ChildRequest::hold_for_queue`].
+    #[doc(hidden)]
     #[must_use]
     pub fn hold_for_queue(mut self, queue: impl Into<String>) -> Self {
         self.0.queue = Some(queue.into());
@@ -177,6 +180,7 @@ impl<S: State> SpawnRequest<S> {
     }
 
     /// Returns the context of the node that starts the run.
+    #[doc(hidden)]
     pub fn context(&self) -> &NodeContext {
         &self.0.cx
     }

@@ -29,7 +29,7 @@ const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
 ///
 /// const DAY: Duration = Duration::from_secs(86_400);
 /// let policy = RetentionPolicy::keep_all().purge_after(RunStatus::Completed, 30 * DAY);
-/// let options = SweeperOptions::new(policy).interval(DAY / 24);
+/// let options = SweeperOptions::new(policy).with_interval(DAY / 24);
 /// # let _ = options;
 /// ```
 #[derive(Clone, Debug)]
@@ -47,14 +47,14 @@ impl SweeperOptions {
     }
 
     /// Sets the time between the end of a sweep and the start of the next sweep. The default is an hour, the minimum a second.
-    pub fn interval(mut self, interval: Duration) -> Self {
+    pub fn with_interval(mut self, interval: Duration) -> Self {
         self.interval = interval.max(SHORTEST_INTERVAL);
         self
     }
 
     /// Sets how many runs a sweep processes at the same time ([`at_once`](SweepLimits::at_once)) and how long it pauses
     /// ([`nice_ratio`](SweepLimits::nice_ratio)). The other limits have no effect, because a sweep covers all runs.
-    pub fn limits(mut self, limits: SweepLimits) -> Self {
+    pub fn with_limits(mut self, limits: SweepLimits) -> Self {
         self.limits = limits;
         self
     }

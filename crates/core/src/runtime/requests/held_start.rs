@@ -45,6 +45,7 @@ impl<S: State> StartRequest<S> {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(hidden)]
     pub fn on_hold(mut self, reason: impl Into<String>) -> Self {
         self.hold = Some(reason.into());
         self
@@ -54,17 +55,20 @@ impl<S: State> StartRequest<S> {
     /// also applies after a crash. Children and forks do not inherit it.
     ///
     /// A process that lacks one of the tags can only start the run [on hold](Self::on_hold).
+    #[doc(hidden)]
     pub fn require_tags(mut self, tags: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.tags.extend(tags.into_iter().map(Into::into));
         self
     }
 
     /// Returns the runtime that will start the run.
+    #[doc(hidden)]
     pub fn runtime(&self) -> Runtime {
         Runtime::new(Arc::clone(&self.shared))
     }
 
     /// Returns the input of the run.
+    #[doc(hidden)]
     pub fn input(&self) -> &S {
         &self.input
     }
@@ -74,6 +78,7 @@ impl<S: State> StartRequest<S> {
     /// # Errors
     ///
     /// Returns [`ErrorKind::Invalid`] if the id or the tenant is invalid.
+    #[doc(hidden)]
     pub fn choose_id(&mut self) -> Result<RunKey> {
         let tenant = self.tenant.clone().transpose()?.unwrap_or_default();
         let id = match self.id.clone() {

@@ -22,6 +22,7 @@ use crate::state::{Channels, Op, Patch};
 ///
 /// If the store supports [`load_since`](crate::store::CheckpointStore::load_since), a load reads only the changes of other processes, even if the
 /// state is large.
+#[doc(hidden)]
 pub struct StateCell {
     run: RunKey,
     tip: Option<Box<RunWriter>>,
@@ -33,6 +34,7 @@ pub struct StateCell {
 
 /// The changes that [`StateCell::load`] found.
 #[derive(Clone, Debug, PartialEq)]
+#[doc(hidden)]
 pub enum CellChanges {
     /// The whole state was loaded again. Data that the caller has computed from earlier channels is out of date.
     All,

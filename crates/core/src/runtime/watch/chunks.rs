@@ -70,7 +70,7 @@ impl NodeContext {
     ///     .build()?;
     /// # let runtime = Runtime::builder(MemoryStore::new()).build().await?;
     /// let run = runtime.start(&graph, Context::new()).await?;
-    /// let mut events = run.events().await?;
+    /// let mut events = run.watch().await?;
     /// let mut text = String::new();
     /// while let Some(event) = events.next().await? {
     ///     for chunk in event.chunks() {

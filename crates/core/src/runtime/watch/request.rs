@@ -107,7 +107,7 @@ impl WatchFilter {
 /// let graph = Graph::<Context>::builder("greet").node("hello", async |_cx, s| Ok(s)).entry("hello").build()?;
 /// let runtime = Runtime::builder(MemoryStore::new()).build().await?;
 /// let run = runtime.start(&graph, Context::new()).await?;
-/// let mut events = run.events().await?;
+/// let mut events = run.watch().await?;
 /// let mut completed = Vec::new();
 /// while let Some(event) = events.next().await? {
 ///     if let WatchEventKind::Recorded(RecordedEvent::NodeCompleted { node, .. }) = event.what {

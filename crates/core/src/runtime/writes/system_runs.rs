@@ -22,16 +22,19 @@ const BY_QUEUE: &str = "queue";
 
 /// Returns whether a run holds the state of a queue or a schedule. Bulk operations skip such runs unless they select them by name, because unpausing,
 /// cancelling or purging the run of a queue takes the slots from all holders.
+#[doc(hidden)]
 pub fn is_system(head: &RunHead) -> bool {
     is_system_run(&head.facts)
 }
 
 /// Returns whether bulk operations skip a run. If a schedule continues in a new run, bulk operations do not skip its old run.
+#[doc(hidden)]
 pub fn is_skipped_in_bulk(head: &RunHead) -> bool {
     is_system(head) && head.status != RunStatus::Completed
 }
 
 /// Returns whether Ferrata uses a label internally. Displays of runs omit such labels.
+#[doc(hidden)]
 pub fn is_internal_label(key: &str) -> bool {
     let of_libraries = [QUEUE.1, QUEUE_START, SCHEDULE.1, "schedule.tick"];
     key.starts_with("ferrata.") || of_libraries.contains(&key)
@@ -67,12 +70,14 @@ pub(crate) fn check_copy(facts: &RunFacts) -> Result<()> {
 ///
 /// A run with a queue is active only while it holds a slot of the queue. A retry, a move of a failed run, a fork or an import would make the run
 /// active without a slot. These operations therefore pause the run in the same append, until it gets a slot.
+#[doc(hidden)]
 pub fn queue_name(facts: &RunFacts) -> Option<&str> {
     facts.labels.get(QUEUE_START)?;
     facts.labels.get(QUEUE_NAME)
 }
 
 /// Returns the recorded reason of the pause while a run waits for a slot of the queue.
+#[doc(hidden)]
 pub fn queue_pause_reason(queue: &str) -> String {
     format!("it waits for a slot of queue `{queue}`")
 }

@@ -8,6 +8,7 @@ impl Shape {
     /// A part of a shape that accepts anything fits every other shape, because its details are unknown: the shape of a recursive type has such parts,
     /// and so may shapes that earlier versions of Ferrata stored. If an answer has the stored shape but the type cannot decode it, the run asks
     /// again.
+    #[doc(hidden)]
     pub fn continues(&self, stored: &Self) -> bool {
         self.0.continues(&stored.0)
     }

@@ -17,13 +17,14 @@ use crate::state::update::{IntoUpdate, Update};
 /// # Examples
 ///
 /// ```
-/// use ferrata_core::state::{Context, PatchWriter, State, Update};
+/// use ferrata_core::graph::Graph;
+/// use ferrata_core::state::Context;
 ///
-/// let update = Context::update().set("title", "Ferrata").append("notes", ["begun"]);
-/// let mut context = Context::new();
-/// Update::<Context>::from(update).apply(&mut context, &mut PatchWriter::recording())?;
-/// assert_eq!(context.len(), 2);
-/// # Ok::<(), ferrata_core::Error>(())
+/// let graph = Graph::<Context>::builder("write")
+///     .node("begin", async |_cx, _s| Ok(Context::update().set("title", "Ferrata").append("notes", ["begun"])))
+///     .entry("begin")
+///     .build()?;
+/// # Ok::<(), ferrata_core::graph::GraphError>(())
 /// ```
 #[derive(Default)]
 pub struct ContextUpdate {

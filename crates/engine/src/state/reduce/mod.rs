@@ -1,7 +1,7 @@
-//! Reducers, which join typed updates into typed channels. The code that `#[derive(State)]` generates uses them.
+//! The types of channels that each reducer of `#[derive(State)]` supports.
 //!
-//! A reducer is a marker type that implements [`Reduce`] for the channel types that it supports. Each reducer has a small trait, such as
-//! [`AppendChannel`] or [`SumChannel`], that these channel types implement. Applications can implement the trait for their own types.
+//! A reducer joins typed updates into a typed channel. Applications can implement [`AppendChannel`], [`FirstChannel`], [`MergeChannel`] and
+//! [`SumChannel`] for their own types. The other items of this module are for the generated code.
 
 mod append;
 mod custom;
@@ -17,25 +17,34 @@ use super::channel::ChannelId;
 use super::writer::PatchWriter;
 use crate::error::Result;
 
+pub use append::AppendChannel;
+pub use first::FirstChannel;
+pub use merge::MergeChannel;
+pub use sum::SumChannel;
+pub use union::UnionChannel;
+
 // For the derive. The application then needs no `serde` dependency.
+#[doc(hidden)]
 pub use serde::Serializer;
 
-pub use append::{Append, AppendChannel};
-pub use custom::{Custom, CustomReducer};
-pub use first::{First, FirstChannel};
-pub use last::Last;
-pub use merge::{Merge, MergeChannel, MergeInput};
-pub use order::{Max, MaxOption, Min, MinOption};
-pub use slot::{
-    ByEquality, ByStored, Comparison, Encode, Plain, Ready, Slot, diff, prepare, prepare_ephemeral,
+#[doc(hidden)]
+pub use self::{
+    append::Append,
+    custom::{Custom, CustomReducer},
+    first::First,
+    last::Last,
+    merge::{Merge, MergeInput},
+    order::{Max, MaxOption, Min, MinOption},
+    slot::{ByEquality, ByStored, Comparison, Encode, Plain, Ready, Slot, diff, prepare, prepare_ephemeral},
+    sum::Sum,
+    union::Union,
 };
-pub use sum::{Sum, SumChannel};
-pub use union::{Union, UnionChannel};
 
 /// A reducer, for channels of type `T`.
 ///
 /// An update is applied in two phases, which makes it atomic: [`Reduce::prepare`] does all the work that can fail, and [`Reduce::extend`] cannot
 /// fail.
+#[doc(hidden)]
 pub trait Reduce<T> {
     /// The type of the input that an update has for the channel.
     type Input: Send + Sync + 'static;
@@ -77,6 +86,7 @@ pub trait Reduce<T> {
 /// The difference between an edited value and its original.
 #[derive(Debug)]
 #[non_exhaustive]
+#[doc(hidden)]
 pub enum Difference<T, I> {
     /// The values do not differ in a relevant way.
     None,
@@ -89,6 +99,7 @@ pub enum Difference<T, I> {
 /// The effect that an input has on a channel.
 #[derive(Debug)]
 #[non_exhaustive]
+#[doc(hidden)]
 pub enum Step<T, M> {
     /// The channel does not change.
     Keep,

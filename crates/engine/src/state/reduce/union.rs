@@ -29,6 +29,7 @@ pub trait UnionChannel: Clone {
 
     /// Returns the items that an edited collection has gained compared with `before`. If items were removed or moved, it returns the whole collection
     /// as an overwrite.
+    #[doc(hidden)]
     fn gained(self, before: &Self) -> Difference<Self, Vec<Self::Item>>;
 
     /// Decides the effect of adding `items`.
@@ -36,6 +37,7 @@ pub trait UnionChannel: Clone {
     /// # Errors
     ///
     /// Returns the errors of [`PatchWriter::append`].
+    #[doc(hidden)]
     fn add(
         &self,
         channel: &ChannelId,
