@@ -59,8 +59,6 @@ pub trait ChildQueueExt: SealedType + Sized {
     }
 }
 
-impl<S: State> SealedType for ChildRequest<S> {}
-impl<S: State> SealedType for SpawnRequest<S> {}
 impl<S: State> ChildQueueExt for ChildRequest<S> {}
 impl<S: State> ChildQueueExt for SpawnRequest<S> {}
 

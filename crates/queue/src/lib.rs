@@ -69,4 +69,6 @@ mod sealed {
     impl SealedType for ferrata_core::node::NodeContext {}
     impl<S: ferrata_core::state::State> SealedType for ferrata_core::graph::GraphBuilder<S> {}
     impl<S: ferrata_core::state::State> SealedType for ferrata_core::runtime::StartRequest<S> {}
+    impl<S: ferrata_core::state::State> SealedType for ferrata_core::runtime::ChildRequest<S> {}
+    impl<S: ferrata_core::state::State> SealedType for ferrata_core::runtime::SpawnRequest<S> {}
 }

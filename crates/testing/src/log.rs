@@ -87,10 +87,6 @@ impl Log {
     }
 
     /// Returns the head that a store must report for the run if its owner is not alive.
-    #[expect(
-        clippy::missing_panics_doc,
-        reason = "a test that asks this of a log without records is at fault"
-    )]
     #[doc(hidden)]
     pub fn run_head(&self) -> RunHead {
         let last = self.records.last().expect("the log holds records");
@@ -222,10 +218,6 @@ impl Log {
     }
 
     /// Returns the record at `seq` as a base, with another body.
-    #[expect(
-        clippy::missing_panics_doc,
-        reason = "a test that asks for a record that is not kept is at fault"
-    )]
     #[doc(hidden)]
     pub fn as_base(&self, seq: u64) -> Record {
         let header = RecordHeader { base: true, ..self.records[self.place(seq)].header.clone() };

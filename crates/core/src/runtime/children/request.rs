@@ -86,7 +86,6 @@ impl<S: State> ChildRequest<S> {
 
     /// Records the child on hold until its [queue](crate::runtime::queue_name) starts it. This is for the library that implements the queue.
     #[doc(hidden)]
-    #[must_use]
     pub fn hold_for_queue(mut self, queue: impl Into<String>) -> Self {
         self.0.queue = Some(queue.into());
         self
@@ -173,7 +172,6 @@ impl<S: State> SpawnRequest<S> {
 
     /// Records the run on hold until its queue starts it, like [`ChildRequest::hold_for_queue`].
     #[doc(hidden)]
-    #[must_use]
     pub fn hold_for_queue(mut self, queue: impl Into<String>) -> Self {
         self.0.queue = Some(queue.into());
         self
