@@ -351,9 +351,7 @@ impl<'a> Rule<'a> {
     fn passes(&mut self, part: &Part) -> bool {
         match part {
             Part::All(lines) => {
-                let is_same = lines
-                    .iter()
-                    .fold(true, |is_same, line| self.request(&line.name, line.kind.recorded_as()) && is_same);
+                let is_same = lines.iter().all(|line| self.request(&line.name, line.kind.recorded_as()));
                 lines.iter().for_each(|line| self.expect(line));
                 is_same && (self.effects.is_empty() || !lines.iter().any(|line| self.is_new_effect(line)))
             }
@@ -377,7 +375,7 @@ impl<'a> Rule<'a> {
             }
             Part::Wait => {
                 let is_new = !self.records.contains_key("wait");
-                self.request("wait", RecordedAs::Message) && !(is_new && !self.effects.is_empty())
+                self.request("wait", RecordedAs::Message) && (!is_new || self.effects.is_empty())
             }
             Part::Patched(line) => {
                 let name = format!("patch-{}", line.name);
@@ -396,8 +394,7 @@ impl<'a> Rule<'a> {
 
     /// Returns whether the compensations may run, in this order.
     fn passes_undo<'b>(&mut self, undo: impl Iterator<Item = &'b Line>) -> bool {
-        let recorded = |name: &&str| self.records[*name].kind != RecordedAs::Undo;
-        if self.effects.iter().any(|name| recorded(&name)) {
+        if self.effects.iter().any(|name| self.records[*name].kind != RecordedAs::Undo) {
             return false;
         }
         for line in undo {
