@@ -209,8 +209,12 @@ async fn run_child<S: State, O>(
     prepared: PreparedChild<S, O>,
 ) -> Result<O, FlowError> {
     let ticket = cx.enter(&own, false).await;
-    ticket.released().await;
-    if let Some(error) = ticket.entry.as_ref().and_then(|entry| entry.error()) {
+    let error = ticket.entry.as_ref().and_then(|entry| entry.error());
+    // A fork keeps the failure of a child and drops its start, so only the end has a position.
+    if error.is_none() || ticket.entry.as_ref().is_some_and(|entry| entry.place.is_some()) {
+        ticket.released().await;
+    }
+    if let Some(error) = error {
         // Other operations may have ended between the start of the child and its failure.
         let entry = ticket.entry.clone();
         drop(ticket);

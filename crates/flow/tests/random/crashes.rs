@@ -18,7 +18,7 @@ const SEEDS: u64 = 60;
 const CANCEL_SEEDS: u64 = 300;
 
 /// A crash: at which write of its process, and on which side.
-type Crash = (u64, Fault);
+pub(crate) type Crash = (u64, Fault);
 
 /// An operator, who knows which external steps had their effect, and says no to some questions.
 #[derive(Debug)]
@@ -45,18 +45,25 @@ impl Answerer for Operator {
 }
 
 /// Makes the world of a program. Its store has transactions if the program needs them.
-fn world(passes: &[Part]) -> World {
+pub(crate) fn world(passes: &[Part]) -> World {
     match passes.iter().any(|part| part.count(&|part| matches!(part, Part::Transaction { .. })) > 0) {
         true => World::with_transactions(),
         false => World::new(),
     }
 }
 
-async fn process(world: &World, flow: &Program, log: &SharedLog) -> Process {
+pub(crate) async fn process(world: &World, flow: &Program, log: &SharedLog) -> Process {
+    process_of(world, Some(flow), log).await
+}
+
+/// Starts a process that serves the children of programs, and this program.
+pub(crate) async fn process_of(world: &World, flow: Option<&Program>, log: &SharedLog) -> Process {
     let operator = Operator(Arc::clone(log));
     let clock: Arc<dyn Clock> = Arc::new(world.clock().clone());
     let process = world.process_with(|builder| builder.answerer(operator).resource(clock)).await.unwrap();
-    process.serve(flow.graph().unwrap()).unwrap();
+    if let Some(flow) = flow {
+        process.serve(flow.graph().unwrap()).unwrap();
+    }
     process.serve(child().graph().unwrap()).unwrap();
     process
 }
@@ -68,18 +75,18 @@ fn call(process: &Process, flow: &Program) -> FlowCall<String> {
 
 /// How a run of a program ended.
 #[derive(Debug)]
-struct Ending {
-    status: RunStatus,
-    text: String,
-    log: RunLog,
-    writes: u64,
-    crash_count: u32,
+pub(crate) struct Ending {
+    pub(crate) status: RunStatus,
+    pub(crate) text: String,
+    pub(crate) log: RunLog,
+    pub(crate) writes: u64,
+    pub(crate) crash_count: u32,
     /// The rows of the transactions.
-    rows: Vec<(String, i64)>,
+    pub(crate) rows: Vec<(String, i64)>,
 }
 
 /// Reads the rows of the transactions of a program.
-async fn rows(world: &World, log: &RunLog) -> Vec<(String, i64)> {
+pub(crate) async fn rows(world: &World, log: &RunLog) -> Vec<(String, i64)> {
     let mut rows = Vec::new();
     for id in log.transactions.keys() {
         rows.push((id.clone(), world.ledger().row(id).await));
@@ -120,7 +127,7 @@ async fn run(passes: &[Part], crashes: &[Crash]) -> Ending {
 }
 
 /// Checks what holds for each run, whatever crashed.
-fn check(seed: u64, passes: &[Part], crashes: &[Crash], ending: &Ending, calm: Option<&Ending>) {
+pub(crate) fn check(seed: u64, passes: &[Part], crashes: &[Crash], ending: &Ending, calm: Option<&Ending>) {
     let fail = |why: String| {
         panic!(
             "seed {seed}, crashes {crashes:?}: {why}\n{passes:#?}\n{ending:?}\nrepeat with FERRATA_FLOW_SEED={seed} cargo test -p ferrata-flow --test random"
@@ -152,13 +159,16 @@ fn check(seed: u64, passes: &[Part], crashes: &[Crash], ending: &Ending, calm: O
     }
     let Some(calm) = calm.filter(|_| !passes.iter().any(Part::has_race)) else { return };
     let effects = |ending: &Ending| ending.log.effects.keys().cloned().collect::<Vec<_>>();
-    if ending.status != calm.status || effects(ending) != effects(calm) {
+    if ending.status != calm.status
+        || effects(ending) != effects(calm)
+        || ending.log.outline != calm.log.outline
+    {
         fail(format!("without a crash it was {calm:?}"));
     }
 }
 
 /// Checks that each transaction was committed at most once, and exactly once if the function has seen its result.
-fn check_rows(ending: &Ending) -> Result<(), String> {
+pub(crate) fn check_rows(ending: &Ending) -> Result<(), String> {
     for (id, row) in &ending.rows {
         let is_seen = ending.log.transactions.get(id) == Some(&true);
         if *row > 1 || (is_seen && *row != 1) {
@@ -175,15 +185,7 @@ async fn random_functions_survive_crashes() {
     for seed in seeds(SEEDS) {
         let mut rng = Rng::new(seed);
         let pass_count = if rng.chance(25) { 2 + rng.below(2) } else { 1 };
-        let mut passes: Vec<Vec<Part>> = (0..pass_count)
-            .map(|_| (0..2 + rng.below(3)).map(|_| Part::random(&mut rng, 3, true)).collect())
-            .collect();
-        if rng.chance(30)
-            && let Some(last) = passes.last_mut()
-        {
-            last.push(Part::Fail);
-        }
-        let passes = rename(passes);
+        let passes = random_passes(&mut rng, pass_count, 3);
         parts.add(&passes);
         let calm = run(&passes, &[]).await;
         check(seed, &passes, &[], &calm, None);
@@ -203,6 +205,19 @@ async fn random_functions_survive_crashes() {
     }
     println!("{cases} cases, {raced} programs with races, {failed} that fail, {parts:?}");
     assert!(cases < 1_000 || parts.are_all_there(), "{parts:?}");
+}
+
+/// Makes a program of so many passes, which fails in three of ten cases.
+pub(crate) fn random_passes(rng: &mut Rng, pass_count: u32, depth: u32) -> Vec<Part> {
+    let mut passes: Vec<Vec<Part>> = (0..pass_count)
+        .map(|_| (0..2 + rng.below(3)).map(|_| Part::random(rng, depth, true)).collect())
+        .collect();
+    if rng.chance(30)
+        && let Some(last) = passes.last_mut()
+    {
+        last.push(Part::Fail);
+    }
+    rename(passes)
 }
 
 /// How many parts of each kind the programs have.
@@ -321,7 +336,7 @@ async fn random_functions_are_undone_when_cancelled() {
 }
 
 /// Makes the names of the parts of a program unique.
-fn rename(passes: Vec<Vec<Part>>) -> Vec<Part> {
+pub(crate) fn rename(passes: Vec<Vec<Part>>) -> Vec<Part> {
     fn each(part: &mut Part, count: &mut u32) {
         *count += 1;
         match part {

@@ -10,4 +10,6 @@
 mod crashes;
 mod edits;
 mod program;
+mod recorded;
 mod rng;
+mod starts;

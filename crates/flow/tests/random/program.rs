@@ -166,13 +166,15 @@ pub(crate) struct RunLog {
     /// The transactions: whether the function has seen their results.
     pub(crate) transactions: BTreeMap<String, bool>,
     /// The steps whose result the function has seen.
-    seen: BTreeSet<String>,
+    pub(crate) seen: BTreeSet<String>,
     /// How often each step was tried.
     tries: BTreeMap<String, u32>,
     /// The compensations, in the order in which they ran.
     pub(crate) undone: Vec<String>,
     /// Those that the last call of the function registered.
     pub(crate) registered: Vec<String>,
+    /// How each part ended, in the last call of the function that came to its end, without what depends on time.
+    pub(crate) outline: Vec<String>,
     /// Broken rules.
     pub(crate) faults: Vec<String>,
 }
@@ -187,6 +189,7 @@ struct Call {
     child: Flow<String, String>,
     /// Everything that the function has seen, in order.
     history: Arc<Mutex<Vec<String>>>,
+    outline: Arc<Mutex<Vec<String>>>,
     numbers: Arc<Mutex<BTreeMap<String, u32>>>,
     pass: u32,
 }
@@ -194,6 +197,15 @@ struct Call {
 impl Call {
     fn see(&self, what: String) {
         self.history.lock().unwrap().push(what);
+    }
+
+    /// Notes how a part ended, in a form that is the same in each run of a program without races.
+    fn end(&self, name: &str, is_good: bool) {
+        let pass = self.pass;
+        self.outline
+            .lock()
+            .unwrap()
+            .push(format!("{pass}/{name}: {}", if is_good { "ok" } else { "failed" }));
     }
 
     fn history(&self) -> String {
@@ -248,6 +260,7 @@ impl Call {
             Some((_, limit)) => step.timeout(Duration::from_secs(limit.into())).await,
             None => step.await,
         };
+        self.end(name, result.is_ok());
         match result {
             Ok(known) => {
                 self.log.lock().unwrap().seen.insert(id.clone());
@@ -285,6 +298,7 @@ impl Call {
         let policy =
             RetryPolicy::none().with_attempts(tries).with_delay(Duration::from_secs(1)).with_jitter(0.0);
         let result = self.cx.step(name, work).retry(policy).external().await;
+        self.end(name, result.is_ok());
         if let Ok(known) = &result {
             self.log.lock().unwrap().seen.insert(id.clone());
             self.check_history(&id, known, &own);
@@ -304,6 +318,7 @@ impl Call {
             })
         });
         let result = written.await;
+        self.end(name, result.is_ok());
         if let Ok(known) = &result {
             self.log.lock().unwrap().transactions.insert(id.clone(), true);
             self.check_history(&id, known, &own);
@@ -329,6 +344,7 @@ impl Call {
                 self.fault(format!("{name} has {result:?} for {input}"));
             }
         }
+        results.iter().for_each(|result| self.end(name, result.is_ok()));
         self.see(format!("{name}: {:?}", results.iter().map(Result::is_ok).collect::<Vec<_>>()));
     }
 
@@ -365,6 +381,7 @@ impl Call {
                 }
                 Part::Ask { name } => {
                     let answer: Result<bool, _> = self.cx.ask(name, "Sure?").await;
+                    self.end(name, answer.is_ok());
                     self.see(format!("{name} {:?}", answer.map_err(|error| error.to_string())));
                 }
                 Part::Receive { name, seconds } => {
@@ -411,6 +428,7 @@ impl Call {
                 Part::Child { name, fails } => {
                     let input = format!("{}{name} after {}", if *fails { FAILS } else { "" }, self.history());
                     let result = self.cx.call(&self.child, input.clone()).name(name).await;
+                    self.end(name, result.is_ok());
                     let is_right = match &result {
                         Ok(output) => !fails && *output == input,
                         Err(error) => *fails && is_failure_of(error, &input),
@@ -426,6 +444,7 @@ impl Call {
                 Part::Spawn { name } => {
                     let input = format!("{name} after {}", self.history());
                     let run = self.cx.spawn(name, &self.child, &input).await;
+                    self.end(name, true);
                     self.see(format!("{name} {run}"));
                 }
                 Part::Emit => self.cx.emit("seen", self.history())?,
@@ -471,9 +490,12 @@ pub(crate) fn program(passes: Vec<Part>, log: &SharedLog) -> Program {
         let (passes, log) = (Arc::clone(&passes), Arc::clone(&log));
         async move {
             log.lock().unwrap().registered.clear();
-            let (history, numbers) = (Arc::new(Mutex::new(history)), Arc::default());
-            let call = Call { cx, log, child: child(), history, numbers, pass };
+            let (history, numbers, outline) = (Arc::new(Mutex::new(history)), Arc::default(), Arc::default());
+            let call = Call { cx, log, child: child(), history, outline, numbers, pass };
             let result = call.run(&passes[pass as usize]).await;
+            let mut outline = call.outline.lock().unwrap().clone();
+            outline.sort();
+            call.log.lock().unwrap().outline = outline;
             // What it has seen is part of the result: the last step says it once more.
             call.see(format!("{:?}", result.as_ref().map_err(ToString::to_string)));
             result.map_err(FlowError::as_fatal)?;
