@@ -353,7 +353,7 @@ impl FlowContext {
     ) -> FlowEntry<T> {
         self.recorded_end(own.key.as_deref(), ticket).await;
         let text = ticket.entry.as_ref().and_then(|entry| entry.text.as_deref());
-        match text.map(|text| serde_json::from_str(text.get())) {
+        match text.map(|text| FlowEntry::of_text(text.get())) {
             Some(Ok(entry)) => entry,
             _ => {
                 let detail = format!("its result is not of type {}", std::any::type_name::<T>());

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::error::FailureRecord;
@@ -24,6 +25,25 @@ pub(crate) enum FlowEntry<T> {
     Begun(u32),
     /// An operation of this kind failed with this error.
     Failed(OperationKind, FailureRecord),
+}
+
+/// The beginnings of the records of results.
+pub(crate) const STEP_TAG: &str = "{\"step\":";
+pub(crate) const READ_TAG: &str = "{\"read\":";
+pub(crate) const VALUE_TAG: &str = "{\"value\":";
+
+impl<T: DeserializeOwned> FlowEntry<T> {
+    /// Reads a record. The records of results, of which a run may have thousands, are read without their tag.
+    pub(crate) fn of_text(text: &str) -> serde_json::Result<Self> {
+        let result = |tag| text.strip_prefix(tag).and_then(|rest| rest.strip_suffix('}'));
+        if let Some(result) = result(STEP_TAG) {
+            return serde_json::from_str(result).map(Self::Step);
+        }
+        if let Some(result) = result(READ_TAG) {
+            return serde_json::from_str(result).map(Self::Read);
+        }
+        serde_json::from_str(text)
+    }
 }
 
 /// The kind of an operation.

@@ -5,7 +5,8 @@
 //! after the function has requested every recorded operation. If the function is quiet, has not requested all recorded operations, and waits for
 //! other operations, then its code was changed, and the gate aborts the attempt.
 
-use std::future::poll_fn;
+use std::fmt::Write as _;
+use std::future::{pending, poll_fn};
 use std::panic::Location;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -95,6 +96,9 @@ impl ReplayGate {
 
     /// Waits until the replay of a cancelled run has reached the end of the records.
     pub(crate) async fn rewound(&self) {
+        if self.state().mode != GateMode::Rewind {
+            return pending().await;
+        }
         poll_fn(|context| {
             let mut state = self.state();
             if state.is_rewound {
@@ -146,23 +150,22 @@ impl ReplayGate {
             Error::new(ErrorKind::Invalid, message)
         })?;
         let mut state = self.state();
-        let (known, count) = state.numbers.get(&slug).copied().unwrap_or((kind, 0));
-        if known != kind {
+        let GateState { numbers, numbered_key, .. } = &mut *state;
+        let Some((known, count)) = numbers.get_mut(&*slug) else {
+            numbers.insert(slug.clone().into_owned(), (kind, 1));
+            return Ok(slug.into());
+        };
+        if *known != kind {
             let message = format!(
                 "`{name}` names a {known} and, at {location}, a {kind}; give operations of different kinds different names"
             );
             return Err(Error::new(ErrorKind::Invalid, message));
         }
-        let number = count + 1;
-        let key = match number {
-            1 => slug.as_str().into(),
-            _ => [&slug, ".", &number.to_string()].concat().into(),
-        };
-        match state.numbers.get_mut(&slug) {
-            Some((_, count)) => *count = number,
-            None => drop(state.numbers.insert(slug, (kind, number))),
-        }
-        Ok(key)
+        *count += 1;
+        numbered_key.clear();
+        // Writing to a string never fails.
+        let _ = write!(numbered_key, "{slug}.{count}");
+        Ok(numbered_key.as_str().into())
     }
 
     /// Numbers an operation in the order of the calls.

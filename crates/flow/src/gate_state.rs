@@ -16,8 +16,11 @@ pub(crate) struct GateState {
     pub(crate) recorded: RecordedEntries,
     /// The kind and the number of the operations of each name.
     pub(crate) numbers: HashMap<String, (OperationKind, u32)>,
+    /// The last key with a number. It is kept for its memory.
+    pub(crate) numbered_key: String,
     pub(crate) last_id: u64,
-    pub(crate) operations: BTreeMap<u64, GateOperation>,
+    /// In boxes: a function that does one operation after the other allocates the memory of the map for each of them.
+    pub(crate) operations: BTreeMap<u64, Box<GateOperation>>,
     pub(crate) waiting: WaitingOperations,
     /// The waiting operations with a recorded position in the order of ended operations, by this position.
     pub(crate) by_place: BTreeMap<usize, u64>,
@@ -175,7 +178,7 @@ impl GateState {
             waker: None,
         };
         self.waiting.insert(id, &operation);
-        self.operations.insert(id, operation);
+        self.operations.insert(id, Box::new(operation));
         if let Some(place) = place {
             self.by_place.insert(place, id);
         }

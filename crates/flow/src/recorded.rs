@@ -8,7 +8,7 @@ use ferrata_core::node::{NodeContext, RecordedKind};
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-use crate::entry::{FlowEntry, OperationKind};
+use crate::entry::{FlowEntry, OperationKind, READ_TAG, STEP_TAG, VALUE_TAG};
 use crate::error::{FailureRecord, FlowError};
 
 /// Suffixes of record names. An operation can have several records: the name of an additional record is the key of the operation, a dot and a suffix.
@@ -92,7 +92,10 @@ impl RecordedEntries {
         for operation in operations {
             let (key, part) = split(&operation.name);
             match operation.kind {
-                RecordedKind::Step(text) => entries.add_step(key, part, &text, operation.place),
+                RecordedKind::Step(text) => match (part, plain_kind(&text)) {
+                    (None, Some(kind)) => entries.add_result(operation.name, kind, text, operation.place),
+                    _ => entries.add_step(key, part, &text, operation.place),
+                },
                 RecordedKind::Timer { until } => entries.add_timer(key, part, until, operation.place),
                 // Questions about the outcome of an external step belong to the step.
                 RecordedKind::Question { .. } if part.is_some() => {}
@@ -136,6 +139,19 @@ impl RecordedEntries {
         self.by_key.entry(key.to_owned()).or_insert_with(|| RecordedEntry::new(kind))
     }
 
+    /// Adds the result of an operation of this kind, and whether it has no effect.
+    fn add_result(
+        &mut self,
+        key: String,
+        (kind, is_safe): (OperationKind, bool),
+        text: Arc<RawValue>,
+        place: Option<usize>,
+    ) {
+        let entry = self.by_key.entry(key).or_insert_with(|| RecordedEntry::new(kind));
+        (entry.kind, entry.is_safe, entry.has_result, entry.place) = (kind, is_safe, true, place);
+        entry.text = Some(text);
+    }
+
     fn add_step(&mut self, key: &str, part: Option<&str>, text: &Arc<RawValue>, place: Option<usize>) {
         // A record that is no `FlowEntry` may come from a later version, for example. No operation of the function can request such a record.
         let Ok(record) = serde_json::from_str::<FlowEntry<IgnoredAny>>(text.get()) else {
@@ -171,9 +187,7 @@ impl RecordedEntries {
                     FlowEntry::Undo(_) => (OperationKind::Undo, false),
                     _ => (OperationKind::Step, false),
                 };
-                let entry = self.entry(key, kind);
-                (entry.kind, entry.is_safe, entry.has_result, entry.place) = (kind, is_safe, true, place);
-                entry.text = Some(Arc::clone(text));
+                self.add_result(key.to_owned(), (kind, is_safe), Arc::clone(text), place);
             }
             _ => {}
         }
@@ -203,7 +217,9 @@ impl RecordedEntries {
             self.unclaimed_effects -= usize::from(!entry.is_safe);
             self.unclaimed_undos -= usize::from(entry.kind == OperationKind::Undo);
         }
-        Some(entry.clone())
+        // An operation is requested once in an attempt, and takes its result.
+        let (text, failure) = (entry.text.take(), entry.failure.take());
+        Some(RecordedEntry { text, failure, ..entry.clone() })
     }
 
     /// Declares that the function may omit the operations of this name.
@@ -232,6 +248,18 @@ impl RecordedEntry {
     /// Returns the error that the operation failed with.
     pub(crate) fn error(&self) -> Option<FlowError> {
         self.failure.as_deref().cloned().map(FlowError::of_record)
+    }
+}
+
+/// Returns the kind of a result, and whether it has no effect, by the first bytes of its record. Most records are results, and a run may have
+/// thousands. Returns `None` for other records.
+fn plain_kind(text: &RawValue) -> Option<(OperationKind, bool)> {
+    let is = |tag: &str| text.get().starts_with(tag);
+    match () {
+        () if is(STEP_TAG) => Some((OperationKind::Step, false)),
+        () if is(READ_TAG) => Some((OperationKind::Step, true)),
+        () if is(VALUE_TAG) => Some((OperationKind::Value, true)),
+        () => None,
     }
 }
 
