@@ -163,7 +163,7 @@ fn status(change: &StatusChange) -> String {
             words(&asking.ask).map_or_else(|| asked.clone(), |words| format!("{asked}: {words}"))
         }
         StatusChange::Expired(expired) => {
-            format!("no answer to `{}@{}:{}` came in time", expired.node, expired.visit, expired.name)
+            format!("no answer to `{}` came in time", expired.id())
         }
         StatusChange::Rested(rested) => format!("is idle: {}", rested.status),
     }

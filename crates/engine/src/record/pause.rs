@@ -50,6 +50,17 @@ pub struct QuestionRecord {
     pub ask: QuestionRequest,
 }
 
+impl QuestionRecord {
+    /// Returns the id of the question.
+    pub fn id(&self) -> String {
+        question_id(&self.node, self.visit, &self.name)
+    }
+}
+
+fn question_id(node: &NodeName, visit: Visit, name: &str) -> String {
+    format!("{node}@{visit}:{name}")
+}
+
 /// The deadline of a question has passed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExpiredRecord {
@@ -57,6 +68,13 @@ pub struct ExpiredRecord {
     pub visit: Visit,
     pub name: String,
     pub at: Timestamp,
+}
+
+impl ExpiredRecord {
+    /// Returns the id of the question.
+    pub fn id(&self) -> String {
+        question_id(&self.node, self.visit, &self.name)
+    }
 }
 
 /// The run is idle. It continues only after a signal or at a time.

@@ -103,7 +103,6 @@ fn child_relation(step: &StepRecord) -> Option<ChildRelation> {
 /// Returns the events of a record.
 fn record_events(header: &RecordHeader, event: &RecordEvent) -> Vec<RecordedEvent> {
     let one = |event: RecordedEvent| vec![event];
-    let id = |node: &NodeName, visit: Visit, name: &str| format!("{node}@{visit}:{name}");
     match event {
         RecordEvent::Start(started) => {
             let messages = started.messages.iter().map(|_| RecordedEvent::MessageSent { by: None });
@@ -127,11 +126,9 @@ fn record_events(header: &RecordHeader, event: &RecordEvent) -> Vec<RecordedEven
             StatusChange::Asked(asking) => one(RecordedEvent::Asked {
                 node: asking.node.clone(),
                 visit: asking.visit,
-                question: id(&asking.node, asking.visit, &asking.name),
+                question: asking.id(),
             }),
-            StatusChange::Expired(expired) => {
-                one(RecordedEvent::Expired { question: id(&expired.node, expired.visit, &expired.name) })
-            }
+            StatusChange::Expired(expired) => one(RecordedEvent::Expired { question: expired.id() }),
             // The status event covers this.
             StatusChange::Interrupted
             | StatusChange::Failed(_)

@@ -64,11 +64,11 @@ impl Machine {
                 Reply::Answered { answer, by: Some("deadline".into()), at: *at }
             }
         };
-        let (by, expired) = match &asked.reply {
+        let (by, is_expired) = match &asked.reply {
             Reply::Answered { by, .. } => (by.clone(), false),
             _ => (None, true),
         };
-        self.remember(ClosedQuestion { id: format!("{node}@{visit}:{name}"), by, at: *at, expired });
+        self.remember(ClosedQuestion { id: expired.id(), by, at: *at, expired: is_expired });
         self.standing.wake_up();
         Ok(())
     }
