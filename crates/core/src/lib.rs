@@ -19,7 +19,7 @@ use ferrata_engine::claim;
 use ferrata_engine::failure;
 pub use ferrata_engine::{ask, record, state};
 use ferrata_history as past;
-pub use ferrata_history::wording;
+pub use ferrata_history::{log_reader, wording};
 
 // The store contract is a crate of its own. This crate re-exports it in modules with the same names.
 mod clock {

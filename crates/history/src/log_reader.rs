@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::engine::fold::{ReplayedRun, fold, missing};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::graph::plan::GraphPlan;
 use crate::id::{HeadRef, RunKey, Seq};
 use crate::record::body::RecordBody;
@@ -135,11 +135,63 @@ pub async fn segment(
     run: &RunKey,
     end: Seq,
 ) -> Result<Vec<(RecordHeader, RecordBody)>> {
-    let records = segment_records(store, run, end).await?;
-    let decode = |record: Record| {
-        record.verify(run)?;
-        let body = codec::decode(run, &record)?;
-        Ok((record.header, body))
-    };
-    records.into_iter().map(decode).collect::<Result<_, Error>>()
+    segment_records(store, run, end).await?.into_iter().map(|record| decode(run, record)).collect()
+}
+
+/// Reads and decodes the records after `seen`, in order. Without `seen`, reads from the oldest record, which is a base.
+///
+/// # Errors
+///
+/// Returns [`ErrorKind::NotFound`] if the run does not exist, the errors of [`CheckpointStore::load`] and [`CheckpointStore::headers`], and those of
+/// [`codec::decode`].
+pub async fn records_after(
+    store: &dyn CheckpointStore,
+    run: &RunKey,
+    seen: Option<Seq>,
+) -> Result<Vec<(RecordHeader, RecordBody)>> {
+    let is_new = |seq: Seq| seen.is_none_or(|seen| seq > seen);
+    let last = store.load(run, At::Latest).await?.ok_or_else(|| missing(run))?;
+    let mut records = Vec::new();
+    // If the last segment contains all new records, skip the headers.
+    if let Some(before) = last.first().and_then(|base| base.header.seq.get().checked_sub(1).map(Seq::new))
+        && is_new(before)
+    {
+        for end in segment_ends(store, run, At::Seq(before)).await?.into_iter().filter(|end| is_new(*end)) {
+            records.extend(segment_records(store, run, end).await?);
+        }
+    }
+    records.extend(last);
+    records.retain(|record| is_new(record.header.seq));
+    records.into_iter().map(|record| decode(run, record)).collect()
+}
+
+fn decode(run: &RunKey, record: Record) -> Result<(RecordHeader, RecordBody)> {
+    record.verify(run)?;
+    let body = codec::decode(run, &record)?;
+    Ok((record.header, body))
+}
+
+#[cfg(test)]
+mod tests {
+    use ferrata_store::{MemoryStore, RecordKind, RunId};
+    use ferrata_testing::Log;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn records_after_crosses_segments() {
+        let store = MemoryStore::new();
+        let mut log = Log::new(RunId::new("r").unwrap()).with_bases_every(4);
+        let append = log.next_as(10, r#"{"base":{"state":{},"machine":{}}}"#, |header| {
+            header.kind = RecordKind::Base;
+        });
+        log.note_append(&append);
+        store.append(vec![append]).await.remove(0).unwrap();
+        for seen in std::iter::once(None).chain((0..10).map(|seq| Some(Seq::new(seq)))) {
+            let found = records_after(&store, &log.key, seen).await.unwrap();
+            let found: Vec<_> = found.into_iter().map(|(header, _)| header).collect();
+            let expected = log.headers().split_off(seen.map_or(0, |seen| seen.get() as usize + 1));
+            assert_eq!(found, expected, "after {seen:?}");
+        }
+    }
 }

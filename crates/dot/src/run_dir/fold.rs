@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use ferrata_core::record::{Record, RecordHeader, RecordKind};
+use ferrata_core::record::RecordHeader;
+use ferrata_core::record::body::{AttemptFailed, NodeDone, NodesDone, RecordBody, RecordEvent, RunEnd};
 use ferrata_core::state::{Channels, Context, Op};
 use ferrata_core::{Error, RunKey, Seq, Timestamp};
 use serde::Deserialize;
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 
-use super::events::{self, ChosenRoute, event_name, line, line_at};
-use super::log::{LoggedBody, StageEnd};
+use super::events::{ChosenRoute, EventLine, LogEvent, NodeEnd, route_events};
 use super::view::ReplanView;
 use crate::handler::{RESULTS, response_key};
 use crate::outcome::{StageOutcome, Status};
@@ -60,8 +60,8 @@ fn before(at: Timestamp, ms: u64) -> Timestamp {
 /// The events and attempts in the records that were read last.
 #[derive(Debug, Default)]
 pub(super) struct LogDelta {
-    /// The lines of JSON, each with the number of its record.
-    pub(super) events: Vec<(Seq, String)>,
+    /// The events, as lines of JSON.
+    pub(super) events: String,
     pub(super) attempts: Vec<StageAttempt>,
 }
 
@@ -125,25 +125,12 @@ impl LogFold {
     /// # Errors
     ///
     /// Returns [`ErrorKind::Corrupt`](ferrata_core::ErrorKind::Corrupt) if a record is damaged.
-    pub(super) fn absorb(&mut self, records: &[Record]) -> Result<LogDelta, Error> {
+    pub(super) fn absorb(&mut self, records: &[(RecordHeader, RecordBody)]) -> Result<LogDelta, Error> {
         let mut news = LogDelta::default();
-        for record in records {
-            let body = LoggedBody::of(&self.run, record)?;
-            let header = &record.header;
-            let run = self.run.clone();
-            let place = |error: Error| error.with_run(&run).with_seq(header.seq);
-            match &body.base {
-                Some(base) => {
-                    self.channels = Channels::from_json(base.state.get()).map_err(place)?;
-                }
-                None => {
-                    if let Some(patch) = &body.patch {
-                        self.channels.apply(patch).map_err(place)?;
-                    }
-                }
-            }
+        for (header, body) in records {
+            self.fold_record(header, body, &mut news)
+                .map_err(|error| error.with_run(&self.run).with_seq(header.seq))?;
             self.first.get_or_insert(header.seq);
-            self.fold_record(header, &body, &mut news).map_err(place)?;
             self.seen = Some(header.clone());
         }
         Ok(news)
@@ -179,74 +166,51 @@ impl LogFold {
     fn fold_record(
         &mut self,
         header: &RecordHeader,
-        body: &LoggedBody,
+        body: &RecordBody,
         news: &mut LogDelta,
     ) -> Result<(), Error> {
-        let mut event = |kind: &str, more: Json| {
-            let run = self.run.run.as_str();
-            news.events.push((header.seq, line(header, run, kind, more)));
-        };
-        let (node, visit) = (&body.node, body.visit);
-        let at = |ms: i64| Timestamp::from_unix_ms(ms).to_string();
-        match header.kind {
-            RecordKind::Start => event("run.started", json!({})),
-            RecordKind::Claim => {
-                event("run.resumed", json!({"epoch": header.epoch, "executor": body.executor}))
-            }
-            RecordKind::Release => event("run.released", json!({"reason": body.reason})),
-            RecordKind::Base => event("checkpoint.saved", json!({})),
-            RecordKind::Edit => event("state.edited", json!({"by": body.by})),
-            RecordKind::Intent => event("node.intended", json!({"node": node, "visit": visit})),
-            RecordKind::Step => {
-                event("node.noted", json!({"node": node, "visit": visit, "name": body.name}));
-            }
-            RecordKind::Attempt => {
-                let why = body.failure.as_ref().map_or("", |why| &why.message);
-                let told = json!({"node": node, "visit": visit, "attempt": body.failed, "reason": why,
-                                  "retry_at": body.retry_at.map(at)});
-                // Without a time for a retry, the node must not be repeated, and its outcome is unknown.
-                let (kind, status) = match body.retry_at {
-                    Some(_) => ("node.retrying", Status::Retry),
-                    None => ("node.in_doubt", Status::Fail),
-                };
-                event(kind, told);
-                let mut outcome = StageOutcome::new(status);
-                outcome.failure_reason = why.to_owned();
-                news.attempts.push(StageAttempt {
-                    node: node.clone().unwrap_or_default(),
-                    visit: visit.unwrap_or_default(),
-                    attempt: body.failed,
-                    outcome,
-                    response: None,
-                    output: None,
-                    errors: None,
-                });
-            }
-            RecordKind::Status | RecordKind::Signal => {
-                let (word, more) = body.change_name();
-                let (kind, more) = event_name(header, word, more, at);
-                let mut more = more;
-                if let (Some(by), Some(more)) = (body.change.get("by"), more.as_object_mut()) {
-                    more.insert("by".to_owned(), by.clone());
-                }
-                event(kind, more);
-            }
-            RecordKind::Node => {
-                for done in &body.done {
-                    self.fold_end(header, body, done, news)?;
-                }
-            }
-            // An event of a newer version appears under the name of its record.
-            _ => event("record", json!({})),
+        match (&body.base, body.event.patch()) {
+            (Some(base), _) => self.channels = Channels::from_json(base.state.get())?,
+            (None, Some(patch)) => self.channels.apply(patch)?,
+            (None, None) => {}
         }
-        Ok(())
+        let mut by = None;
+        let event = match &body.event {
+            RecordEvent::Node(nodes) => {
+                return nodes.done.iter().try_for_each(|done| self.fold_end(header, nodes, done, news));
+            }
+            RecordEvent::Attempt(attempt) => {
+                news.attempts.push(failed_attempt(attempt));
+                LogEvent::of_attempt(attempt)
+            }
+            RecordEvent::Start(_) => LogEvent::RunStarted,
+            RecordEvent::Intent(intent) => LogEvent::NodeIntended { node: &intent.node, visit: intent.visit },
+            RecordEvent::Step(step) => {
+                LogEvent::NodeNoted { node: &step.node, visit: step.visit, name: &step.name }
+            }
+            RecordEvent::Status(change) => LogEvent::of_status(header.status, change),
+            RecordEvent::Signal(signal) => {
+                by = signal.by.as_deref();
+                LogEvent::of_signal(header.status, &signal.what)
+            }
+            RecordEvent::Claim(claim) => {
+                LogEvent::RunResumed { epoch: header.epoch, executor: claim.executor }
+            }
+            RecordEvent::Release(release) => LogEvent::RunReleased { reason: &release.reason },
+            RecordEvent::Edit(edit) => {
+                by = edit.by.as_deref();
+                LogEvent::StateEdited
+            }
+            RecordEvent::Base => LogEvent::CheckpointSaved,
+        };
+        EventLine::new(header, &self.run.run, event).by(by).write(&mut news.events)
     }
 
     fn fold_end(
         &mut self,
         header: &RecordHeader,
-        body: &LoggedBody,
-        done: &StageEnd,
+        nodes: &NodesDone,
+        done: &NodeDone,
         news: &mut LogDelta,
     ) -> Result<(), Error> {
         let sent: Option<StageUpdate> =
@@ -267,47 +231,48 @@ impl LogFold {
             (None, None) => StageOutcome::success(),
         };
         outcome.notes = done.notes.clone().unwrap_or_default();
-        if let (1, Some(patch)) = (body.done.len(), &body.patch) {
-            for (key, value) in changes(patch.ops()?, branch) {
+        if nodes.done.len() == 1 {
+            for (key, value) in changes(nodes.patch.ops()?, branch) {
                 outcome.context_updates.insert(key, value);
             }
         }
-        let kind = if done.failure.is_some() { "node.failed" } else { "node.finished" };
-        let mut more = json!({"node": done.node, "visit": done.visit, "attempt": done.attempts,
-            "outcome": outcome.status.as_str(), "ms": done.took_ms, "next": done.led_to()});
-        if let (false, Some(more)) = (outcome.failure_reason.is_empty(), more.as_object_mut()) {
-            more.insert("reason".to_owned(), outcome.failure_reason.clone().into());
-        }
-        let run = self.run.run.as_str();
-        let began = before(header.at, done.took_ms);
-        let start = json!({"node": done.node, "visit": done.visit, "attempt": done.attempts});
-        news.events.push((header.seq, line_at(header, began, run, "node.started", start)));
-        news.events.push((header.seq, line(header, run, kind, more)));
+        let (node, visit, attempt) = (&done.node, done.visit, done.attempts);
+        let end = NodeEnd {
+            node,
+            visit,
+            attempt,
+            outcome: outcome.status,
+            ms: done.took_ms,
+            next: done.fired.iter().map(|fired| &fired.to).collect(),
+            reason: &outcome.failure_reason,
+        };
+        let end =
+            if done.failure.is_some() { LogEvent::NodeFailed(end) } else { LogEvent::NodeFinished(end) };
         let route = ChosenRoute {
             is_fork: sent.as_ref().is_some_and(|sent| sent.fork),
             edge: sent.as_ref().and_then(|sent| sent.edge),
             why: sent.as_ref().and_then(|sent| sent.why.as_deref()),
             results: outcome.context_updates.get(RESULTS).and_then(Json::as_array).map(Vec::as_slice),
         };
-        let around = events::around_end(&self.pipeline, done, &route);
-        news.events
-            .extend(around.into_iter().map(|(kind, more)| (header.seq, line(header, run, kind, more))));
-        for (to, reason) in done.replans() {
-            let (from, visit, to) = (done.node.clone(), done.visit, to.to_owned());
-            self.replans.push(ReplanView {
-                from,
-                visit,
-                to,
-                reason: reason.to_owned(),
-                at: header.at.to_string(),
-            });
+        let run_end = done.end.as_ref().map(|end| match end {
+            RunEnd::Completed => LogEvent::RunCompleted,
+            RunEnd::Failed(failure) => LogEvent::RunFailed { reason: &failure.message },
+        });
+        let run = &self.run.run;
+        EventLine::new(header, run, LogEvent::NodeStarted { node, visit, attempt })
+            .at(before(header.at, done.took_ms))
+            .write(&mut news.events)?;
+        for event in [end].into_iter().chain(route_events(&self.pipeline, done, &route)).chain(run_end) {
+            EventLine::new(header, run, event).write(&mut news.events)?;
         }
-        if let Some(end) = &done.end {
-            let (kind, more) = match end.get("failed") {
-                Some(failure) => ("run.failed", json!({"reason": failure.get("message")})),
-                None => ("run.completed", json!({})),
-            };
-            news.events.push((header.seq, line(header, self.run.run.as_str(), kind, more)));
+        for fired in &done.fired {
+            self.replans.extend(fired.reason.as_ref().map(|reason| ReplanView {
+                from: node.to_string(),
+                visit: visit.get(),
+                to: fired.to.to_string(),
+                reason: reason.clone(),
+                at: header.at.to_string(),
+            }));
         }
         // A node that an operator marked as done has no outcome of its own.
         let own = sent.as_ref().filter(|_| done.failure.is_none()).map(|sent| &sent.of_others);
@@ -316,18 +281,18 @@ impl LogFold {
                 .and_then(|_| self.text(branch, key))
         };
         news.attempts.push(StageAttempt {
-            node: done.node.clone(),
-            visit: done.visit,
-            attempt: done.attempts,
-            response: text(&response_key(&done.node)),
+            node: node.to_string(),
+            visit: visit.get(),
+            attempt,
+            response: text(&response_key(node.as_str())),
             output: text("tool.output"),
             errors: text("tool.errors"),
             outcome: outcome.clone(),
         });
         self.history.push(EndedStage {
-            node: done.node.clone(),
-            visit: done.visit,
-            attempts: done.attempts,
+            node: node.to_string(),
+            visit: visit.get(),
+            attempts: attempt,
             outcome: outcome.status,
             at: header.at,
             took_ms: done.took_ms,
@@ -335,6 +300,23 @@ impl LogFold {
         });
         self.outcome = Some(outcome);
         Ok(())
+    }
+}
+
+/// Returns an attempt that failed before its activation ended.
+fn failed_attempt(failed: &AttemptFailed) -> StageAttempt {
+    // Without a time for a retry, the node must not be repeated, and its outcome is unknown.
+    let status = if failed.retry_at.is_some() { Status::Retry } else { Status::Fail };
+    let mut outcome = StageOutcome::new(status);
+    outcome.failure_reason.clone_from(&failed.failure.message);
+    StageAttempt {
+        node: failed.node.to_string(),
+        visit: failed.visit.get(),
+        attempt: failed.failed,
+        outcome,
+        response: None,
+        output: None,
+        errors: None,
     }
 }
 
@@ -356,4 +338,148 @@ fn changes(ops: Vec<Op>, branch: Option<&str>) -> Vec<(String, Json)> {
         !key.starts_with("internal.") && !key.starts_with("graph.") && !ENGINE.contains(&&**key)
     });
     changes
+}
+
+#[cfg(test)]
+mod tests {
+    use ferrata_core::RunId;
+    use ferrata_core::record::body::{SignalKind, StatusChange};
+    use ferrata_core::record::outbox::LetterChange;
+    use ferrata_core::record::{RecordKind, codec};
+    use ferrata_testing::Log;
+
+    use super::*;
+
+    /// Returns an event of the next kind. From `None`, the steps reach every kind.
+    fn next_kind(event: Option<&RecordEvent>) -> Option<(RecordKind, &'static str)> {
+        use RecordKind::{Attempt, Base, Claim, Edit, Intent, Node, Release, Signal, Start, Status, Step};
+        Some(match event {
+            None => (Start, r#"{"entry":"a","graph":{},"start_id":"01a1fd03-d218-7c6f-8bd8-2729cbdecbda"}"#),
+            Some(RecordEvent::Start(_)) => (
+                Node,
+                r#"{"done":[{"node":"a","visit":1,"fired":["a"]},{"node":"a","visit":2,"end":"completed"}]}"#,
+            ),
+            Some(RecordEvent::Node(_)) => (
+                Attempt,
+                r#"{"node":"a","visit":1,"failed":1,"failure":{"kind":"node","message":"no"},"retry_at":5}"#,
+            ),
+            Some(RecordEvent::Attempt(attempt)) if attempt.retry_at.is_some() => {
+                (Attempt, r#"{"node":"a","visit":1,"failed":2,"failure":{"kind":"node","message":"no"}}"#)
+            }
+            Some(RecordEvent::Attempt(_)) => (Intent, r#"{"node":"a","visit":1}"#),
+            Some(RecordEvent::Intent(_)) => (Step, r#"{"node":"a","visit":1,"name":"s","what":"idle"}"#),
+            Some(RecordEvent::Step(_)) => (Claim, r#"{"executor":"01a1fd03-d1fb-7969-afb4-8bba6abc8fcf"}"#),
+            Some(RecordEvent::Claim(_)) => (Release, r#"{"reason":"deploy"}"#),
+            Some(RecordEvent::Release(_)) => (Edit, r#"{"patch":[{"set":["k",1]}],"by":"ana"}"#),
+            Some(RecordEvent::Edit(_)) => (Base, "{}"),
+            Some(RecordEvent::Base) => (Status, r#"{"change":"interrupted"}"#),
+            Some(RecordEvent::Status(change)) => match change {
+                StatusChange::Interrupted => {
+                    (Status, r#"{"change":{"failed":{"kind":"deadline","message":"late"}}}"#)
+                }
+                StatusChange::Failed(_) => (Status, r#"{"change":"cancelled"}"#),
+                StatusChange::Cancelled => (
+                    Status,
+                    r#"{"change":{"asked":{"node":"a","visit":1,"name":"q","ask":{"question":"Q?","expects":"any"}}}}"#,
+                ),
+                StatusChange::Asked(_) => {
+                    (Status, r#"{"change":{"expired":{"node":"a","visit":1,"name":"q","at":5}}}"#)
+                }
+                StatusChange::Expired(_) => (Status, r#"{"change":{"rested":{"status":"awaiting_input"}}}"#),
+                StatusChange::Rested(_) => {
+                    (Signal, r#"{"change":{"what":{"respond":{"question":"a@1","resolution":"skip"}}}}"#)
+                }
+            },
+            Some(RecordEvent::Signal(signal)) => (
+                Signal,
+                match &signal.what {
+                    SignalKind::Respond { .. } => {
+                        r#"{"change":{"what":{"answer":{"question":"a@1:q","answer":{"accept":true}}},"by":"bob"}}"#
+                    }
+                    SignalKind::Answer { .. } => r#"{"change":{"what":{"message":{"body":1}}}}"#,
+                    SignalKind::Message { .. } => r#"{"change":{"what":{"pin":{"seq":3}}}}"#,
+                    SignalKind::Pin { .. } => r#"{"change":{"what":{"unpin":{"seq":3}}}}"#,
+                    SignalKind::Unpin { .. } => r#"{"change":{"what":{"pause":{"reason":"lunch"}}}}"#,
+                    SignalKind::Pause { .. } => r#"{"change":{"what":"unpause"}}"#,
+                    SignalKind::Unpause => r#"{"change":{"what":{"cancel":{"reason":"old"}}}}"#,
+                    SignalKind::Cancel { .. } => r#"{"change":{"what":{"letters":{"change":"taken"}}}}"#,
+                    SignalKind::Letters { change, .. } => match &**change {
+                        LetterChange::Taken => {
+                            r#"{"change":{"what":{"letters":{"change":{"delivered":{"numbers":[0]}}}}}}"#
+                        }
+                        LetterChange::Delivered { .. } => {
+                            r#"{"change":{"what":{"letters":{"change":{"failed":{"number":1,"tries":2,"why":"down"}}}}}}"#
+                        }
+                        LetterChange::Failed { .. } => {
+                            r#"{"change":{"what":{"letters":{"change":{"retry":{"numbers":[]}}}}}}"#
+                        }
+                        LetterChange::Retry { .. } => {
+                            r#"{"change":{"what":{"letters":{"change":{"drop":{"numbers":[1]}}}}}}"#
+                        }
+                        LetterChange::Drop { .. } => {
+                            r#"{"change":{"what":{"go_to":{"nodes":["a"],"reason":"again"}}}}"#
+                        }
+                    },
+                    SignalKind::GoTo { .. } => r#"{"change":{"what":{"retry":{}}}}"#,
+                    SignalKind::Retry { .. } => return None,
+                },
+            ),
+        })
+    }
+
+    #[test]
+    fn each_kind_of_record_has_its_line() {
+        let pipeline = Pipeline::parse(b"digraph G { a -> a }").unwrap();
+        let log = Log::new(RunId::new("r").unwrap());
+        let mut fold = LogFold::new(log.key.clone(), Arc::new(pipeline));
+        let (mut event, mut lines) = (None, String::new());
+        while let Some((kind, body)) = next_kind(event.as_ref()) {
+            let mut append = log.next_as(1, body, |header| (header.kind, header.base) = (kind, false));
+            let record = append.records.remove(0);
+            let body = codec::decode(&log.key, &record).unwrap();
+            lines.push_str(&fold.absorb(&[(record.header, body.clone())]).unwrap().events);
+            event = Some(body.event);
+        }
+        let start = r#"{"v":1,"seq":0,"ts":"2020-09-13T12:26:40.000Z","run":"r","type":"#;
+        let fields: Vec<&str> =
+            lines.lines().map(|line| line.strip_prefix(start).unwrap_or_else(|| panic!("{line}"))).collect();
+        let expected = r#"
+"run.started"}
+"node.started","node":"a","visit":1,"attempt":1}
+"node.finished","node":"a","visit":1,"attempt":1,"outcome":"success","ms":0,"next":["a"]}
+"node.started","node":"a","visit":2,"attempt":1}
+"node.finished","node":"a","visit":2,"attempt":1,"outcome":"success","ms":0,"next":[]}
+"run.completed"}
+"node.retrying","node":"a","visit":1,"attempt":1,"reason":"no","retry_at":"1970-01-01T00:00:00.005Z"}
+"node.in_doubt","node":"a","visit":1,"attempt":2,"reason":"no"}
+"node.intended","node":"a","visit":1}
+"node.noted","node":"a","visit":1,"name":"s"}
+"run.resumed","epoch":1,"executor":"01a1fd03-d1fb-7969-afb4-8bba6abc8fcf"}
+"run.released","reason":"deploy"}
+"state.edited","by":"ana"}
+"checkpoint.saved"}
+"run.waiting","status":"in_progress"}
+"run.failed","reason":"late"}
+"run.cancelled"}
+"question.asked","question":"a@1:q","text":"Q?"}
+"question.timed_out","question":"a@1:q"}
+"run.waiting","status":"in_progress"}
+"question.answered","question":"a@1","answer":"skip"}
+"question.answered","question":"a@1:q","answer":{"accept":true},"by":"bob"}
+"message.sent"}
+"run.pinned","record":3}
+"run.unpinned","record":3}
+"run.paused","reason":"lunch"}
+"run.unpaused"}
+"run.cancelling","reason":"old"}
+"outbox.taken"}
+"outbox.delivered","numbers":[0]}
+"outbox.failed","number":1,"tries":2,"reason":"down"}
+"outbox.retried","numbers":[]}
+"outbox.dropped","numbers":[1]}
+"run.moved","to":["a"],"reason":"again"}
+"run.retried"}
+"#;
+        assert_eq!(fields.join("\n"), expected.trim());
+    }
 }

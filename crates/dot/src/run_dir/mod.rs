@@ -5,7 +5,6 @@ pub(crate) mod artifacts_of_attempt;
 mod events;
 pub(crate) mod files;
 mod fold;
-mod log;
 mod recorder;
 mod restore;
 mod view;
@@ -13,8 +12,9 @@ mod view;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ferrata_core::log_reader::records_after;
 use ferrata_core::runtime::Runtime;
-use ferrata_core::{Error, ErrorKind, RunKey, Seq};
+use ferrata_core::{Error, ErrorKind, RunKey};
 
 use self::artifacts::ArtifactStore;
 use self::fold::{LogDelta, LogFold, StageAttempt};
@@ -225,7 +225,7 @@ impl RunDirectory {
             events: None,
         });
         let seen = state.fold.seen.as_ref().map(|seen| seen.seq);
-        let records = log::after(&**runtime.store(), run, seen).await?;
+        let records = records_after(&**runtime.store(), run, seen).await?;
         let LogDelta { events, attempts } = state.fold.absorb(&records)?;
         for attempt in &attempts {
             self.keep_attempt(attempt, &state.fold, &mut state.listed)?;
@@ -331,10 +331,9 @@ impl RunDirectory {
     }
 
     /// Appends events to the file. If the file has other content than expected, writes all events again.
-    fn keep_events(&self, state: &mut DirectoryState, events: &[(Seq, String)]) -> Result<(), Error> {
+    fn keep_events(&self, state: &mut DirectoryState, lines: &str) -> Result<(), Error> {
         let path = self.root.join("events.jsonl");
         let wrong = |error| failed("write", &path, error);
-        let lines: String = events.iter().map(|(_, line)| &**line).collect();
         if let Some(right) = state.events {
             files::append(&self.root, &path, lines.as_bytes()).map_err(wrong)?;
             state.events = Some(right + lines.len() as u64);
@@ -353,7 +352,7 @@ impl RunDirectory {
                 whole.push('\n');
             });
         }
-        whole.push_str(&lines);
+        whole.push_str(lines);
         files::write(&self.root, &path, whole.as_bytes()).map_err(wrong)?;
         state.events = Some(whole.len() as u64);
         Ok(())
