@@ -7,9 +7,17 @@ use ferrata_core::wording::count;
 /// Maximum number of characters of a value in a message. A default may be long, and a message about it may be repeated for very many nodes.
 const SHOWN: usize = 80;
 
-/// Returns the beginning of a text in a length that suits a message.
+/// Returns the beginning of a text in a length that suits a message. Control characters are escaped, because a message is one line.
 pub(crate) fn beginning_for_message(text: &str) -> Cow<'_, str> {
-    shortened(text, SHOWN)
+    let text = shortened(text, SHOWN);
+    match text.contains(char::is_control) {
+        true => {
+            let escaped =
+                |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+            text.chars().map(escaped).collect::<String>().into()
+        }
+        false => text,
+    }
 }
 
 /// Returns at most `most` characters of a text. If the text has more, the result ends in an ellipsis.

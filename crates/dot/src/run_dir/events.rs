@@ -1,4 +1,5 @@
 //! The events of a run's log, as lines of JSON.
+// Large: one type lists every event, and its fields are a format.
 
 use std::borrow::Cow;
 
@@ -17,7 +18,6 @@ use crate::pipeline::Pipeline;
 /// An event. Its name in a line is the field `type`, and its fields follow. A line omits fields without a value.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type")]
-// Large: one type lists every event, and its fields are a format.
 pub(super) enum LogEvent<'a> {
     #[serde(rename = "run.started")]
     RunStarted,

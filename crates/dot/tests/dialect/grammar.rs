@@ -122,6 +122,14 @@ fn ids_are_bare_identifiers() {
 ///
 /// Guarantees: DIALECT-1.
 #[test]
+fn message_about_names_with_line_breaks_is_one_line() {
+    let source = "digraph p { \"a //b\" -> \"a\n//b\" }";
+    let error = Pipeline::parse(source.as_bytes()).unwrap_err();
+    assert!(error.message().contains(r"`a //b` and `a\n//b` are both read as"), "{}", error.message());
+    assert!(!error.message().contains('\n'), "{}", error.message());
+}
+
+#[test]
 fn quoted_names_are_ids() {
     let source = "digraph \"My-Pipeline\" { \"my node\" [prompt=x, retry_target=\"step 2\"] \"2\" [] \"step 2\" [label=L] \
                   subgraph \"c 1\" { \"node\" } \"my node\" -> \"step 2\" -> plain plain \"plain\" -> \"my node\" }";
