@@ -190,7 +190,8 @@ mod tests {
         for seen in std::iter::once(None).chain((0..10).map(|seq| Some(Seq::new(seq)))) {
             let found = records_after(&store, &log.key, seen).await.unwrap();
             let found: Vec<_> = found.into_iter().map(|(header, _)| header).collect();
-            let expected = log.headers().split_off(seen.map_or(0, |seen| seen.get() as usize + 1));
+            let expected =
+                log.headers().split_off(seen.map_or(0, |seen| usize::try_from(seen.get()).unwrap() + 1));
             assert_eq!(found, expected, "after {seen:?}");
         }
     }

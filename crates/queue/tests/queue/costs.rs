@@ -1,5 +1,4 @@
 //! The number of store calls that a run costs with a queue and without one.
-#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
 use std::sync::atomic::Ordering;
 
@@ -114,10 +113,14 @@ async fn many_starts_share_appends_of_queue() {
     assert!(appends <= RUNS + 10, "{appends} appends: one for each run, and few for the queue");
     let ids: Vec<_> = started.iter().map(|one| one.as_ref().unwrap().run().run.to_string()).collect();
     assert_eq!(ids, (0..RUNS).map(|n| format!("{n:04}")).collect::<Vec<_>>(), "in the order of the requests");
-    assert_eq!(mail.status().await.unwrap().waiting, RUNS as usize);
+    assert_eq!(mail.status().await.unwrap().waiting, usize::try_from(RUNS).unwrap());
     let again = world.pass(process.start_many(requests())).await;
     assert!(again.iter().all(Result::is_ok));
-    assert_eq!(mail.status().await.unwrap().waiting, RUNS as usize, "a repeated start returns its run");
+    assert_eq!(
+        mail.status().await.unwrap().waiting,
+        usize::try_from(RUNS).unwrap(),
+        "a repeated start returns its run"
+    );
 }
 
 #[tokio::test]
