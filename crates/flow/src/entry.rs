@@ -33,7 +33,7 @@ pub(crate) const READ_TAG: &str = "{\"read\":";
 pub(crate) const VALUE_TAG: &str = "{\"value\":";
 
 impl<T: DeserializeOwned> FlowEntry<T> {
-    /// Reads a record. The records of results, of which a run may have thousands, are read without their tag.
+    /// Parses a record. Parses a result without its tag: a run may have thousands of results.
     pub(crate) fn of_text(text: &str) -> serde_json::Result<Self> {
         let result = |tag| text.strip_prefix(tag).and_then(|rest| rest.strip_suffix('}'));
         if let Some(result) = result(STEP_TAG) {

@@ -16,7 +16,7 @@ pub(crate) struct GateState {
     pub(crate) recorded: RecordedEntries,
     /// The kind and the number of the operations of each name.
     pub(crate) numbers: HashMap<String, (OperationKind, u32)>,
-    /// The last key with a number. It is kept for its memory.
+    /// The buffer for keys with a number.
     pub(crate) numbered_key: String,
     pub(crate) last_id: u64,
     /// In boxes: a function that does one operation after the other allocates the memory of the map for each of them.

@@ -47,7 +47,7 @@ pub(crate) struct EnqueueReply {
 
 /// How far a run has come in the queue, according to this process's copy of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Progress {
+pub(crate) enum QueueProgress {
     Waits,
     /// The run has its slot, but is not known to be started. It may be active in another process.
     Granted,
@@ -75,7 +75,7 @@ pub(crate) enum QueueCommand {
     /// A held run was started after it got its slot at this time. `run` is its run in the store.
     Begun { id: String, at: Timestamp, run: Option<FoundRun> },
     /// Asks how far a run has come in the queue.
-    Progress { id: String, reply: oneshot::Sender<Result<Progress>> },
+    Progress { id: String, reply: oneshot::Sender<Result<QueueProgress>> },
     /// An actor's task is about to act on a run. The task asks whether the action that was due at the time `at` is still due.
     IsDue { id: String, at: Timestamp, reply: oneshot::Sender<Result<bool>> },
     /// A start asks which tags the queue requires of the processes that may claim the run.
@@ -142,7 +142,7 @@ impl QueueHandle {
         tags.await.map_err(|_| closed_error())?
     }
 
-    pub(crate) async fn progress(&self, id: String) -> Result<Progress> {
+    pub(crate) async fn progress(&self, id: String) -> Result<QueueProgress> {
         let (reply, said) = oneshot::channel();
         self.send(QueueCommand::Progress { id, reply });
         said.await.map_err(|_| closed_error())?

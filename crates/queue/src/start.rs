@@ -15,7 +15,8 @@ use serde_json::Value;
 
 use crate::acquire::refusal_error;
 use crate::handle::{
-    EnqueueReply, PendingStart, Progress, QueueCommand, QueueHandle, entry_id, release_slot, wait_for_notice,
+    EnqueueReply, PendingStart, QueueCommand, QueueHandle, QueueProgress, entry_id, release_slot,
+    wait_for_notice,
 };
 use crate::queue_run::{DEADLINE, KEY, NOT_BEFORE, PRIORITY, QUEUE, START_ID};
 use crate::sealed::SealedType;
@@ -272,7 +273,7 @@ impl<S: State> QueuedStart<S> {
         };
         // A run in the store entered the line at its own start. Starting the run again replaces no other start.
         if debounce.is_some() && runtime.head(&run).await?.is_some() {
-            if desk.progress(id.clone()).await? != Progress::Passed
+            if desk.progress(id.clone()).await? != QueueProgress::Passed
                 || !is_on_hold(&runtime, &run, &queue).await?
             {
                 let handle =
@@ -416,7 +417,7 @@ impl<S: State> QueuedRun<S> {
     ///
     /// Cancel safe: the call only reads.
     pub async fn is_waiting(&self) -> Result<bool> {
-        Ok(self.desk.progress(entry_id(&self.run)).await? != Progress::Passed)
+        Ok(self.desk.progress(entry_id(&self.run)).await? != QueueProgress::Passed)
     }
 
     /// Waits until the run has its slot, and then until [`RunHandle::wait`] returns.
@@ -456,16 +457,16 @@ impl<S: State> QueuedRun<S> {
         loop {
             changed.borrow_and_update();
             match self.desk.progress(entry_id(&self.run)).await? {
-                Progress::Passed => return Ok(handle),
+                QueueProgress::Passed => return Ok(handle),
                 // Another process may have started it. The queue records this with its next change.
-                Progress::Granted => {
+                QueueProgress::Granted => {
                     notices = notices.or_else(|| self.runtime.store().subscribe());
                     let head = self.runtime.head(&self.run).await?;
                     if head.is_none_or(|head| head.status != RunStatus::Interrupted) {
                         return Ok(handle);
                     }
                 }
-                Progress::Waits => notices = None,
+                QueueProgress::Waits => notices = None,
             }
             tokio::select! {
                 _ = changed.changed() => {}

@@ -18,7 +18,7 @@ use super::held_scan::HeldScan;
 use super::recorded_starts::RecordedStarts;
 use super::report::QueueReporter;
 use super::starts::LatestStarts;
-use super::{EnqueueReply, Progress, QueueCommand, Tags, wait_for_notice};
+use super::{EnqueueReply, QueueCommand, QueueProgress, Tags, wait_for_notice};
 use crate::queue_run::{BY, load_current, run_of};
 use crate::state::{FoundRun, OpResult, OverStart, QueueOp, QueueState, SlotHolder, SlotKind};
 use crate::tasks::spawn;
@@ -45,8 +45,8 @@ enum ReplyTarget {
 }
 
 /// A question about a run to this process's copy of the queue.
-enum Watcher {
-    Progress { id: String, reply: oneshot::Sender<Result<Progress>> },
+enum RunQuestion {
+    Progress { id: String, reply: oneshot::Sender<Result<QueueProgress>> },
     IsDue { id: String, at: Timestamp, reply: oneshot::Sender<Result<bool>> },
 }
 
@@ -193,7 +193,7 @@ impl QueueActor {
         let mut ops = std::mem::take(&mut self.pending_ops);
         let begun = std::mem::take(&mut self.begun);
         ops.extend(begun.into_iter().map(|(id, (at, run))| QueueOp::Begun { id, at, run }));
-        let (owed, mut replies, mut watchers, mut tags) = (ops.len(), Vec::new(), Vec::new(), Vec::new());
+        let (owed, mut replies, mut questions, mut tags) = (ops.len(), Vec::new(), Vec::new(), Vec::new());
         let mut scans = Vec::new();
         for command in commands {
             match command {
@@ -230,8 +230,8 @@ impl QueueActor {
                     ops.push(op);
                 }
                 QueueCommand::Begun { .. } => {}
-                QueueCommand::Progress { id, reply } => watchers.push(Watcher::Progress { id, reply }),
-                QueueCommand::IsDue { id, at, reply } => watchers.push(Watcher::IsDue { id, at, reply }),
+                QueueCommand::Progress { id, reply } => questions.push(RunQuestion::Progress { id, reply }),
+                QueueCommand::IsDue { id, at, reply } => questions.push(RunQuestion::IsDue { id, at, reply }),
                 QueueCommand::Tags(reply) => tags.push(reply),
                 QueueCommand::Held(run) => self.enter_held(runtime, run),
                 QueueCommand::FindMissing { held, reply } => scans.push((held, reply)),
@@ -250,11 +250,11 @@ impl QueueActor {
                 unheard.retain(|id| !self.local_slots.contains_key(id));
                 let leave = |id| QueueOp::LeaveNode { id, executor: self.executor };
                 self.pending_ops.extend(unheard.into_iter().map(leave));
-                for watcher in watchers {
+                for question in questions {
                     // The caller may be gone.
-                    match watcher {
-                        Watcher::Progress { id, reply } => drop(reply.send(Ok(self.progress(&id)))),
-                        Watcher::IsDue { id, at, reply } => drop(reply.send(Ok(self.is_due(&id, at)))),
+                    match question {
+                        RunQuestion::Progress { id, reply } => drop(reply.send(Ok(self.progress(&id)))),
+                        RunQuestion::IsDue { id, at, reply } => drop(reply.send(Ok(self.is_due(&id, at)))),
                     }
                 }
                 tags.into_iter().for_each(|reply| drop(reply.send(Ok(self.tags()))));
@@ -277,7 +277,7 @@ impl QueueActor {
                 }
                 let again = || copy_error(&error, &self.cell);
                 tags.into_iter().for_each(|reply| drop(reply.send(Err(again()))));
-                self.reply_failure(&error, ops, owed, replies, watchers);
+                self.reply_failure(&error, ops, owed, replies, questions);
             }
         }
     }
@@ -289,7 +289,7 @@ impl QueueActor {
         ops: Vec<QueueOp>,
         owed: usize,
         replies: Vec<ReplyTarget>,
-        watchers: Vec<Watcher>,
+        questions: Vec<RunQuestion>,
     ) {
         let is_missing = error.kind() == ErrorKind::NotFound;
         if !self.is_failing && !is_missing {
@@ -310,10 +310,10 @@ impl QueueActor {
                 ReplyTarget::Starter { reply, .. } => drop(reply.send(Err(again()))),
             }
         }
-        for watcher in watchers {
-            match watcher {
-                Watcher::Progress { reply, .. } => drop(reply.send(Err(again()))),
-                Watcher::IsDue { reply, .. } => drop(reply.send(Err(again()))),
+        for question in questions {
+            match question {
+                RunQuestion::Progress { reply, .. } => drop(reply.send(Err(again()))),
+                RunQuestion::IsDue { reply, .. } => drop(reply.send(Err(again()))),
             }
         }
         if is_missing {
@@ -406,17 +406,17 @@ impl QueueActor {
         self.ledger.as_ref().map(|ledger| ledger.settings.tags.clone()).unwrap_or_default()
     }
 
-    fn progress(&self, id: &str) -> Progress {
-        let Some(ledger) = &self.ledger else { return Progress::Passed };
+    fn progress(&self, id: &str) -> QueueProgress {
+        let Some(ledger) = &self.ledger else { return QueueProgress::Passed };
         if ledger.waiting.contains_key(id)
             || ledger.expired.contains_key(id)
             || ledger.replaced.contains_key(id)
         {
-            return Progress::Waits;
+            return QueueProgress::Waits;
         }
         match ledger.held.get(id) {
-            Some(held) if held.on_hold && !self.has_begun(id, held.at) => Progress::Granted,
-            _ => Progress::Passed,
+            Some(held) if held.on_hold && !self.has_begun(id, held.at) => QueueProgress::Granted,
+            _ => QueueProgress::Passed,
         }
     }
 

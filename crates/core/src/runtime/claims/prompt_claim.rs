@@ -64,7 +64,7 @@ async fn claimer(shared: &RuntimeInner, run: &RunKey, facts: &RunFacts) -> Optio
 }
 
 /// Claims a run in the append that also writes `unwritten`, the records before its head `tip`. If this process cannot drive the run now, or another
-/// writer was faster, nothing is written. Returns whether this process has claimed the run.
+/// writer was faster, the store stays unchanged. Returns whether this process has claimed the run.
 pub(crate) async fn claim_with(
     shared: &Arc<RuntimeInner>,
     facts: RunFacts,

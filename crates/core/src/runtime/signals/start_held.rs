@@ -53,7 +53,7 @@ impl WritePrecondition for MayStart<'_> {
     }
 }
 
-/// Returns whether this process has claimed the run. If it has not, nothing was written.
+/// Returns whether this process has claimed the run. If it has not, the store is unchanged.
 async fn claim_held(
     shared: &Arc<RuntimeInner>,
     head: &RunHead,
