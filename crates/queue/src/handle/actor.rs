@@ -44,8 +44,8 @@ enum ReplyTarget {
     Node { id: String, reply: oneshot::Sender<Result<OpResult>>, turn: oneshot::Sender<()> },
 }
 
-/// A question about a run to this process's copy of the queue.
-enum RunQuestion {
+/// A query about an entry, answered from this process's copy of the queue.
+enum EntryQuery {
     Progress { id: String, reply: oneshot::Sender<Result<QueueProgress>> },
     IsDue { id: String, at: Timestamp, reply: oneshot::Sender<Result<bool>> },
 }
@@ -193,7 +193,7 @@ impl QueueActor {
         let mut ops = std::mem::take(&mut self.pending_ops);
         let begun = std::mem::take(&mut self.begun);
         ops.extend(begun.into_iter().map(|(id, (at, run))| QueueOp::Begun { id, at, run }));
-        let (owed, mut replies, mut questions, mut tags) = (ops.len(), Vec::new(), Vec::new(), Vec::new());
+        let (owed, mut replies, mut queries, mut tags) = (ops.len(), Vec::new(), Vec::new(), Vec::new());
         let mut scans = Vec::new();
         for command in commands {
             match command {
@@ -230,8 +230,8 @@ impl QueueActor {
                     ops.push(op);
                 }
                 QueueCommand::Begun { .. } => {}
-                QueueCommand::Progress { id, reply } => questions.push(RunQuestion::Progress { id, reply }),
-                QueueCommand::IsDue { id, at, reply } => questions.push(RunQuestion::IsDue { id, at, reply }),
+                QueueCommand::Progress { id, reply } => queries.push(EntryQuery::Progress { id, reply }),
+                QueueCommand::IsDue { id, at, reply } => queries.push(EntryQuery::IsDue { id, at, reply }),
                 QueueCommand::Tags(reply) => tags.push(reply),
                 QueueCommand::Held(run) => self.enter_held(runtime, run),
                 QueueCommand::FindMissing { held, reply } => scans.push((held, reply)),
@@ -250,11 +250,11 @@ impl QueueActor {
                 unheard.retain(|id| !self.local_slots.contains_key(id));
                 let leave = |id| QueueOp::LeaveNode { id, executor: self.executor };
                 self.pending_ops.extend(unheard.into_iter().map(leave));
-                for question in questions {
+                for query in queries {
                     // The caller may be gone.
-                    match question {
-                        RunQuestion::Progress { id, reply } => drop(reply.send(Ok(self.progress(&id)))),
-                        RunQuestion::IsDue { id, at, reply } => drop(reply.send(Ok(self.is_due(&id, at)))),
+                    match query {
+                        EntryQuery::Progress { id, reply } => drop(reply.send(Ok(self.progress(&id)))),
+                        EntryQuery::IsDue { id, at, reply } => drop(reply.send(Ok(self.is_due(&id, at)))),
                     }
                 }
                 tags.into_iter().for_each(|reply| drop(reply.send(Ok(self.tags()))));
@@ -277,7 +277,7 @@ impl QueueActor {
                 }
                 let again = || copy_error(&error, &self.cell);
                 tags.into_iter().for_each(|reply| drop(reply.send(Err(again()))));
-                self.reply_failure(&error, ops, owed, replies, questions);
+                self.reply_failure(&error, ops, owed, replies, queries);
             }
         }
     }
@@ -289,7 +289,7 @@ impl QueueActor {
         ops: Vec<QueueOp>,
         owed: usize,
         replies: Vec<ReplyTarget>,
-        questions: Vec<RunQuestion>,
+        queries: Vec<EntryQuery>,
     ) {
         let is_missing = error.kind() == ErrorKind::NotFound;
         if !self.is_failing && !is_missing {
@@ -310,10 +310,10 @@ impl QueueActor {
                 ReplyTarget::Starter { reply, .. } => drop(reply.send(Err(again()))),
             }
         }
-        for question in questions {
-            match question {
-                RunQuestion::Progress { reply, .. } => drop(reply.send(Err(again()))),
-                RunQuestion::IsDue { reply, .. } => drop(reply.send(Err(again()))),
+        for query in queries {
+            match query {
+                EntryQuery::Progress { reply, .. } => drop(reply.send(Err(again()))),
+                EntryQuery::IsDue { reply, .. } => drop(reply.send(Err(again()))),
             }
         }
         if is_missing {
