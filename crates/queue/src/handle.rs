@@ -84,6 +84,13 @@ pub(crate) enum QueueCommand {
     Look,
 }
 
+impl QueueCommand {
+    /// Returns whether the command only reports a started run.
+    fn is_begun(&self) -> bool {
+        matches!(self, Self::Begun { .. })
+    }
+}
+
 /// A handle to the actor of one queue in this process.
 #[derive(Debug)]
 pub(crate) struct QueueHandle {

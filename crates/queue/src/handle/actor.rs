@@ -186,9 +186,8 @@ impl QueueActor {
     /// its caller listens for such notices and would query again forever.
     async fn serve_commands(&mut self, runtime: &Runtime, commands: Vec<QueueCommand>, is_look: bool) {
         self.starts.remove_ended();
-        let commands = self.note_begun(commands);
-        if commands.is_empty() && !is_look && self.pending_ops.is_empty() {
-            return;
+        if !is_look && self.pending_ops.is_empty() && commands.iter().all(QueueCommand::is_begun) {
+            return self.note_begun(commands);
         }
         let mut ops = std::mem::take(&mut self.pending_ops);
         let begun = std::mem::take(&mut self.begun);
@@ -229,7 +228,10 @@ impl QueueActor {
                     replies.push(reply.map_or(ReplyTarget::Nobody, ReplyTarget::Caller));
                     ops.push(op);
                 }
-                QueueCommand::Begun { .. } => {}
+                QueueCommand::Begun { id, at, run } => {
+                    replies.push(ReplyTarget::Nobody);
+                    ops.push(QueueOp::Begun { id, at, run });
+                }
                 QueueCommand::Progress { id, reply } => queries.push(EntryQuery::Progress { id, reply }),
                 QueueCommand::IsDue { id, at, reply } => queries.push(EntryQuery::IsDue { id, at, reply }),
                 QueueCommand::Tags(reply) => tags.push(reply),
@@ -425,23 +427,14 @@ impl QueueActor {
         self.begun.get(id).is_some_and(|(granted, _)| *granted == at)
     }
 
-    /// Notes the held runs that were started, and returns the other commands.
-    fn note_begun(&mut self, commands: Vec<QueueCommand>) -> Vec<QueueCommand> {
-        let before = self.begun.len();
-        let rest = commands
-            .into_iter()
-            .filter_map(|command| match command {
-                QueueCommand::Begun { id, at, run } => {
-                    self.begun.insert(id, (at, run));
-                    None
-                }
-                other => Some(other),
-            })
-            .collect();
-        if self.begun.len() > before {
-            self.changes.send_modify(|count| *count = count.wrapping_add(1));
+    /// Notes that held runs were started. The next record contains this.
+    fn note_begun(&mut self, commands: Vec<QueueCommand>) {
+        for command in commands {
+            if let QueueCommand::Begun { id, at, run } = command {
+                self.begun.insert(id, (at, run));
+            }
         }
-        rest
+        self.changes.send_modify(|count| *count = count.wrapping_add(1));
     }
 
     /// Returns whether the action for a run that was due at the time `at` is still due.
