@@ -186,6 +186,8 @@ async fn no_verb_output_steers_terminal() {
         &["store", "keys"],
         &["store", "keys", "--tenant", evil],
         &["completions", "bash"],
+        &["man"],
+        &["man", "--to", evil],
         &["cancel", "asks", "--yes", "--reason", evil],
         &["purge", evil],
         &["purge", "asks"],
