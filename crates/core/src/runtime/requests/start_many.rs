@@ -18,7 +18,7 @@ impl Runtime {
     /// succeeded return their runs. The starts share appends: 512 are in progress at a time, and the store writes them in a few batches.
     ///
     /// A start that is not through a queue makes its run active at once. To start more runs than fit into memory, start them through a queue, or set
-    /// [`RunLimits`](super::RunLimits).
+    /// [`RunLimits`](crate::runtime::RunLimits).
     ///
     /// # Cancel safety
     ///
